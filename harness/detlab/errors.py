@@ -1,0 +1,282 @@
+"""The exception tree of detlab, shared by the SDK, the harness, the master and the agent.
+
+    Exception
+     └─ DetlabError                 user_error          base: message, optional hint, stable code
+         ├─ ConfigError             config.invalid      an experiment config with its list of `Problem`s
+         ├─ BundleError             bundle.invalid      code that cannot be packed, sent or unpacked
+         │   └─ BundleTooLarge      bundle.too_large    over the size cap
+         ├─ ResourcesError          resources.impossible  no agent could ever run the request
+         ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
+         │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
+         ├─ TrialFailed             trial.failed        raised by waiting for work that did not complete
+         │   └─ NeverReported       never_reported      no value of the searcher metric was ever reported
+         ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
+         ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
+         ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
+         ├─ ClusterUnreachable      cluster.unreachable the master does not answer
+         └─ ApiError                api.error           the master answered with an error (HTTP status)
+             ├─ AuthError           auth.denied         401: who are you?
+             ├─ Forbidden           auth.forbidden      403: known, not allowed
+             ├─ NotFound            not_found           404
+             ├─ Conflict            conflict            409: the state does not allow it
+             │   └─ StaleAttempt    stale_attempt       409: a newer attempt of this trial owns the record
+             └─ Unavailable         unavailable         503: the master is up but cannot serve
+
+Codes are part of the wire protocol: a reply carries `code`, `message` and `hint`, and `from_reply` turns it
+back into the class above. Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+Level = Literal["error", "warning"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, or odd, in a config.
+
+    Attributes:
+        path: Where, as `searcher.max_trials` or `bind_mounts[0].host_path`; empty for the whole document.
+        message: What is wrong, in one line.
+        hint: What to do about it, if that is known.
+        level: `error` refuses the config, `warning` does not.
+    """
+
+    path: str
+    message: str
+    hint: str | None = None
+    level: Level = "error"
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        mark = "warning: " if self.level == "warning" else ""
+        tail = f" ({self.hint})" if self.hint else ""
+        return f"{mark}{where}{self.message}{tail}"
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return `{path, message, hint, level}`, as `det config check --json` prints it."""
+        return dataclasses.asdict(self)
+
+
+class DetlabError(Exception):
+    """Base of all errors that detlab raises on purpose.
+
+    Args:
+        message: What happened, where, and the likely cause, for a person.
+        hint: The next thing to do, such as a command.
+        code: Stable machine name; defaults to the class's own.
+    """
+
+    default_code: ClassVar[str] = "user_error"
+
+    def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code or self.default_code
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class ConfigError(DetlabError):
+    """An experiment config that cannot be used; `problems` holds every mistake, warnings included."""
+
+    default_code = "config.invalid"
+
+    def __init__(
+        self,
+        problems: Iterable[Problem],
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        self.problems = list(problems)
+        errors = [problem for problem in self.problems if problem.level == "error"]
+        noun = "mistake" if len(errors) == 1 else "mistakes"
+        headline = message or f"the experiment config has {len(errors)} {noun}"
+        lines = [headline, *(f"  {problem}" for problem in errors)]
+        super().__init__("\n".join(lines), hint=hint, code=code)
+        self.headline = headline
+
+
+class BundleError(DetlabError):
+    """The code of an experiment cannot be packed, sent or unpacked."""
+
+    default_code = "bundle.invalid"
+
+
+class BundleTooLarge(BundleError):
+    """The code of an experiment is over the size cap."""
+
+    default_code = "bundle.too_large"
+
+
+class ResourcesError(DetlabError):
+    """No agent of this cluster could ever run what was asked for."""
+
+    default_code = "resources.impossible"
+
+
+class StorageError(DetlabError):
+    """A checkpoint store cannot be read or written."""
+
+    default_code = "storage.failed"
+
+
+class CheckpointError(StorageError):
+    """A checkpoint is incomplete, altered, or unknown."""
+
+    default_code = "checkpoint.invalid"
+
+
+class TrialFailed(DetlabError):
+    """Work that was waited for did not complete."""
+
+    default_code = "trial.failed"
+
+
+class NeverReported(TrialFailed):
+    """A trial ended without one report of the searcher metric."""
+
+    default_code = "never_reported"
+
+
+class InvalidHP(DetlabError):
+    """Raise in training code: these hyperparameters cannot be trained, draw others."""
+
+    default_code = "invalid_hp"
+
+    def __init__(
+        self,
+        message: str = "these hyperparameters are invalid",
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+
+
+class NotInCluster(DetlabError):
+    """The call needs a task's environment, and this process has none."""
+
+    default_code = "not_in_cluster"
+
+
+class ClusterNotFound(DetlabError):
+    """Neither environment, folder nor login names a cluster."""
+
+    default_code = "cluster.not_found"
+
+
+class ClusterUnreachable(DetlabError):
+    """The master does not answer."""
+
+    default_code = "cluster.unreachable"
+
+
+class ApiError(DetlabError):
+    """The master answered with an error.
+
+    Attributes:
+        status: HTTP status code.
+        problems: Config problems the reply carried, if any.
+    """
+
+    default_code = "api.error"
+    default_status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        hint: str | None = None,
+        code: str | None = None,
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.status = self.default_status if status is None else status
+        self.problems = list(problems)
+
+
+class AuthError(ApiError):
+    """The token is missing, wrong or expired."""
+
+    default_code = "auth.denied"
+    default_status = 401
+
+
+class Forbidden(ApiError):
+    """The caller is known, but may not do this."""
+
+    default_code = "auth.forbidden"
+    default_status = 403
+
+
+class NotFound(ApiError):
+    """There is no such thing, or the caller may not know of it."""
+
+    default_code = "not_found"
+    default_status = 404
+
+
+class Conflict(ApiError):
+    """The state of the thing does not allow the call."""
+
+    default_code = "conflict"
+    default_status = 409
+
+
+class StaleAttempt(Conflict):
+    """A newer attempt of the trial owns what an older one tried to write."""
+
+    default_code = "stale_attempt"
+
+
+class Unavailable(ApiError):
+    """The master runs but cannot serve now."""
+
+    default_code = "unavailable"
+    default_status = 503
+
+
+def _subclasses(base: type[DetlabError]) -> Iterable[type[DetlabError]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
+    """Return the exception that an error reply of the master stands for.
+
+    Args:
+        status: HTTP status code.
+        body: The decoded JSON body: `code`, `message`, `hint`, `problems`, each optional.
+    """
+    code = str(body.get("code") or "")
+    message = str(body.get("message") or f"the master answered with status {status}")
+    hint = body.get("hint")
+    hint = str(hint) if hint else None
+    problems = [
+        Problem(
+            path=str(item.get("path", "")),
+            message=str(item.get("message", "")),
+            hint=item.get("hint"),
+            level="warning" if item.get("level") == "warning" else "error",
+        )
+        for item in body.get("problems") or []
+    ]
+    if code == ConfigError.default_code:
+        return ConfigError(problems or [Problem("", message)], message, hint=hint, code=code)
+    by_code = {cls.default_code: cls for cls in _subclasses(DetlabError)}
+    by_status = {cls.default_status: cls for cls in (AuthError, Forbidden, NotFound, Conflict, Unavailable)}
+    found = by_code.get(code) or by_status.get(status, ApiError)
+    if issubclass(found, ApiError):
+        return found(message, status=status, hint=hint, code=code or None, problems=problems)
+    return found(message, hint=hint, code=code or None)
