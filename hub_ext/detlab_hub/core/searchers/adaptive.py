@@ -1,0 +1,131 @@
+"""Several brackets of ASHA side by side: `adaptive_asha`.
+
+How much early stopping is right is not known beforehand, so brackets with fewer and with more rungs share the
+budget (the idea of Hyperband, Li et al., JMLR 2018, with asynchronous brackets).
+"""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from detlab_hub.core.searchers.async_halving import AsyncHalving
+from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+
+Mode = Literal["aggressive", "standard", "conservative"]
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One bracket's share of the search."""
+
+    num_rungs: int
+    max_trials: int
+    max_concurrent: int
+
+
+def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, divisor: float) -> list[int]:
+    """Number of rungs of each bracket, most first.
+
+    `max_rungs` is capped so that the first rung is at least one unit and the last one sees a trial.
+    """
+    base = math.log(divisor)
+    most = min(max_rungs, int(math.log(max_time) / base) + 1, int(math.log(max_trials) / base) + 1)
+    fewest = {"conservative": 1, "standard": (most - 1) // 2 + 1, "aggressive": most}[mode]
+    return list(range(most, fewest - 1, -1))
+
+
+def plan_brackets(
+    rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float
+) -> list[Bracket]:
+    """Share trials so that the brackets cost about the same, and places evenly.
+
+    Args:
+        rungs: Number of rungs of each bracket, in any order.
+        max_trials: Trials of the whole search; each bracket gets at least one.
+        max_concurrent: Places of the whole search, 0 for a default; each bracket gets at least one.
+        divisor: Each rung keeps the best 1/divisor.
+    """
+    ordered = sorted(rungs, reverse=True)
+    weights = [math.pow(divisor, n - 1) / n for n in ordered]
+    total = 0.0
+    for (
+        weight
+    ) in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
+        total += weight
+    trials = [max(int(weight / total * max_trials), 1) for weight in weights]
+    trials[0] += max(max_trials - sum(trials), 0)
+    if max_concurrent == 0:
+        places = [max(trials[-1], int(divisor))] * len(ordered)
+    else:
+        each, extra = divmod(max(max_concurrent, len(ordered)), len(ordered))
+        places = [each + (1 if i < extra else 0) for i in range(len(ordered))]
+    return [Bracket(*share) for share in zip(ordered, trials, places, strict=True)]
+
+
+class Tournament(SearchMethod):
+    """Independent brackets on one stream of random numbers; a trial stays with the one that created it."""
+
+    def __init__(self, brackets: Sequence[AsyncHalving]) -> None:
+        self._brackets = list(brackets)
+        self._bracket_of: dict[str, int] = {}
+
+    @property
+    def budget(self) -> int:
+        """Sum over the brackets: `max_trials`, or one per bracket if that is more."""
+        return sum(bracket.budget for bracket in self._brackets)
+
+    @property
+    def brackets(self) -> list[AsyncHalving]:
+        """The brackets, most early stopping first."""
+        return self._brackets
+
+    def bracket_of(self, request_id: str) -> int:
+        """Index of a trial's bracket."""
+        return self._bracket_of[request_id]
+
+    def _claim(self, bracket: int, decisions: list[Decision]) -> list[Decision]:
+        for decision in decisions:
+            if isinstance(decision, CreateTrial):
+                self._bracket_of[decision.request_id] = bracket
+        return decisions
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Start the brackets in order."""
+        decisions: list[Decision] = []
+        for number, bracket in enumerate(self._brackets):
+            decisions += self._claim(number, bracket.start(factory))
+        return decisions
+
+    def validated(
+        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
+    ) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].validated(factory, request_id, metric, time))
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].exited_early(factory, request_id, reason))
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].exited(factory, request_id))
+
+    def level_of(self, request_id: str) -> int:
+        """The trial's level in its bracket."""
+        return self._brackets[self._bracket_of[request_id]].level_of(request_id)
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Plain mean of the brackets."""
+        return sum(bracket.progress(shares, closed) for bracket in self._brackets) / len(self._brackets)
+
+    def state(self) -> dict[str, Any]:
+        """The brackets' states and who belongs where."""
+        return {
+            "brackets": [bracket.state() for bracket in self._brackets],
+            "bracket_of": self._bracket_of,
+        }

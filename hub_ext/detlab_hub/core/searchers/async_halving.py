@@ -1,0 +1,207 @@
+"""Asynchronous successive halving, stopping variant: `async_halving`.
+
+Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), section 3, but without
+promotion: a trial that is not among the best 1/divisor of those that reached its rung so far is stopped for
+good, the others train on. Decisions use only what is known so far and are never revisited.
+"""
+
+import bisect
+import math
+import sys
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from detlab_hub.core.searchers.errors import SearcherInputError
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
+
+EXITED_METRIC = sys.float_info.max
+"""What a trial that ended early counts in its rung: worse than all but infinity and NaN."""
+
+_OVERHEAD = 1.2
+"""A rung 0 that is full is not the end: trials still run to the upper rungs."""
+
+_Rank = tuple[bool, float, str]
+
+
+@dataclass
+class Rung:
+    """One level of a bracket.
+
+    Attributes:
+        units_needed: Value of the time metric from which a report counts here.
+        entries: What each trial scored, best first: (is NaN, value, request id), smaller is better.
+    """
+
+    units_needed: int
+    entries: list[_Rank] = field(default_factory=list)
+
+    def insert(self, request_id: str, metric: float) -> int:
+        """Insert before equal values, NaN after everything; return the place, 0 for the best."""
+        lost = math.isnan(metric)
+        rank = (lost, 0.0 if lost else metric)
+        place = bisect.bisect_left(self.entries, rank, key=lambda entry: entry[:2])
+        self.entries.insert(place, (*rank, request_id))
+        return place
+
+    def remove(self, request_id: str) -> None:
+        """Forget what a trial scored here."""
+        self.entries = [entry for entry in self.entries if entry[2] != request_id]
+
+
+def rung_units(num_rungs: int, divisor: float, max_time: int) -> list[int]:
+    """Units of the time metric at which each rung decides, first to last."""
+    return [max(1, int(max_time / math.pow(divisor, num_rungs - 1 - level))) for level in range(num_rungs)]
+
+
+@dataclass(frozen=True)
+class HalvingConfig:
+    """One bracket: the resolved `async_halving` block.
+
+    Attributes:
+        num_rungs: Levels, at least 1.
+        max_trials: Trials whose hyperparameters turned out valid.
+        divisor: Each rung keeps the best 1/divisor; above 1.
+        max_concurrent: Trials at a time; 0 for enough to fill the top rung once.
+        time_metric: Name of the metric that counts a trial's training.
+        max_time: Value of the time metric at the top rung.
+        smaller_is_better: Direction of the searcher's metric.
+    """
+
+    num_rungs: int
+    max_trials: int
+    divisor: float
+    max_concurrent: int
+    time_metric: str
+    max_time: int
+    smaller_is_better: bool
+
+    @property
+    def concurrency(self) -> int:
+        """Trials at a time, resolved."""
+        if self.max_concurrent > 0:
+            return min(self.max_concurrent, self.max_trials)
+        return max(1, min(int(math.pow(self.divisor, self.num_rungs - 1)), self.max_trials))
+
+
+class AsyncHalving(SearchMethod):
+    """One bracket of stopping ASHA.
+
+    A trial holds a place from its creation until it is stopped or exits early. What a trial says after its
+    Stop was decided, until the Stop reaches it, does not count again.
+    """
+
+    def __init__(self, config: HalvingConfig) -> None:
+        self._config = config
+        units = rung_units(config.num_rungs, config.divisor, config.max_time)
+        self._rungs = [Rung(needed) for needed in units]
+        self._level: dict[str, int] = {}
+        self._active: set[str] = set()
+        self._exited = 0
+        self._invalid = 0
+
+    @property
+    def budget(self) -> int:
+        """`max_trials`; fewer are made where trials end by themselves below the top rung."""
+        return self._config.max_trials
+
+    @property
+    def rungs(self) -> list[Rung]:
+        """The levels, first to last."""
+        return self._rungs
+
+    def level_of(self, request_id: str) -> int:
+        """Index of the highest rung at which a trial was or will be judged."""
+        return self._level[request_id]
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Create as many trials as may run at a time."""
+        return create_many(self._config.concurrency, lambda: self._create(factory))
+
+    def _create(self, factory: TrialFactory) -> CreateTrial:
+        trial = factory.draw()
+        self._level[trial.request_id] = 0
+        self._active.add(trial.request_id)
+        return trial
+
+    def _fill_place(self, factory: TrialFactory) -> list[Decision]:
+        budget_left = len(self._level) - self._invalid < self._config.max_trials
+        if budget_left and len(self._active) < self._config.concurrency:
+            return [self._create(factory)]
+        return []
+
+    def validated(
+        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
+    ) -> list[Decision]:
+        """Judge a trial at every rung that it has reached; stop it at the first where it falls behind."""
+        if request_id not in self._active:
+            return []
+        if time is None or not math.isfinite(time):
+            given = "has none" if time is None else f"has {time}"
+            raise SearcherInputError(
+                f"a validation report must carry the searcher's time_metric {self._config.time_metric!r} as a"
+                f" finite number; the report of trial {request_id} {given}"
+            )
+        score = metric if self._config.smaller_is_better else -metric
+        if not self._falls_behind(request_id, score, int(time)):
+            return []
+        self._active.discard(request_id)
+        return [StopTrial(request_id), *self._fill_place(factory)]
+
+    def _falls_behind(self, request_id: str, score: float, time: int) -> bool:
+        top = len(self._rungs) - 1
+        for level in range(self._level[request_id], top + 1):
+            self._level[request_id] = level
+            rung = self._rungs[level]
+            if time < rung.units_needed:
+                return False
+            place = rung.insert(request_id, score)
+            keep = max(int(len(rung.entries) / self._config.divisor), 1)
+            if level == top or place >= keep:
+                return True
+        return False
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """Count an early end as the worst result, an invalid point as if it had never been."""
+        held_place = request_id in self._active
+        self._active.discard(request_id)
+        level = self._level[request_id]
+        decisions: list[Decision] = []
+        if reason in INVALID_REASONS:
+            self._invalid += 1
+            for rung in self._rungs[: level + 1]:
+                rung.remove(request_id)
+            if held_place:
+                decisions.append(StopTrial(request_id))
+        elif held_place:
+            self._rungs[level].insert(request_id, EXITED_METRIC)
+        return decisions + self._fill_place(factory)
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Count an end. A trial that ends by itself below the top rung is not replaced (as in Determined)."""
+        self._active.discard(request_id)
+        self._exited += 1
+        return []
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Filled part of rung 0, a sixth held back for the upper rungs; the ended part once it is full."""
+        budget = self._config.max_trials
+        reached = len(self._rungs[0].entries)
+        progress = reached / (_OVERHEAD * budget)
+        if reached == budget:
+            progress = max(progress, (self._exited - self._invalid) / budget)
+        return progress
+
+    def state(self) -> dict[str, Any]:
+        """Rungs, levels and counters."""
+        return {
+            "rungs": [
+                {"units_needed": rung.units_needed, "entries": [list(entry) for entry in rung.entries]}
+                for rung in self._rungs
+            ],
+            "level": self._level,
+            "active": sorted(self._active),
+            "exited": self._exited,
+            "invalid": self._invalid,
+        }

@@ -1,0 +1,219 @@
+"""What a search is told (events, past tense) and what it answers (decisions, imperative).
+
+Both travel through the master's journal as JSON. JSON has no NaN and no infinities, and PostgreSQL refuses
+Python's spelling of them, so non-finite floats are written as the strings ``"NaN"``, ``"Infinity"`` and
+``"-Infinity"``; all others survive bit for bit through ``repr``.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never, get_args
+
+from detlab_hub.core.searchers.errors import SearcherInputError
+
+ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"]
+"""Why a trial ended before its code was done."""
+
+INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_hp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The experiment started; answered by the first trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCreated:
+    """The trial of a `CreateTrial` decision was stored."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReported:
+    """A trial reported the searcher's metric.
+
+    Attributes:
+        request_id: The reporting trial.
+        metric: The value as reported (not negated); may be NaN or infinite.
+        time: The value of the searcher's `time_metric` in the same report, None where the report has none.
+    """
+
+    request_id: str
+    metric: float
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReported:
+    """A trial estimated the done part of its training, 0 to 1. Never changes a decision."""
+
+    request_id: str
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialExitedEarly:
+    """A trial ended before its code was done; a `TrialExited` follows."""
+
+    request_id: str
+    reason: ExitReason
+
+
+@dataclass(frozen=True, slots=True)
+class TrialExited:
+    """A trial reached a terminal state."""
+
+    request_id: str
+
+
+Event: TypeAlias = (
+    Started | TrialCreated | ValidationReported | ProgressReported | TrialExitedEarly | TrialExited
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTrial:
+    """Create a trial.
+
+    Attributes:
+        request_id: UUIDv4 drawn from the search's random numbers: the same after a replay.
+        trial_seed: Seed for the trial's own randomness, 0 to 2**31 - 1.
+        hparams: Sampled hyperparameters, plain JSON values.
+        index: Creation order in the experiment, from 0.
+    """
+
+    request_id: str
+    trial_seed: int
+    hparams: dict[str, Any]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopTrial:
+    """End a trial: the search needs no more of it."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The search is over.
+
+    Attributes:
+        cancel: Every trial was canceled by a user.
+        failure: Every trial failed.
+    """
+
+    cancel: bool
+    failure: bool
+
+
+Decision: TypeAlias = CreateTrial | StopTrial | Shutdown
+
+
+def _float_to_json(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _float_from_json(value: float | str) -> float:
+    return float(value)
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """Write an event as a JSON object with its kind under `type`."""
+    match event:
+        case Started():
+            return {"type": "started"}
+        case TrialCreated():
+            return {"type": "trial_created", "request_id": event.request_id}
+        case ValidationReported():
+            return {
+                "type": "validation_reported",
+                "request_id": event.request_id,
+                "metric": _float_to_json(event.metric),
+                "time": None if event.time is None else _float_to_json(event.time),
+            }
+        case ProgressReported():
+            return {
+                "type": "progress_reported",
+                "request_id": event.request_id,
+                "progress": _float_to_json(event.progress),
+            }
+        case TrialExitedEarly():
+            return {"type": "trial_exited_early", "request_id": event.request_id, "reason": event.reason}
+        case TrialExited():
+            return {"type": "trial_exited", "request_id": event.request_id}
+        case _:
+            assert_never(event)
+
+
+def event_from_json(data: dict[str, Any]) -> Event:
+    """Read an event written by `event_to_json`.
+
+    Raises:
+        SearcherInputError: If the kind of event or the exit reason is unknown.
+    """
+    match data.get("type"):
+        case "started":
+            return Started()
+        case "trial_created":
+            return TrialCreated(data["request_id"])
+        case "validation_reported":
+            time = data["time"]
+            return ValidationReported(
+                data["request_id"],
+                _float_from_json(data["metric"]),
+                None if time is None else _float_from_json(time),
+            )
+        case "progress_reported":
+            return ProgressReported(data["request_id"], _float_from_json(data["progress"]))
+        case "trial_exited_early":
+            reason = data["reason"]
+            if reason not in get_args(ExitReason):
+                raise SearcherInputError(f"unknown exit reason {reason!r} in the search journal")
+            return TrialExitedEarly(data["request_id"], reason)
+        case "trial_exited":
+            return TrialExited(data["request_id"])
+        case kind:
+            raise SearcherInputError(f"unknown event {kind!r} in the search journal")
+
+
+def decision_to_json(decision: Decision) -> dict[str, Any]:
+    """Write a decision as a JSON object with its kind under `type`."""
+    match decision:
+        case CreateTrial():
+            return {
+                "type": "create_trial",
+                "request_id": decision.request_id,
+                "trial_seed": decision.trial_seed,
+                "hparams": decision.hparams,
+                "index": decision.index,
+            }
+        case StopTrial():
+            return {"type": "stop_trial", "request_id": decision.request_id}
+        case Shutdown():
+            return {"type": "shutdown", "cancel": decision.cancel, "failure": decision.failure}
+        case _:
+            assert_never(decision)
+
+
+def decision_from_json(data: dict[str, Any]) -> Decision:
+    """Read a decision written by `decision_to_json`.
+
+    Raises:
+        SearcherInputError: If the kind of decision is unknown.
+    """
+    match data.get("type"):
+        case "create_trial":
+            return CreateTrial(data["request_id"], data["trial_seed"], data["hparams"], data["index"])
+        case "stop_trial":
+            return StopTrial(data["request_id"])
+        case "shutdown":
+            return Shutdown(cancel=data["cancel"], failure=data["failure"])
+        case kind:
+            raise SearcherInputError(f"unknown decision {kind!r} in the search journal")

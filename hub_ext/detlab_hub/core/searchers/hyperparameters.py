@@ -1,0 +1,191 @@
+"""Search spaces: sampling a point, or walking a grid.
+
+A space is the `hyperparameters` block of the experiment config: a map from names to a bare value (a
+constant), a map with a `type` (`const`, `int`, `double`, `log`, `categorical`), or a map without one
+(nested).
+Everything goes in sorted key order, nested maps too, so that a seed alone fixes every draw.
+"""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.randomness import SearchRandom
+
+_INT_RANGE_LIMIT = 2**63
+_REQUIRED = {
+    "const": ("val",),
+    "int": ("minval", "maxval"),
+    "double": ("minval", "maxval"),
+    "log": ("base", "minval", "maxval"),
+    "categorical": ("vals",),
+}
+
+
+def round_half_away(value: float) -> int:
+    """Round to the nearest integer, halves away from zero (unlike `round`, which goes to even)."""
+    whole = math.trunc(value)
+    if abs(value - whole) >= 0.5:
+        whole += 1 if value > 0 else -1
+    return whole
+
+
+def is_nested(spec: object) -> bool:
+    """Whether a spec is a map of further hyperparameters."""
+    return isinstance(spec, Mapping) and "type" not in spec
+
+
+def check_space(space: Mapping[str, Any], path: str = "hyperparameters") -> None:
+    """Check that every point of a space can be drawn.
+
+    Raises:
+        SearcherConfigError: With the path of the first spec that is unknown, incomplete or unusable.
+    """
+    for name, spec in space.items():
+        here = f"{path}.{name}"
+        if is_nested(spec):
+            check_space(spec, here)
+        elif isinstance(spec, Mapping):
+            _check_typed(spec, here)
+
+
+def _check_typed(spec: Mapping[str, Any], path: str) -> None:
+    kind = spec["type"]
+    if kind not in _REQUIRED:
+        raise SearcherConfigError(f"{path}: unknown hyperparameter type {kind!r}")
+    missing = [key for key in _REQUIRED[kind] if key not in spec]
+    if missing:
+        raise SearcherConfigError(f"{path}: {kind} needs {', '.join(missing)}")
+    if kind == "categorical" and not spec["vals"]:
+        raise SearcherConfigError(f"{path}: categorical needs at least one value in vals")
+    if kind in ("int", "double", "log") and not spec["minval"] < spec["maxval"]:
+        raise SearcherConfigError(f"{path}: minval {spec['minval']} must be below maxval {spec['maxval']}")
+    if kind == "int" and spec["maxval"] - spec["minval"] >= _INT_RANGE_LIMIT:
+        raise SearcherConfigError(f"{path}: the range of an int must be below 2**63")
+    if kind == "log":
+        _check_log(spec, path)
+
+
+def _check_log(spec: Mapping[str, Any], path: str) -> None:
+    if not spec["base"] > 0:
+        raise SearcherConfigError(f"{path}: base {spec['base']} must be above 0")
+    try:
+        for exponent in (spec["minval"], spec["maxval"]):
+            math.pow(spec["base"], exponent)
+    except OverflowError:
+        raise SearcherConfigError(f"{path}: {spec['base']}**{exponent} is too large for a float") from None
+
+
+def sample(space: Mapping[str, Any], rng: SearchRandom) -> dict[str, Any]:
+    """Draw one point of a space, a nested map recursively, in sorted key order."""
+    return {name: _sample_one(space[name], rng) for name in sorted(space)}
+
+
+def _sample_one(spec: Any, rng: SearchRandom) -> Any:
+    if is_nested(spec):
+        return sample(spec, rng)
+    if not isinstance(spec, Mapping):
+        return copy.deepcopy(spec)
+    match spec["type"]:
+        case "const":
+            return copy.deepcopy(spec["val"])
+        case "int":
+            return int(spec["minval"]) + rng.below(int(spec["maxval"]) - int(spec["minval"]) + 1)
+        case "double":
+            return rng.uniform(float(spec["minval"]), float(spec["maxval"]))
+        case "log":
+            exponent = rng.uniform(float(spec["minval"]), float(spec["maxval"]))
+            return math.pow(float(spec["base"]), exponent)
+        case "categorical":
+            return copy.deepcopy(spec["vals"][rng.below(len(spec["vals"]))])
+        case kind:
+            raise SearcherConfigError(f"unknown hyperparameter type {kind!r}")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    route: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+class Grid:
+    """The points of a space, one per combination of its axes' values; the last sorted axis is fastest.
+
+    Points are computed on demand: a grid of millions of points costs no memory.
+
+    Raises:
+        SearcherConfigError: If an int, double or log has no `count`.
+    """
+
+    def __init__(self, space: Mapping[str, Any]) -> None:
+        self._axes = tuple(_axes(space, ()))
+
+    def __len__(self) -> int:
+        return math.prod(len(axis.values) for axis in self._axes)
+
+    def point(self, index: int) -> dict[str, Any]:
+        """Point number `index`, 0 to `len(self) - 1`; a space without axes has one empty point."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"grid has {len(self)} points, asked for number {index}")
+        chosen: list[tuple[tuple[str, ...], Any]] = []
+        for axis in reversed(self._axes):
+            index, place = divmod(index, len(axis.values))
+            chosen.append((axis.route, axis.values[place]))
+        result: dict[str, Any] = {}
+        for route, value in reversed(chosen):
+            level = result
+            for name in route[:-1]:
+                level = level.setdefault(name, {})
+            level[route[-1]] = copy.deepcopy(value)
+        return result
+
+
+def _axes(space: Mapping[str, Any], route: tuple[str, ...]) -> Iterator[_Axis]:
+    for name in sorted(space):
+        spec = space[name]
+        here = (*route, name)
+        if is_nested(spec) and spec:
+            yield from _axes(spec, here)
+        else:
+            yield _Axis(here, tuple(_axis_values(spec, here)))
+
+
+def _axis_values(spec: Any, route: tuple[str, ...]) -> list[Any]:
+    if is_nested(spec):
+        return [{}]
+    if not isinstance(spec, Mapping):
+        return [spec]
+    if spec["type"] == "const":
+        return [spec["val"]]
+    if spec["type"] == "categorical":
+        return list(spec["vals"])
+    count = spec.get("count")
+    if count is None or count < 1:
+        path = ".".join(("hyperparameters", *route))
+        raise SearcherConfigError(f"{path}: a grid needs count (1 or more) for {spec['type']}")
+    low, high = spec["minval"], spec["maxval"]
+    match spec["type"]:
+        case "int":
+            return _int_points(int(low), int(high), min(int(count), int(high) - int(low) + 1))
+        case "double":
+            return _even_points(float(low), float(high), int(count))
+        case _:
+            base = float(spec["base"])
+            return [
+                math.pow(base, exponent) for exponent in _even_points(float(low), float(high), int(count))
+            ]
+
+
+def _int_points(low: int, high: int, count: int) -> list[int]:
+    if count == 1:
+        return [round_half_away((low + high) / 2)]
+    return [round_half_away(low + i * (high - low) / (count - 1)) for i in range(count)]
+
+
+def _even_points(low: float, high: float, count: int) -> list[float]:
+    if count == 1:
+        return [(low + high) / 2]
+    return [low + i * (high - low) / (count - 1) for i in range(count)]

@@ -1,0 +1,94 @@
+"""What every search method is: a small deep module behind five calls, driven by `Searcher`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.hyperparameters import sample
+from detlab_hub.core.searchers.randomness import SearchRandom
+
+
+class TrialFactory:
+    """Draws the trials of a search, in the one order that makes them reproducible.
+
+    For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed.
+    """
+
+    def __init__(self, space: Mapping[str, Any], rng: SearchRandom) -> None:
+        self.space = space
+        self._rng = rng
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Trials drawn so far."""
+        return self._count
+
+    def draw(self) -> CreateTrial:
+        """Create a trial at a random point of the space."""
+        return self.at(sample(self.space, self._rng))
+
+    def at(self, hparams: dict[str, Any]) -> CreateTrial:
+        """Create a trial at a given point."""
+        index = self._count
+        self._count += 1
+        request_id = self._rng.request_id()
+        return CreateTrial(request_id, self._rng.trial_seed(), hparams, index)
+
+
+class SearchMethod(ABC):
+    """A search method. Every call may be followed by any other; the driver has removed repeated events.
+
+    A method keeps its books when it decides, not when the trial is stored, so that events that overtake each
+    other cannot make it exceed its budget.
+    """
+
+    @property
+    @abstractmethod
+    def budget(self) -> int:
+        """Trials that the search makes at most, not counting invalid ones that it replaces."""
+
+    @abstractmethod
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Create the first trials."""
+
+    def validated(
+        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
+    ) -> list[Decision]:
+        """React to a report of the searcher's metric.
+
+        Raises:
+            SearcherInputError: If the report lacks what the method needs; nothing has changed then.
+        """
+        return []
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """React to a trial that ended before its code was done."""
+        return []
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """React to a trial's end, early or not."""
+        return []
+
+    def level_of(self, request_id: str) -> int:
+        """How far a trial has come in the method's books; a report that leaves it alone changed nothing."""
+        return 0
+
+    @abstractmethod
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """The done part of the search.
+
+        Args:
+            shares: Reported progress, 0 to 1, of each trial whose hyperparameters were valid.
+            closed: Trials that have ended.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """The whole state as JSON values, for fingerprints and for people who debug a search."""
+
+
+def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:
+    """Create `count` trials, one after the other."""
+    return [create() for _ in range(count)]

@@ -1,0 +1,211 @@
+"""The driver of a search: one synchronous door, events in, decisions out.
+
+A `Searcher` is a deterministic function of its configuration, its seed and the events it was given, in order.
+The master writes each event into its journal in the transaction that carries out the decisions; after a crash
+`replay` of the journal gives the same searcher and the same decisions, bit for bit.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
+
+from detlab_hub.core.searchers.configuration import make_method
+from detlab_hub.core.searchers.errors import SearcherInputError
+from detlab_hub.core.searchers.events import (
+    INVALID_REASONS,
+    CreateTrial,
+    Decision,
+    Event,
+    ProgressReported,
+    Shutdown,
+    Started,
+    TrialCreated,
+    TrialExited,
+    TrialExitedEarly,
+    ValidationReported,
+)
+from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.randomness import SearchRandom
+
+
+class Searcher:
+    """A running search.
+
+    Repeated events (a trial that started, was created, exited early or exited twice) and events of a trial
+    that has ended change nothing and are answered by no decision.
+
+    Attributes:
+        revision: Counts the events that changed anything but reported progress. An event that leaves it as
+            it was (a report between two rungs, a duplicate) need not be journaled.
+    """
+
+    def __init__(self, method: SearchMethod, space: Mapping[str, Any], seed: int) -> None:
+        self.method = method
+        self.revision = 0
+        self._rng = SearchRandom(seed)
+        self._factory = TrialFactory(space, self._rng)
+        self._requested: dict[str, int] = {}
+        self._created: set[str] = set()
+        self._closed: set[str] = set()
+        self._exits: set[str] = set()
+        self._cancels: set[str] = set()
+        self._failures: set[str] = set()
+        self._shares: dict[str, float] = {}
+        self._started = False
+        self._shutdown: Shutdown | None = None
+
+    @property
+    def trials_total(self) -> int:
+        """Trials that the search makes at most, not counting invalid ones that it replaces."""
+        return self.method.budget
+
+    @property
+    def trials_requested(self) -> int:
+        """Trials created so far, invalid ones included."""
+        return len(self._requested)
+
+    @property
+    def trials_closed(self) -> int:
+        """Trials that have ended."""
+        return len(self._closed)
+
+    @property
+    def trials_invalid(self) -> int:
+        """Trials that ended because their hyperparameters were invalid."""
+        return len(self._requested) - len(self._shares)
+
+    @property
+    def shutdown(self) -> Shutdown | None:
+        """How the search ended; None while it goes on."""
+        return self._shutdown
+
+    def step(self, event: Event) -> list[Decision]:
+        """Take one event, answer with what to do, in order.
+
+        Raises:
+            SearcherInputError: If the trial is unknown, or the report lacks the searcher's time metric; the
+                search is then as it was.
+        """
+        if isinstance(event, Started):
+            return self._start()
+        request_id = event.request_id
+        if request_id not in self._requested:
+            raise SearcherInputError(f"trial {request_id} does not belong to this search")
+        if request_id in self._closed:
+            return []
+        match event:
+            case TrialCreated():
+                if request_id not in self._created:
+                    self._created.add(request_id)
+                    self.revision += 1
+                return []
+            case ProgressReported():
+                self._report_progress(request_id, event.progress)
+                return []
+            case ValidationReported():
+                return self._validated(event)
+            case TrialExitedEarly():
+                return self._exited_early(event)
+            case TrialExited():
+                return self._exited(request_id)
+            case _:
+                assert_never(event)
+
+    def _start(self) -> list[Decision]:
+        if self._started:
+            return []
+        self._started = True
+        self.revision += 1
+        return self._record(self.method.start(self._factory))
+
+    def _report_progress(self, request_id: str, progress: float) -> None:
+        if request_id in self._shares and not math.isnan(progress):
+            self._shares[request_id] = min(max(progress, 0.0), 1.0)
+
+    def _validated(self, event: ValidationReported) -> list[Decision]:
+        before = self.method.level_of(event.request_id)
+        decisions = self.method.validated(self._factory, event.request_id, event.metric, event.time)
+        if decisions or self.method.level_of(event.request_id) != before:
+            self.revision += 1
+        return self._record(decisions)
+
+    def _exited_early(self, event: TrialExitedEarly) -> list[Decision]:
+        request_id = event.request_id
+        if request_id in self._exits:
+            return []
+        self._exits.add(request_id)
+        self.revision += 1
+        if event.reason in INVALID_REASONS:
+            self._shares.pop(request_id, None)
+        elif event.reason == "user_canceled":
+            self._cancels.add(request_id)
+        else:
+            self._failures.add(request_id)
+        return self._record(self.method.exited_early(self._factory, request_id, event.reason))
+
+    def _exited(self, request_id: str) -> list[Decision]:
+        self._closed.add(request_id)
+        self.revision += 1
+        decisions = self._record(self.method.exited(self._factory, request_id))
+        requested = len(self._requested)
+        if requested == len(self._closed):
+            self._shutdown = Shutdown(
+                cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
+            )
+            decisions.append(self._shutdown)
+        return decisions
+
+    def _record(self, decisions: list[Decision]) -> list[Decision]:
+        for decision in decisions:
+            if isinstance(decision, CreateTrial):
+                self._requested[decision.request_id] = decision.index
+                self._shares[decision.request_id] = 0.0
+        return decisions
+
+    def progress(self) -> float:
+        """The done part of the search, 0 to 1; 1 once it is over."""
+        if self._shutdown is not None:
+            return 1.0
+        progress = self.method.progress(self._shares, self._closed)
+        return min(max(progress, 0.0), 1.0) if math.isfinite(progress) else 0.0
+
+    def fingerprint(self) -> str:
+        """Hash of the whole state: equal fingerprints, equal futures."""
+        state = {
+            "rng": self._rng.fingerprint(),
+            "requested": self._requested,
+            "created": sorted(self._created),
+            "closed": sorted(self._closed),
+            "exits": sorted(self._exits),
+            "cancels": sorted(self._cancels),
+            "failures": sorted(self._failures),
+            "shares": self._shares,
+            "started": self._started,
+            "over": self._shutdown is not None,
+            "method": self.method.state(),
+        }
+        return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def make_searcher(searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
+    """Make the search that an experiment's config describes.
+
+    Args:
+        searcher: The `searcher` block, as plain values; missing fields get their defaults.
+        hyperparameters: The `hyperparameters` block, as plain values.
+        seed: The experiment's seed, 0 to 2**32 - 1.
+
+    Raises:
+        SearcherConfigError: If no search can be made from it.
+    """
+    return Searcher(make_method(searcher, hyperparameters), hyperparameters, seed)
+
+
+def replay(
+    searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int, journal: Iterable[Event]
+) -> tuple[Searcher, list[list[Decision]]]:
+    """Make a search and give it the journaled events; return it with the decisions after each."""
+    search = make_searcher(searcher, hyperparameters, seed)
+    return search, [search.step(event) for event in journal]

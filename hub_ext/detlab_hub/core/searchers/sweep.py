@@ -1,0 +1,102 @@
+"""Methods that never stop a trial: `single`, `random`, `grid`."""
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from detlab_hub.core.searchers.events import INVALID_REASONS, Decision, ExitReason
+from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
+
+
+class RandomSearch(SearchMethod):
+    """`max_trials` independent points; `single` is the case of one.
+
+    Args:
+        max_trials: Trials whose hyperparameters turned out valid.
+        max_concurrent: Trials at a time; 0 for no limit.
+        replace_invalid: Whether a trial that raised InvalidHP is drawn anew.
+    """
+
+    def __init__(self, max_trials: int, max_concurrent: int, *, replace_invalid: bool = True) -> None:
+        self._max_trials = max_trials
+        self._max_concurrent = max_concurrent
+        self._replace_invalid = replace_invalid
+        self._budget_used = 0
+
+    @property
+    def budget(self) -> int:
+        """`max_trials`."""
+        return self._max_trials
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Create as many trials as may run at a time."""
+        first = min(self._max_trials, self._max_concurrent or self._max_trials)
+        self._budget_used = first
+        return create_many(first, factory.draw)
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """Give an invalid trial's budget back; its `exited` then draws the replacement."""
+        if self._replace_invalid and reason in INVALID_REASONS:
+            self._budget_used -= 1
+        return []
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Fill the freed place while there is budget."""
+        if self._budget_used >= self._max_trials:
+            return []
+        self._budget_used += 1
+        return [factory.draw()]
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Done part of the budget; invalid trials do not count, since they are replaced."""
+        done = sum(1.0 if request_id in closed else share for request_id, share in shares.items())
+        return done / self._max_trials
+
+    def state(self) -> dict[str, Any]:
+        """The budget spent."""
+        return {"budget_used": self._budget_used}
+
+
+class GridSearch(SearchMethod):
+    """Every point of the grid once, from the last to the first; invalid points are not replaced.
+
+    Args:
+        grid: The points.
+        max_concurrent: Trials at a time; 0 for no limit.
+    """
+
+    def __init__(self, grid: Grid, max_concurrent: int) -> None:
+        self._grid = grid
+        self._max_concurrent = max_concurrent
+        self._remaining = len(grid)
+
+    @property
+    def budget(self) -> int:
+        """Points of the grid."""
+        return len(self._grid)
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Create as many trials as may run at a time."""
+        decisions: list[Decision] = []
+        for _ in range(min(self._remaining, self._max_concurrent or self._remaining)):
+            decisions += self._next(factory)
+        return decisions
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Go on to the next point."""
+        return self._next(factory)
+
+    def _next(self, factory: TrialFactory) -> list[Decision]:
+        if self._remaining == 0:
+            return []
+        self._remaining -= 1
+        return [factory.at(self._grid.point(self._remaining))]
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Done part of the points; an invalid point is done."""
+        running = sum(share for request_id, share in shares.items() if request_id not in closed)
+        return (len(closed) + running) / len(self._grid)
+
+    def state(self) -> dict[str, Any]:
+        """The points left."""
+        return {"remaining": self._remaining}
