@@ -1,0 +1,47 @@
+"""Who asks. The web layer authenticates; the services authorise by these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+READ = "custom:detlab:read"
+WRITE = "custom:detlab:write"
+ADMIN = "custom:detlab:admin"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A person, by a Hub token."""
+
+    name: str
+    scopes: frozenset[str] = field(default_factory=frozenset)
+    admin: bool = False
+    """Sees and changes everybody's experiments."""
+
+    def sees(self, owner: str) -> bool:
+        """Whether this caller may know of something that `owner` owns (I9)."""
+        return self.admin or self.name == owner
+
+
+@dataclass(frozen=True)
+class TaskCaller:
+    """One attempt to run a trial, by its task token."""
+
+    allocation_id: str
+    trial_id: int
+    experiment_id: int
+    run: int
+
+
+@dataclass(frozen=True)
+class AgentCaller:
+    """An agent, by its own key."""
+
+    agent_id: str
+
+
+@dataclass(frozen=True)
+class EnrolCaller:
+    """Somebody who holds an enrolment token: may enrol agents and nothing else."""
+
+    token_hash: str = ""

@@ -1,0 +1,48 @@
+"""What an operator decides about the master: a plain record that `detlab_hub.app` fills from its traitlets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the services are configured with; times in seconds, sizes in bytes."""
+
+    state_dir: Path
+    bundles_dir: Path
+    default_checkpoint_storage: dict[str, Any] = field(default_factory=dict)
+    """The `checkpoint_storage` block of experiments that name none."""
+    service_url: str = "http://127.0.0.1:8642/services/detlab/"
+    """How tasks reach the service; ends with `/services/detlab/`."""
+    cluster_id: str = "detlab"
+    version: str = ""
+    enrolment_secret_hash: str | None = None
+    """SHA-256 (hex) of an enrolment token that never expires (the embedded cluster's own agent)."""
+    agent_suspect_after: float = 10.0
+    """Without a heartbeat for this long an agent gets no new work."""
+    agent_reconnect_wait: float = 25.0
+    """Without a heartbeat for this long an agent is lost and its tasks run elsewhere."""
+    heartbeat_period: float = 5.0
+    task_token_ttl: float = 3600.0
+    enrolment_ttl: float = 3600.0
+    bundle_limit: int = 95 * MIB
+    preemption_timeout_default: float = 3600.0
+    """How long a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
+    stop_grace: float = 10.0
+    """SIGTERM comes this long after a stop by the searcher that the task did not acknowledge …"""
+    stop_acked_grace: float = 60.0
+    """… and this long after one that it did."""
+    kill_grace: float = 5.0
+    """SIGKILL comes this long after SIGTERM."""
+    event_keep: int = 200_000
+    """Events kept for resuming streams; older cursors get a resync."""
+    tick: float = 0.5
+    """Period of the guard that looks for passed deadlines and lost agents."""
+    max_metrics_per_report: int = 20_000
+    max_structured_bytes: int = 256 * 1024
+    checkpoint_file_limit: int = 100_000
