@@ -1,0 +1,64 @@
+"""The view as a MIME bundle: HTML card, SVG and plain text, under 100 kB, for any front end and for ever."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import Any
+
+from detlab_magics.view.state import ViewState
+from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
+from detlab_magics.view.text import card, notices, plain, progress_line, table
+
+MAX_BYTES = 100_000
+
+
+def mimebundle(state: ViewState, *, url: str | None = None, now: float | None = None) -> dict[str, Any]:
+    """Return {mime type: content} of the static view. `url` is where people can look further."""
+    svg = learning_curves(state)
+    return {
+        "text/html": html_card(state, svg, url=url, now=now),
+        "image/svg+xml": svg,
+        "text/plain": card(state, now),
+    }
+
+
+def html_card(state: ViewState, svg: str, *, url: str | None = None, now: float | None = None) -> str:
+    """Return the card: title, progress line, picture, notices, table. Every text from users is escaped."""
+    e = state.experiment
+    title = f"Experiment {e.id} · {escape(plain(e.name))}"
+    if url:
+        title = f'<a href="{escape(url, quote=True)}" target="_blank" rel="noopener">{title}</a>'
+    picture = base64.b64encode(svg.encode()).decode()
+    return (
+        '<div style="max-width:760px">'
+        f'<div style="font-weight:600;margin-bottom:2px">{title}</div>'
+        f'<div style="opacity:.8;margin-bottom:6px">{escape(progress_line(state, now))}</div>'
+        f'<img alt="learning curves" width="{WIDTH}" height="{HEIGHT}" style="max-width:100%;height:auto" '
+        f'src="data:image/svg+xml;base64,{picture}">'
+        f"{_notices(state)}{_table(state)}</div>"
+    )
+
+
+def _notices(state: ViewState) -> str:
+    lines = notices(state)
+    if not lines:
+        return ""
+    text = "\n".join(escape(line) for line in lines)
+    return f'<pre style="border-left:3px solid {BEST};padding:4px 10px;margin:6px 0;white-space:pre-wrap">{text}</pre>'
+
+
+def _table(state: ViewState) -> str:
+    header, rows = table(state)
+    if not rows:
+        return ""
+    best = state.best_trial()
+    cell = "text-align:right;padding:2px 10px"
+    head = "".join(f'<th style="{cell}">{escape(h)}</th>' for h in header)
+    body = []
+    for row in rows:
+        weight = ' style="font-weight:600"' if row[0] == str(best) else ""
+        body.append(f"<tr{weight}>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in row) + "</tr>")
+    hidden = len(state.trials) - len(rows)
+    more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
+    return f'<table style="margin-top:4px"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'

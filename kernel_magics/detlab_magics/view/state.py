@@ -1,0 +1,164 @@
+"""The live view's state: a function of (experiment, cursor) and nothing else.
+
+`ViewState.start(snapshot)` and then `apply(event)` for each event after `snapshot.cursor` gives the same state
+whoever does it and whenever: a reopened tab, a restarted kernel and another browser show the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from detlab.schemas.wire import (
+    CurvesView,
+    Event,
+    ExperimentView,
+    SeriesView,
+    TrialState,
+    TrialView,
+    decode_float,
+)
+
+MAX_POINTS = 120
+"""Points kept per curve; a longer one is thinned (extremes and the last point stay exact)."""
+MAX_CURVES = 48
+"""Curves drawn: all while there are few, else running, best and newest first."""
+
+
+@dataclass
+class Curve:
+    """One trial's curve of the searcher metric, oldest step first."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    run: int = 0
+    resumed_at: list[int] = field(default_factory=list)
+    """Steps after which a later run of the trial went on: a gap is drawn there."""
+
+    def add(self, step: int, value: float, run: int) -> None:
+        """Add one report. A later run replaces what an earlier one said beyond the step that it resumed from."""
+        if run > self.run:
+            while self.steps and self.steps[-1] >= step:
+                self.steps.pop()
+                self.values.pop()
+            if self.steps and self.run:
+                self.resumed_at.append(self.steps[-1])
+            self.run = run
+        if self.steps and step <= self.steps[-1]:
+            if step == self.steps[-1]:
+                self.values[-1] = value
+            return
+        self.steps.append(step)
+        self.values.append(value)
+        if len(self.steps) > 2 * MAX_POINTS:
+            self.steps, self.values = thin(self.steps, self.values, MAX_POINTS)
+
+
+@dataclass
+class ViewState:
+    """Everything the view needs, bounded in size however large the search is."""
+
+    experiment: ExperimentView
+    trials: dict[int, TrialView]
+    curves: dict[int, Curve]
+    cursor: int
+    stale: bool = False
+    """True after a `resync`: fetch a new snapshot and start again."""
+
+    @classmethod
+    def start(cls, snapshot: CurvesView) -> ViewState:
+        """Build the state from a snapshot (GET experiments/{id}/curves)."""
+        trials = {trial.id: trial for trial in snapshot.trials}
+        curves = {
+            series.trial_id: _from_series(series, trials.get(series.trial_id))
+            for series in snapshot.curves
+            if series.group == "validation" and series.name == snapshot.experiment.metric
+        }
+        return cls(snapshot.experiment, trials, curves, snapshot.cursor)
+
+    def apply(self, events: Iterable[Event]) -> bool:
+        """Fold events in; return whether anything visible changed. Events at or before the cursor are ignored."""
+        changed = False
+        for event in events:
+            if event.kind == "resync":
+                self.stale = True
+                return True
+            if event.id <= self.cursor:
+                continue
+            self.cursor = event.id
+            changed |= self._apply_one(event)
+        return changed
+
+    def _apply_one(self, event: Event) -> bool:
+        if event.kind == "experiment":
+            self.experiment = ExperimentView.model_validate(event.data)
+        elif event.kind == "trial":
+            trial = TrialView.model_validate(event.data)
+            self.trials[trial.id] = trial
+        elif event.kind == "metrics" and event.trial_id is not None:
+            return self._add_metrics(event.trial_id, event)
+        else:
+            return False
+        return True
+
+    def _add_metrics(self, trial_id: int, event: Event) -> bool:
+        if event.data.get("group") != "validation":
+            return False
+        value = decode_float(event.data.get("metrics", {}).get(self.experiment.metric))
+        if value is None:
+            return False
+        curve = self.curves.setdefault(trial_id, Curve())
+        curve.add(int(event.data["steps_completed"]), value, int(event.data.get("run", 0)))
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the experiment has reached its end."""
+        return self.experiment.state.terminal
+
+    def best_trial(self) -> int | None:
+        """Return the id of the trial with the best validation so far."""
+        return self.experiment.best.trial_id if self.experiment.best else None
+
+    def ordered_trials(self) -> list[TrialView]:
+        """Return the trials, best metric first; those without a metric last, in creation order."""
+        sign = 1.0 if self.experiment.smaller_is_better else -1.0
+
+        def key(trial: TrialView) -> tuple[bool, float, int]:
+            value = trial.best_validation
+            unranked = value is None or math.isnan(value)
+            return (unranked, 0.0 if unranked or value is None else sign * value, trial.index)
+
+        return sorted(self.trials.values(), key=key)
+
+    def drawn_curves(self) -> list[tuple[TrialView, Curve]]:
+        """Return the curves to draw, the most interesting ones last (they are painted on top)."""
+        best = self.best_trial()
+        pairs = [(self.trials[i], c) for i, c in self.curves.items() if c.steps and i in self.trials]
+        pairs.sort(key=lambda p: (p[0].id == best, p[0].state is TrialState.ACTIVE, p[0].index))
+        return pairs[-MAX_CURVES:]
+
+
+def _from_series(series: SeriesView, trial: TrialView | None) -> Curve:
+    steps, values = thin(series.steps, series.values, MAX_POINTS)
+    return Curve(list(steps), list(values), run=trial.run if trial else 0)
+
+
+def thin(steps: list[int], values: list[float], limit: int) -> tuple[list[int], list[float]]:
+    """Thin a curve to at most `limit` points: first and last stay, and each bucket's lowest and highest."""
+    if len(steps) <= limit:
+        return steps, values
+    keep = {0, len(steps) - 1}
+    buckets = max((limit - 2) // 2, 1)
+    inner = len(steps) - 2
+    for b in range(buckets):
+        span = range(1 + b * inner // buckets, 1 + (b + 1) * inner // buckets)
+        finite = [i for i in span if math.isfinite(values[i])]
+        if finite:
+            keep.add(min(finite, key=values.__getitem__))
+            keep.add(max(finite, key=values.__getitem__))
+        elif span:
+            keep.add(span[0])
+    order = sorted(keep)
+    return [steps[i] for i in order], [values[i] for i in order]

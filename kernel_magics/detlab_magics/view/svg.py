@@ -1,0 +1,141 @@
+"""The learning curves as a small static SVG: readable on light and dark, no script, text only as text nodes."""
+
+from __future__ import annotations
+
+import math
+from xml.sax.saxutils import escape
+
+from detlab.schemas.wire import EndReason, TrialState, TrialView
+from detlab_magics.view.state import Curve, ViewState, thin
+from detlab_magics.view.text import number, plain
+
+WIDTH, HEIGHT = 720, 320
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 40
+INK = "#7b8794"  # reads on white and on near-black: the picture lies on the page's own background
+COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#d4a72c")
+GREY = "#9aa5b1"
+BEST = "#e8590c"
+STATIC_POINTS = 40
+
+
+def color_of(trial: TrialView) -> str:
+    """Return the colour of a trial's curve: stable by index, grey once it was stopped or failed."""
+    if trial.end_reason is EndReason.STOPPED or trial.state in (TrialState.ERROR, TrialState.CANCELED):
+        return GREY
+    return COLORS[trial.index % len(COLORS)]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return round tick positions within [low, high]."""
+    span = high - low
+    if span <= 0 or not math.isfinite(span):
+        return [low]
+    raw = span / count
+    magnitude = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def learning_curves(state: ViewState) -> str:
+    """Draw the searcher metric of the trials against steps; the best trial on top."""
+    drawn = state.drawn_curves()
+    metric = plain(state.experiment.metric, 60)
+    points = [(s, v) for _, c in drawn for s, v in zip(c.steps, c.values, strict=True) if math.isfinite(v)]
+    if not points:
+        return _frame(
+            [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle">{_empty_text(state)}</text>'],
+            metric,
+        )
+    x0, x1 = min(0, *(s for s, _ in points)), max(s for s, _ in points)
+    y0, y1 = _padded(min(v for _, v in points), max(v for _, v in points))
+
+    def px(step: float) -> float:
+        return LEFT + (step - x0) / max(x1 - x0, 1) * (WIDTH - LEFT - RIGHT)
+
+    def py(value: float) -> float:
+        return HEIGHT - BOTTOM - (value - y0) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
+
+    parts = []
+    for value in ticks(y0, y1):
+        y = py(value)
+        parts.append(f'<path class="g" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(_tick(value))}</text>')
+    for value in ticks(x0, x1, 8):
+        if value == int(value):
+            parts.append(
+                f'<text x="{px(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{int(value)}</text>'
+            )
+    best = state.best_trial()
+    for trial, curve in drawn:
+        parts.append(_curve(trial, curve, trial.id == best, px, py))
+    parts.append(_best_mark(state, px, py))
+    return _frame(parts, metric)
+
+
+def _curve(trial: TrialView, curve: Curve, is_best: bool, px, py) -> str:  # type: ignore[no-untyped-def]
+    steps, values = thin(curve.steps, curve.values, STATIC_POINTS)
+    path, pen_down, previous = [], False, None
+    for step, value in zip(steps, values, strict=True):
+        if not math.isfinite(value):
+            pen_down = False
+            continue
+        if previous is not None and any(previous <= r < step for r in curve.resumed_at):
+            pen_down = False
+        path.append(f"{'L' if pen_down else 'M'}{px(step):.1f} {py(value):.1f}")
+        pen_down, previous = True, step
+    if not path:
+        return ""
+    color = BEST if is_best else color_of(trial)
+    width = 2.6 if is_best else 1.4
+    faint = ' opacity=".55"' if color == GREY else ""
+    title = f"trial {trial.id}: {number(trial.best_validation)} after {trial.steps_completed} steps"
+    dot = (
+        f'<circle cx="{px(steps[-1]):.1f}" cy="{py(values[-1]):.1f}" r="2.2" fill="{color}"/>'
+        if math.isfinite(values[-1])
+        else ""
+    )
+    return (
+        f'<g{faint}><title>{escape(title)}</title><path d="{"".join(path)}" stroke="{color}" stroke-width="{width}" '
+        f'fill="none" stroke-linejoin="round"/>{dot}</g>'
+    )
+
+
+def _best_mark(state: ViewState, px, py) -> str:  # type: ignore[no-untyped-def]
+    best = state.experiment.best
+    if best is None or not math.isfinite(best.value):
+        return ""
+    x, y = px(best.steps_completed), py(best.value)
+    anchor = "end" if x > WIDTH * 0.6 else "start"
+    dx = -8 if anchor == "end" else 8
+    label = f"best {number(best.value)} · trial {best.trial_id}"
+    below = state.experiment.smaller_is_better
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="none" stroke="{BEST}" stroke-width="2"/>'
+        f'<text x="{x + dx:.1f}" y="{y + (18 if below else -9):.1f}" text-anchor="{anchor}" style="fill:{BEST};font-weight:600">'
+        f"{escape(label)}</text>"
+    )
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
+    return low - pad, high + pad
+
+
+def _tick(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _empty_text(state: ViewState) -> str:
+    metric = plain(state.experiment.metric, 60)
+    word = "no report of" if state.ended else "waiting for the first report of"
+    return escape(f"{word} {metric!r}") if metric else "no searcher metric"
+
+
+def _frame(parts: list[str], metric: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'role="img"><style>text{{font:12px system-ui,sans-serif;fill:{INK}}}.g{{stroke:{INK};stroke-opacity:.25}}</style>'
+        f'<text x="{LEFT}" y="20" style="font-weight:600">{escape(metric)}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">steps</text>{"".join(parts)}</svg>'
+    )

@@ -1,0 +1,163 @@
+"""The view in words: the progress line, the table's cells, the plain-text card."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from typing import Any
+
+from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
+from detlab_magics.view.state import ViewState
+
+MAX_ROWS = 24
+_STATE_WORDS = {
+    ExperimentState.ACTIVE: "running",
+    ExperimentState.STOPPING_COMPLETED: "finishing",
+    ExperimentState.STOPPING_CANCELED: "canceling",
+    ExperimentState.STOPPING_KILLED: "being killed",
+    ExperimentState.STOPPING_ERROR: "failing",
+}
+
+
+def plain(text: str, limit: int = 120) -> str:
+    """Return user-written text fit to print: control characters and escapes become visible, long text is cut."""
+    shown = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def number(value: float | None) -> str:
+    """Format a metric value: 4 significant digits, integers plain."""
+    if value is None:
+        return "–"
+    if value == int(value) if abs(value) < 1e6 else False:
+        return str(int(value))
+    return f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e5 else f"{value:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """Format seconds as 42 s, 3:07 or 2:05:11."""
+    s = max(round(seconds), 0)
+    if s < 60:
+        return f"{s} s"
+    hours, rest = divmod(s, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def state_word(experiment: ExperimentView) -> str:
+    """Return the state in one lower-case word."""
+    return _STATE_WORDS.get(experiment.state, experiment.state.value.lower())
+
+
+def count_done(state: ViewState) -> tuple[int, int]:
+    """Return (trials ended, trials in all): in all is at least the number that exist."""
+    done = sum(t.state.terminal for t in state.trials.values())
+    return done, max(state.experiment.trials_total or 0, len(state.trials))
+
+
+def eta(state: ViewState, now: float) -> float | None:
+    """Estimate the seconds left from the searcher's progress, or None while that says too little."""
+    e = state.experiment
+    begun = e.started_at or e.created_at
+    if state.ended or not begun or e.progress < 0.03:
+        return None
+    return max((now - begun) * (1 - e.progress) / e.progress, 0.0)
+
+
+def progress_line(state: ViewState, now: float | None = None) -> str:
+    """Return the one progress line: done/total, running, best, time."""
+    e = state.experiment
+    now = time.time() if now is None else now
+    done, total = count_done(state)
+    parts = [f"{done}/{total} trials", state_word(e)]
+    running = sum(t.display_state == "RUNNING" for t in state.trials.values())
+    if not state.ended:
+        parts.append(f"{running} running")
+    if e.best is not None:
+        parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} (trial {e.best.trial_id})")
+    left = eta(state, now)
+    if left is not None:
+        parts.append(f"about {duration(left)} left")
+    elif state.ended and e.ended_at and e.created_at:
+        parts.append(f"took {duration(e.ended_at - e.created_at)}")
+    elif e.pending_reason and not running:
+        parts.append(plain(e.pending_reason))
+    return " · ".join(parts)
+
+
+def trial_outcome(trial: TrialView) -> str:
+    """Return how a trial stands or ended, in a word or two."""
+    if not trial.state.terminal:
+        return (trial.display_state or trial.state.value).lower()
+    if trial.end_reason is EndReason.STOPPED:
+        return "stopped early"
+    if trial.end_reason is EndReason.NO_METRICS:
+        return "no metrics"
+    if trial.end_reason is EndReason.INVALID_HP:
+        return "invalid hparams"
+    return trial.state.value.lower() if trial.state is not TrialState.ERROR else "error"
+
+
+def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested hyperparameters to `a.b` -> short text."""
+    flat: dict[str, str] = {}
+    for name, value in hparams.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            flat.update(flat_hparams(value, key + "."))
+        else:
+            flat[key] = f"{value:.4g}" if isinstance(value, float) else plain(str(value), 24)
+    return flat
+
+
+def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list[str]]]:
+    """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out."""
+    trials = state.ordered_trials()
+    flats = {t.id: flat_hparams(t.hparams) for t in trials}
+    names = sorted({n for f in flats.values() for n in f})
+    varied = (
+        [n for n in names if len({f.get(n) for f in flats.values()}) > 1][:6]
+        if len(trials) > 1
+        else names[:6]
+    )
+    header = [
+        "trial",
+        plain(state.experiment.metric, 32) or "metric",
+        "steps",
+        "state",
+        *(plain(n, 24) for n in varied),
+    ]
+    rows = [
+        [str(t.id), number(t.best_validation), str(t.steps_completed), trial_outcome(t)]
+        + [flats[t.id].get(n, "–") for n in varied]
+        for t in trials[:limit]
+    ]
+    return header, rows
+
+
+def notices(state: ViewState) -> list[str]:
+    """Return what must not be overlooked: warnings and the failure, in words."""
+    e = state.experiment
+    lines = [f"warning: {plain(w, 300)}" for w in e.warnings[:5]]
+    if e.failure is not None:
+        f = e.failure
+        where = f" at {plain(f.where, 120)}" if f.where else ""
+        rank = f", rank {f.rank}" if f.rank is not None else ""
+        lines.append(f"failed ({plain(f.kind, 30)}{rank}){where}: {plain(f.message, 400)}")
+        lines += [f"    {plain(line, 200)}" for line in f.log_tail[-20:]]
+        if f.hint:
+            lines.append(f"next: {plain(f.hint, 300)}")
+    return lines
+
+
+def card(state: ViewState, now: float | None = None) -> str:
+    """Return the whole view as plain text."""
+    e = state.experiment
+    header, rows = table(state)
+    lines = [f"Experiment {e.id} {plain(e.name)}", progress_line(state, now), *notices(state)]
+    if rows:
+        widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+        lines += ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in [header, *rows]]
+        hidden = len(state.trials) - len(rows)
+        if hidden > 0:
+            lines.append(f"… and {hidden} more: det experiment list-trials {e.id}")
+    return "\n".join(lines)

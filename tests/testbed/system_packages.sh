@@ -1,0 +1,19 @@
+#!/bin/sh
+# The tests start a real PostgreSQL and a real chromium. On Debian as root this installs what is missing (and says so
+# first); elsewhere it names what is missing and how to get it, and the tests that need it say why they are skipped.
+set -u
+wanted=""
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || wanted="$wanted postgresql"
+command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || wanted="$wanted chromium"
+[ -n "$wanted" ] || exit 0
+if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+  echo "==> installing from Debian for the tests:$wanted"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq &&
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 $wanted >/dev/null && exit 0
+  echo "could not install:$wanted (apt-get failed; see above)" >&2
+  exit 1
+fi
+echo "missing for some tests:$wanted" >&2
+echo "   get them: sudo apt-get install$wanted   (or your system's packages of the same names)" >&2
+echo "   the tests that need them will be skipped with this reason" >&2
