@@ -1,4 +1,4 @@
-"""What an operator decides about the master: a plain record that `detlab_hub.app` fills from its traitlets."""
+"""What an operator decides about the master: a record that `detlab_hub.app` fills from its traitlets."""
 
 from __future__ import annotations
 

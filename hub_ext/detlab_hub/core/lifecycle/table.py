@@ -36,7 +36,7 @@ ALLOCATION_ORDER = tuple(AllocationState)
 """The order of an allocation's states; any step forward is allowed, none back."""
 
 
-class IllegalTransition(ValueError):
+class IllegalTransitionError(ValueError):
     """A state machine was driven where the table has no way: a bug, never a user's mistake."""
 
 
@@ -44,20 +44,20 @@ def check_move(old: str, new: str) -> None:
     """Check a transition of an experiment or trial against the table.
 
     Raises:
-        IllegalTransition: If the table has no such transition; staying is always allowed.
+        IllegalTransitionError: If the table has no such transition; staying is always allowed.
     """
     if old != new and new not in TRANSITIONS[old]:
-        raise IllegalTransition(f"{old} cannot become {new}")
+        raise IllegalTransitionError(f"{old} cannot become {new}")
 
 
 def check_progress(old: AllocationState, new: AllocationState) -> None:
     """Check that an allocation does not go back.
 
     Raises:
-        IllegalTransition: If `new` comes before `old`.
+        IllegalTransitionError: If `new` comes before `old`.
     """
     if ALLOCATION_ORDER.index(new) < ALLOCATION_ORDER.index(old):
-        raise IllegalTransition(f"an allocation cannot go from {old} back to {new}")
+        raise IllegalTransitionError(f"an allocation cannot go from {old} back to {new}")
 
 
 def degrade(state: str, wanted: str) -> str:

@@ -1,0 +1,276 @@
+"""One attempt to run a trial: from the request for slots to the exit of the task.
+
+    PENDING ─ Assigned ─► ASSIGNED ─ TaskStarted ─► RUNNING ─ kill ─► TERMINATING ─ TaskExited ─► TERMINATED
+
+A preemption is a request with a deadline: the task polls, acknowledges, checkpoints and exits 0. When the
+deadline has passed the task gets SIGTERM, and SIGKILL a little later. A stop by the searcher is delivered the
+same way, with shorter deadlines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.core.lifecycle.table import check_progress
+
+
+class PreemptReason(StrEnum):
+    """Why a task is asked to leave."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+    PREEMPT = "preempt"
+    CANCEL = "cancel"
+    DRAIN = "drain"
+
+
+_FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
+
+
+class EndKind(StrEnum):
+    """How an attempt ended; what becomes of the trial depends on this alone."""
+
+    WITHDRAWN = "withdrawn"
+    """It never had a place."""
+    FINISHED = "finished"
+    """Exit 0, of its own accord."""
+    PREEMPTED = "preempted"
+    """Exit 0 after it acknowledged that it should leave."""
+    FAILED = "failed"
+    """Any other exit, of its own accord."""
+    KILLED = "killed"
+    """We sent the signal, so its exit code means nothing."""
+    REFUSED = "refused"
+    """The agent would not start it."""
+    LOST = "lost"
+    """The agent is gone, or came back without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graces:
+    """How long a task has before SIGTERM, in seconds since it was asked to leave."""
+
+    preemption: float = 3600.0
+    stop: float = 10.0
+    stop_acked: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """State of one attempt; times in seconds since the epoch."""
+
+    state: AllocationState = AllocationState.PENDING
+    preempt_reason: PreemptReason | None = None
+    preempt_at: float | None = None
+    acked_at: float | None = None
+    term_at: float | None = None
+    """When SIGTERM is due."""
+    kill_sent_at: float | None = None
+    end: EndKind | None = None
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The scheduler gave it slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The agent said so, or the task itself was heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """The task should checkpoint and exit."""
+
+    reason: PreemptReason
+    now: float
+    graces: Graces
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAcknowledged:
+    """The task will checkpoint and exit."""
+
+    now: float
+    graces: Graces
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequested:
+    """The task must go, now."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """The clock moved; whether the deadline is over is for `step` to see."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExited:
+    """The agent reported the end of the process group. `exit_code` None: unknown, its launcher died."""
+
+    exit_code: int | None
+    refused: str | None = None
+    """The agent's words if it would not start the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """The agent will not report any more."""
+
+
+Event: TypeAlias = (
+    Assigned
+    | TaskStarted
+    | LeaveRequested
+    | LeaveAcknowledged
+    | KillRequested
+    | DeadlinePassed
+    | TaskExited
+    | AgentLost
+)
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class SendLaunch:
+    """Tell the agent to start the task. Idempotent by allocation and run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPreempt:
+    """Wake the task's long poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendKill:
+    """Tell the agent to send SIGTERM, then SIGKILL. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndAttempt:
+    """Free the slots and tell the trial how the attempt ended."""
+
+    kind: EndKind
+
+
+Action: TypeAlias = SendLaunch | SignalPreempt | SendKill | EndAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state and what to do about it, in order."""
+
+    state: Allocation
+    actions: tuple[Action, ...] = ()
+
+
+def step(old: Allocation, event: Event) -> Step:
+    """Take one event; an event that comes again, or too late, changes nothing.
+
+    Raises:
+        IllegalTransitionError: If the state would go back (a bug in this function).
+    """
+    if old.state is AllocationState.TERMINATED:
+        return Step(old)
+    result = _step(old, event)
+    check_progress(old.state, result.state.state)
+    return result
+
+
+def _step(old: Allocation, event: Event) -> Step:
+    match event:
+        case Assigned():
+            if old.state is not AllocationState.PENDING:
+                return Step(old)
+            return Step(replace(old, state=AllocationState.ASSIGNED), (SendLaunch(),))
+        case TaskStarted():
+            if old.state in (AllocationState.PENDING, AllocationState.RUNNING, AllocationState.TERMINATING):
+                return Step(old)
+            return Step(replace(old, state=AllocationState.RUNNING))
+        case LeaveRequested():
+            return _leave(old, event)
+        case LeaveAcknowledged():
+            return _acknowledge(old, event)
+        case KillRequested(now):
+            return _kill(old, now)
+        case DeadlinePassed(now):
+            if old.term_at is None or now < old.term_at or old.kill_sent_at is not None:
+                return Step(old)
+            return _kill(old, now)
+        case TaskExited():
+            return _end(old, _kind_of_exit(old, event))
+        case AgentLost():
+            return _end(old, EndKind.LOST)
+        case _:
+            assert_never(event)
+
+
+def _leave(old: Allocation, event: LeaveRequested) -> Step:
+    if old.state is AllocationState.TERMINATING:
+        return Step(old)
+    if old.state is AllocationState.PENDING:
+        return _end(old, EndKind.WITHDRAWN)
+    # A request to end for good outlives one to come back later, never the other way round.
+    reason = event.reason
+    if old.preempt_reason in _FINAL_REASONS:
+        reason = old.preempt_reason
+    grace = event.graces.preemption
+    if event.reason is PreemptReason.STOP:
+        grace = event.graces.stop if old.acked_at is None else event.graces.stop_acked
+    term_at = event.now + grace
+    if old.term_at is not None:
+        term_at = min(term_at, old.term_at)
+    asked = replace(
+        old,
+        preempt_reason=reason,
+        preempt_at=event.now if old.preempt_at is None else old.preempt_at,
+        term_at=term_at,
+    )
+    if old.state is not AllocationState.RUNNING:
+        # Nothing has run yet, so there is nothing to save.
+        return _kill(asked, event.now)
+    return Step(asked, (SignalPreempt(),))
+
+
+def _acknowledge(old: Allocation, event: LeaveAcknowledged) -> Step:
+    if old.preempt_reason is None or old.acked_at is not None:
+        return Step(old)
+    acked = replace(old, acked_at=event.now)
+    if old.preempt_reason is PreemptReason.STOP and old.preempt_at is not None and old.kill_sent_at is None:
+        acked = replace(acked, term_at=old.preempt_at + event.graces.stop_acked)
+    return Step(acked)
+
+
+def _kill(old: Allocation, now: float) -> Step:
+    if old.state is AllocationState.PENDING:
+        return _end(old, EndKind.WITHDRAWN)
+    sent = now if old.kill_sent_at is None else old.kill_sent_at
+    return Step(replace(old, state=AllocationState.TERMINATING, kill_sent_at=sent), (SendKill(),))
+
+
+def _kind_of_exit(old: Allocation, event: TaskExited) -> EndKind:
+    if event.refused is not None:
+        return EndKind.REFUSED
+    if event.exit_code == 0 and old.acked_at is not None:
+        return EndKind.PREEMPTED
+    if old.kill_sent_at is not None:
+        return EndKind.KILLED
+    return EndKind.FINISHED if event.exit_code == 0 else EndKind.FAILED
+
+
+def _end(old: Allocation, kind: EndKind) -> Step:
+    ended = replace(old, state=AllocationState.TERMINATED, end=kind)
+    return Step(ended, (SignalPreempt(), EndAttempt(kind)))

@@ -1,0 +1,172 @@
+"""An experiment: passes a user's wishes on to its trials and ends when its search has.
+
+How it ends is the searcher's word (`SearchEnded`): COMPLETED if at least one trial did not fail, ERROR if
+all failed, CANCELED if all were canceled. An experiment that a user or an error is stopping ends when its
+last trial has, whatever the searcher says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.core.lifecycle.table import TERMINAL_OF, check_move, degrade, is_stopping
+
+
+class RequestRefusedError(ValueError):
+    """A user asked for something that the state of the experiment does not allow."""
+
+
+class Order(StrEnum):
+    """What all trials are told."""
+
+    PAUSE = "pause"
+    ACTIVATE = "activate"
+    CANCEL = "cancel"
+    KILL = "kill"
+    CONDEMN = "condemn"
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Free the slots, keep everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateRequested:
+    """Go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """End; the trials may checkpoint first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequested:
+    """End now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBroke:
+    """The search itself cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnded:
+    """Every trial that the search asked for has ended, and it asks for no more."""
+
+    cancel: bool
+    failure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LastTrialClosed:
+    """No trial is left that is not terminal."""
+
+
+Event: TypeAlias = (
+    PauseRequested
+    | ActivateRequested
+    | CancelRequested
+    | KillRequested
+    | SearchBroke
+    | SearchEnded
+    | LastTrialClosed
+)
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTrials:
+    """Give every trial that has not ended the same order."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Write down the end."""
+
+
+Action: TypeAlias = OrderTrials | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state and what to do about it, in order."""
+
+    state: ExperimentState
+    actions: tuple[Action, ...] = ()
+
+
+def step(old: ExperimentState, event: Event) -> Step:
+    """Take one event; asking again for what already is changes nothing.
+
+    Raises:
+        RequestRefusedError: If the state does not allow what the user asks for.
+        IllegalTransitionError: If the table has no such transition (a bug in this function).
+    """
+    result = _step(old, event)
+    check_move(old, result.state)
+    return result
+
+
+def _step(old: ExperimentState, event: Event) -> Step:
+    match event:
+        case PauseRequested():
+            return _toggle(old, ExperimentState.PAUSED, Order.PAUSE)
+        case ActivateRequested():
+            return _toggle(old, ExperimentState.ACTIVE, Order.ACTIVATE)
+        case CancelRequested():
+            return _stop(old, ExperimentState.STOPPING_CANCELED, Order.CANCEL)
+        case KillRequested():
+            return _stop(old, ExperimentState.STOPPING_KILLED, Order.KILL)
+        case SearchBroke():
+            return _stop(old, ExperimentState.STOPPING_ERROR, Order.CONDEMN)
+        case SearchEnded(cancel, failure):
+            return _search_ended(old, cancel=cancel, failure=failure)
+        case LastTrialClosed():
+            if not is_stopping(old):
+                return Step(old)
+            return Step(ExperimentState(TERMINAL_OF[old]), (Finish(),))
+        case _:
+            assert_never(event)
+
+
+def _over(state: ExperimentState) -> bool:
+    return state.terminal or state is ExperimentState.DELETING
+
+
+def _toggle(old: ExperimentState, wanted: ExperimentState, order: Order) -> Step:
+    if old is wanted:
+        return Step(old)
+    if _over(old) or is_stopping(old):
+        verb = "paused" if order is Order.PAUSE else "activated"
+        raise RequestRefusedError(f"an experiment that is {old} cannot be {verb}")
+    return Step(wanted, (OrderTrials(order),))
+
+
+def _stop(old: ExperimentState, wanted: ExperimentState, order: Order) -> Step:
+    if _over(old):
+        return Step(old)
+    state = ExperimentState(degrade(old, wanted))
+    if state is old and state is not wanted:
+        return Step(old)
+    return Step(state, (OrderTrials(order),))
+
+
+def _search_ended(old: ExperimentState, *, cancel: bool, failure: bool) -> Step:
+    if _over(old) or is_stopping(old):
+        return Step(old)
+    if failure:
+        return Step(ExperimentState.ERROR, (Finish(),))
+    if cancel:
+        return Step(ExperimentState.CANCELED, (Finish(),))
+    return Step(ExperimentState.COMPLETED, (Finish(),))

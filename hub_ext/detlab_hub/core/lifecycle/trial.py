@@ -1,0 +1,317 @@
+"""A trial: asks for allocations until it has ended, and tells the searcher how.
+
+The order in which an exit is judged is Determined's (`trial.go:handleAllocationExit`), with the searcher's
+stop delivered: stopping states first, then what is never counted (lost, refused, killed by us, preempted),
+then failures, which count restarts, then the ordinary end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal, TypeAlias, assert_never
+
+from detlab.schemas.wire import EndReason, TrialState
+from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
+from detlab_hub.core.lifecycle.table import check_move, degrade, is_stopping
+
+INVALID_HP = "INVALID_HP"
+ERRORED = "ERRORED"
+USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
+EARLY_EXITS = (INVALID_HP, USER_REQUESTED_STOP, ERRORED)
+
+SearchExit: TypeAlias = Literal["errored", "user_canceled", "invalid_hp"]
+
+
+class Attempt(StrEnum):
+    """Whether an allocation of this trial is not over yet."""
+
+    NONE = "none"
+    LIVE = "live"
+
+
+class Metric(StrEnum):
+    """What is known of the searcher metric, and what its absence means."""
+
+    SEEN = "seen"
+    MISSED = "missed"
+    """Not reported so far; at the end that is worth a warning."""
+    REQUIRED = "required"
+    """Not reported so far; the search cannot do without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """State of a trial. `run` counts attempts, `restarts` the failures among them."""
+
+    state: TrialState = TrialState.ACTIVE
+    attempt: Attempt = Attempt.NONE
+    run: int = 0
+    restarts: int = 0
+    max_restarts: int = 5
+    metric: Metric = Metric.MISSED
+    early_exit: str | None = None
+    end_reason: EndReason | None = None
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The searcher asked for it and its row exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecided:
+    """The searcher needs no more of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Free the slots, keep the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateRequested:
+    """Go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """End for good, checkpoint first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequested:
+    """End for good, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """It reported what the search cannot use: running it again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExitReported:
+    """Its code said that it ends on purpose."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """Its allocation is over."""
+
+    kind: EndKind
+
+
+Event: TypeAlias = (
+    Created
+    | StopDecided
+    | PauseRequested
+    | ActivateRequested
+    | CancelRequested
+    | KillRequested
+    | Condemned
+    | EarlyExitReported
+    | AttemptEnded
+)
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAllocation:
+    """Ask the scheduler for slots, for attempt number `run`."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskToLeave:
+    """Preempt the live allocation."""
+
+    reason: PreemptReason
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """Kill the live allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellSearcherEarly:
+    """The trial ended before its code was done."""
+
+    reason: SearchExit
+
+
+@dataclass(frozen=True, slots=True)
+class WarnNeverReported:
+    """Say, where people look, that the searcher metric never came."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTrial:
+    """The trial is terminal: tell the searcher and the experiment."""
+
+
+Action: TypeAlias = (
+    RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | WarnNeverReported | CloseTrial
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state and what to do about it, in order."""
+
+    state: Trial
+    actions: tuple[Action, ...] = ()
+
+
+def step(old: Trial, event: Event) -> Step:
+    """Take one event; an event that comes again, or too late, changes nothing.
+
+    Raises:
+        IllegalTransitionError: If the table has no such transition (a bug in this function).
+    """
+    if old.state.terminal:
+        return Step(old)
+    result = _step(old, event)
+    check_move(old.state, result.state.state)
+    return result
+
+
+def _step(old: Trial, event: Event) -> Step:
+    match event:
+        case Created():
+            return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else Step(old)
+        case StopDecided():
+            return _stop(old)
+        case PauseRequested():
+            return _pause(old)
+        case ActivateRequested():
+            return _activate(old)
+        case CancelRequested():
+            leave = AskToLeave(PreemptReason.CANCEL)
+            return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
+        case KillRequested():
+            return _leave(old, TrialState.STOPPING_KILLED, EndReason.KILLED, KillTask())
+        case Condemned():
+            return _leave(old, TrialState.STOPPING_ERROR, EndReason.ERROR, KillTask())
+        case EarlyExitReported(reason):
+            return _report_early(old, reason)
+        case AttemptEnded(kind):
+            return _judge(replace(old, attempt=Attempt.NONE), kind)
+        case _:
+            assert_never(event)
+
+
+def _stop(old: Trial) -> Step:
+    reason = EndReason.INVALID_HP if old.early_exit == INVALID_HP else EndReason.STOPPED
+    return _leave(old, TrialState.STOPPING_COMPLETED, reason, AskToLeave(PreemptReason.STOP))
+
+
+def _pause(old: Trial) -> Step:
+    if old.state is not TrialState.ACTIVE:
+        return Step(old)
+    paused = replace(old, state=TrialState.PAUSED)
+    return Step(paused, (AskToLeave(PreemptReason.PAUSE),) if _live(old) else ())
+
+
+def _activate(old: Trial) -> Step:
+    if old.state is not TrialState.PAUSED:
+        return Step(old)
+    active = replace(old, state=TrialState.ACTIVE)
+    # A task that is still leaving asks for the next attempt when it has left.
+    return Step(active) if _live(old) else _request(active)
+
+
+def _live(trial: Trial) -> bool:
+    return trial.attempt is Attempt.LIVE
+
+
+def _request(trial: Trial) -> Step:
+    run = trial.run + 1
+    return Step(replace(trial, attempt=Attempt.LIVE, run=run), (RequestAllocation(run),))
+
+
+def _leave(old: Trial, wanted: TrialState, reason: EndReason, how: AskToLeave | KillTask) -> Step:
+    state = TrialState(degrade(old.state, wanted))
+    if state is old.state:
+        # Asked again. A second kill is sent again: the first may have been lost with the agent's connection.
+        again = _live(old) and isinstance(how, KillTask) and state is wanted
+        return Step(old, (how,) if again else ())
+    stopping = replace(old, state=state, end_reason=reason)
+    if _live(old):
+        return Step(stopping, (how,))
+    return _settle(stopping, EndKind.WITHDRAWN)
+
+
+def _report_early(old: Trial, reason: str) -> Step:
+    if old.early_exit is not None:
+        return Step(old)
+    told = (TellSearcherEarly("invalid_hp"),) if reason == INVALID_HP else ()
+    return Step(replace(old, early_exit=reason), told)
+
+
+def _judge(trial: Trial, kind: EndKind) -> Step:
+    """What becomes of a trial whose attempt ended."""
+    if is_stopping(trial.state):
+        return _settle(trial, kind)
+    match kind:
+        case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
+            return _again(trial)
+        case EndKind.FAILED:
+            return _count_failure(trial)
+        case EndKind.FINISHED:
+            return _complete(trial)
+        case EndKind.PREEMPTED:
+            return _again(trial) if trial.early_exit is None else _complete(trial)
+        case _:
+            assert_never(kind)
+
+
+def _again(trial: Trial) -> Step:
+    return _request(trial) if trial.state is TrialState.ACTIVE else Step(trial)
+
+
+def _count_failure(trial: Trial) -> Step:
+    failed = replace(trial, restarts=trial.restarts + 1)
+    if failed.restarts > failed.max_restarts:
+        return _close(replace(failed, restarts=trial.restarts), TrialState.ERROR, EndReason.ERROR)
+    return _again(failed)
+
+
+def _complete(trial: Trial) -> Step:
+    if trial.early_exit == INVALID_HP:
+        return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
+    if trial.early_exit == ERRORED:
+        return _close(trial, TrialState.ERROR, EndReason.ERROR)
+    if trial.metric is Metric.REQUIRED:
+        return _close(trial, TrialState.ERROR, EndReason.NO_METRICS)
+    if trial.metric is Metric.MISSED:
+        closed = _close(trial, TrialState.COMPLETED, EndReason.COMPLETED)
+        return Step(closed.state, (WarnNeverReported(), *closed.actions))
+    return _close(trial, TrialState.COMPLETED, EndReason.COMPLETED)
+
+
+def _settle(trial: Trial, kind: EndKind) -> Step:
+    """Go from a stopping state to its terminal one."""
+    reason = trial.end_reason or EndReason.STOPPED
+    if kind is EndKind.FAILED or trial.state is TrialState.STOPPING_ERROR:
+        return _close(trial, TrialState.ERROR, EndReason.ERROR)
+    if trial.state is TrialState.STOPPING_COMPLETED:
+        return _close(trial, TrialState.COMPLETED, reason)
+    return _close(trial, TrialState.CANCELED, reason)
+
+
+def _close(trial: Trial, state: TrialState, reason: EndReason) -> Step:
+    closed = replace(trial, state=state, end_reason=reason)
+    told: tuple[Action, ...] = ()
+    if state is TrialState.ERROR:
+        told = (TellSearcherEarly("errored"),)
+    elif state is TrialState.CANCELED:
+        told = (TellSearcherEarly("user_canceled"),)
+    return Step(closed, (*told, CloseTrial()))
