@@ -46,8 +46,7 @@ class FrameWriter:
                 "id": t.id,
                 "index": t.index,
                 "cells": cells,
-                "grey": t.end_reason is EndReason.STOPPED
-                or t.state in (TrialState.ERROR, TrialState.CANCELED),
+                "grey": t.end_reason is EndReason.STOPPED or t.state in (TrialState.ERROR, TrialState.CANCELED),
                 "running": t.display_state == "RUNNING",
             }
             for t, cells in [*zip(shown, rows, strict=True), *((t, [str(t.id)]) for t in rest)]
@@ -62,11 +61,7 @@ class FrameWriter:
 
     def _experiment(self, state: ViewState, now: float) -> dict[str, Any]:
         e = state.experiment
-        best = (
-            {"trial": e.best.trial_id, "step": e.best.steps_completed, "value": e.best.value}
-            if e.best
-            else None
-        )
+        best = {"trial": e.best.trial_id, "step": e.best.steps_completed, "value": e.best.value} if e.best else None
         return {
             "id": e.id,
             "name": plain(e.name),

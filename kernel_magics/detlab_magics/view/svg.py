@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from xml.sax.saxutils import escape
 
 from detlab.schemas.wire import EndReason, TrialState, TrialView
@@ -16,6 +17,7 @@ COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d
 GREY = "#9aa5b1"
 BEST = "#e8590c"
 STATIC_POINTS = 40
+Scale = Callable[[float], float]
 
 
 def color_of(trial: TrialView) -> str:
@@ -73,7 +75,7 @@ def learning_curves(state: ViewState) -> str:
     return _frame(parts, metric)
 
 
-def _curve(trial: TrialView, curve: Curve, is_best: bool, px, py) -> str:  # type: ignore[no-untyped-def]
+def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) -> str:
     steps, values = thin(curve.steps, curve.values, STATIC_POINTS)
     path, pen_down, previous = [], False, None
     for step, value in zip(steps, values, strict=True):
@@ -101,7 +103,7 @@ def _curve(trial: TrialView, curve: Curve, is_best: bool, px, py) -> str:  # typ
     )
 
 
-def _best_mark(state: ViewState, px, py) -> str:  # type: ignore[no-untyped-def]
+def _best_mark(state: ViewState, px: Scale, py: Scale) -> str:
     best = state.experiment.best
     if best is None or not math.isfinite(best.value):
         return ""
@@ -112,7 +114,8 @@ def _best_mark(state: ViewState, px, py) -> str:  # type: ignore[no-untyped-def]
     below = state.experiment.smaller_is_better
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="none" stroke="{BEST}" stroke-width="2"/>'
-        f'<text x="{x + dx:.1f}" y="{y + (18 if below else -9):.1f}" text-anchor="{anchor}" style="fill:{BEST};font-weight:600">'
+        f'<text x="{x + dx:.1f}" y="{y + (18 if below else -9):.1f}" text-anchor="{anchor}" '
+        f'style="fill:{BEST};font-weight:600">'
         f"{escape(label)}</text>"
     )
 
@@ -135,7 +138,8 @@ def _empty_text(state: ViewState) -> str:
 def _frame(parts: list[str], metric: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img"><style>text{{font:12px system-ui,sans-serif;fill:{INK}}}.g{{stroke:{INK};stroke-opacity:.25}}</style>'
+        f'role="img"><style>text{{font:12px system-ui,sans-serif;fill:{INK}}}'
+        f".g{{stroke:{INK};stroke-opacity:.25}}</style>"
         f'<text x="{LEFT}" y="20" style="font-weight:600">{escape(metric)}</text>'
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">steps</text>{"".join(parts)}</svg>'
     )

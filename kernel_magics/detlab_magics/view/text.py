@@ -114,11 +114,7 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
     trials = state.ordered_trials()
     flats = {t.id: flat_hparams(t.hparams) for t in trials}
     names = sorted({n for f in flats.values() for n in f})
-    varied = (
-        [n for n in names if len({f.get(n) for f in flats.values()}) > 1][:6]
-        if len(trials) > 1
-        else names[:6]
-    )
+    varied = [n for n in names if len({f.get(n) for f in flats.values()}) > 1][:6] if len(trials) > 1 else names[:6]
     header = [
         "trial",
         plain(state.experiment.metric, 32) or "metric",
