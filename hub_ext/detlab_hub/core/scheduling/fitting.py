@@ -108,6 +108,4 @@ def why_never(request: Request, agents: Sequence[AgentView]) -> Reason | None:
             f"needs {count_slots(request.slots)}; the largest agent{whose} has {largest}",
         )
     excluded = ", ".join(sorted(request.excluded_agents & {agent.id for agent in serving}))
-    return Reason(
-        ReasonCode.EXCLUDED, f"every agent that is large enough is excluded for this trial: {excluded}"
-    )
+    return Reason(ReasonCode.EXCLUDED, f"every agent that is large enough is excluded for this trial: {excluded}")

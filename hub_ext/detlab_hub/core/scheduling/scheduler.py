@@ -59,8 +59,8 @@ class _Planner:
     def __init__(self, snapshot: Snapshot) -> None:
         self.assignments: list[Assignment] = []
         self.reasons: dict[str, Reason] = {}
-        self._agents = snapshot.agents
-        self._rooms = {agent.id: Room(agent) for agent in snapshot.agents}
+        self._agents = sorted(snapshot.agents, key=lambda agent: agent.id)
+        self._rooms = {agent.id: Room(agent) for agent in self._agents}
         self._held: Counter[int] = Counter()
         for experiment_id, slots in snapshot.running:
             if experiment_id is not None:
@@ -102,17 +102,14 @@ class _Planner:
         if not open_rooms:
             return Reason(ReasonCode.UNAVAILABLE, "; ".join(_why_closed(room) for room in possible))
         if request.slots == 0:
-            return Reason(
-                ReasonCode.NO_FREE_SLOTS, "every agent already runs as many tasks without slots as it may"
-            )
+            return Reason(ReasonCode.NO_FREE_SLOTS, "every agent already runs as many tasks without slots as it may")
         in_the_way = self._predecessor(request, open_rooms)
         for room in possible:
             self._reserved_by.setdefault(room.agent.id, request)
         if in_the_way is not None:
             return Reason(
                 ReasonCode.BEHIND,
-                f"waits behind {in_the_way.allocation_id}, which comes first and needs"
-                f" {count_slots(in_the_way.slots)}",
+                f"waits behind {in_the_way.allocation_id}, which comes first and needs {count_slots(in_the_way.slots)}",
             )
         return _no_free_slots(request, open_rooms)
 

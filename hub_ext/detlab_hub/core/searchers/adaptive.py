@@ -36,9 +36,7 @@ def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, di
     return list(range(most, fewest - 1, -1))
 
 
-def plan_brackets(
-    rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float
-) -> list[Bracket]:
+def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float) -> list[Bracket]:
     """Share trials so that the brackets cost about the same, and places evenly.
 
     Args:
@@ -50,9 +48,7 @@ def plan_brackets(
     ordered = sorted(rungs, reverse=True)
     weights = [math.pow(divisor, n - 1) / n for n in ordered]
     total = 0.0
-    for (
-        weight
-    ) in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
+    for weight in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
         total += weight
     trials = [max(int(weight / total * max_trials), 1) for weight in weights]
     trials[0] += max(max_trials - sum(trials), 0)
@@ -98,9 +94,7 @@ class Tournament(SearchMethod):
             decisions += self._claim(number, bracket.start(factory))
         return decisions
 
-    def validated(
-        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
-    ) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
         return self._claim(number, self._brackets[number].validated(factory, request_id, metric, time))
@@ -118,6 +112,15 @@ class Tournament(SearchMethod):
     def level_of(self, request_id: str) -> int:
         """The trial's level in its bracket."""
         return self._brackets[self._bracket_of[request_id]].level_of(request_id)
+
+    def units_of(self, request_id: str) -> list[int]:
+        """The rungs of the trial's bracket."""
+        return self._brackets[self._bracket_of[request_id]].units_of(request_id)
+
+    @property
+    def first_units(self) -> int | None:
+        """Units of the first rung of the bracket that stops earliest."""
+        return min(bracket.rungs[0].units_needed for bracket in self._brackets)
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Plain mean of the brackets."""

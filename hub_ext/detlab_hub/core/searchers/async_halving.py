@@ -115,6 +115,15 @@ class AsyncHalving(SearchMethod):
         """Index of the highest rung at which a trial was or will be judged."""
         return self._level[request_id]
 
+    def units_of(self, request_id: str) -> list[int]:
+        """The rungs' units."""
+        return [rung.units_needed for rung in self._rungs]
+
+    @property
+    def first_units(self) -> int | None:
+        """Units of the first rung."""
+        return self._rungs[0].units_needed
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
         return create_many(self._config.concurrency, lambda: self._create(factory))
@@ -131,9 +140,7 @@ class AsyncHalving(SearchMethod):
             return [self._create(factory)]
         return []
 
-    def validated(
-        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
-    ) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
         """Judge a trial at every rung that it has reached; stop it at the first where it falls behind."""
         if request_id not in self._active:
             return []

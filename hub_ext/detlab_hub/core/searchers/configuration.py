@@ -82,9 +82,7 @@ def _check_rungs(path: str, num_rungs: int, divisor: float) -> None:
         raise SearcherConfigError(f"{path}: {num_rungs} rungs are too many for divisor {divisor:g}")
 
 
-def _halving(
-    searcher: Mapping[str, Any], num_rungs: int, max_trials: int, max_concurrent: int
-) -> AsyncHalving:
+def _halving(searcher: Mapping[str, Any], num_rungs: int, max_trials: int, max_concurrent: int) -> AsyncHalving:
     divisor = _divisor(searcher)
     _check_rungs("searcher.num_rungs", num_rungs, divisor)
     smaller_is_better = searcher.get("smaller_is_better")
@@ -111,9 +109,7 @@ def _adaptive(searcher: Mapping[str, Any]) -> Tournament:
     if not rungs:
         mode = _field(searcher, "mode", "standard")
         if mode not in ("aggressive", "standard", "conservative"):
-            raise SearcherConfigError(
-                f"searcher.mode: {mode!r} is none of aggressive, standard, conservative"
-            )
+            raise SearcherConfigError(f"searcher.mode: {mode!r} is none of aggressive, standard, conservative")
         max_rungs = _count(searcher, "max_rungs", DEFAULT_MAX_RUNGS)
         rungs = bracket_rungs(mode, max_rungs, _count(searcher, "max_time"), max_trials, divisor)
     brackets = plan_brackets(rungs, max_trials, _concurrent(searcher), divisor)

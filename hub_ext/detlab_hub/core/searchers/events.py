@@ -67,9 +67,7 @@ class TrialExited:
     request_id: str
 
 
-Event: TypeAlias = (
-    Started | TrialCreated | ValidationReported | ProgressReported | TrialExitedEarly | TrialExited
-)
+Event: TypeAlias = Started | TrialCreated | ValidationReported | ProgressReported | TrialExitedEarly | TrialExited
 
 
 @dataclass(frozen=True, slots=True)

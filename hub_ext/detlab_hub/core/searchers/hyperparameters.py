@@ -174,9 +174,7 @@ def _axis_values(spec: Any, route: tuple[str, ...]) -> list[Any]:
             return _even_points(float(low), float(high), int(count))
         case _:
             base = float(spec["base"])
-            return [
-                math.pow(base, exponent) for exponent in _even_points(float(low), float(high), int(count))
-            ]
+            return [math.pow(base, exponent) for exponent in _even_points(float(low), float(high), int(count))]
 
 
 def _int_points(low: int, high: int, count: int) -> list[int]:

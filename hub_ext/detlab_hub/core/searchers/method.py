@@ -53,9 +53,7 @@ class SearchMethod(ABC):
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create the first trials."""
 
-    def validated(
-        self, factory: TrialFactory, request_id: str, metric: float, time: float | None
-    ) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
         """React to a report of the searcher's metric.
 
         Raises:
@@ -74,6 +72,15 @@ class SearchMethod(ABC):
     def level_of(self, request_id: str) -> int:
         """How far a trial has come in the method's books; a report that leaves it alone changed nothing."""
         return 0
+
+    def units_of(self, request_id: str) -> list[int]:
+        """Units of the time metric at which a trial is judged, ascending; empty if it never is."""
+        return []
+
+    @property
+    def first_units(self) -> int | None:
+        """The earliest point, in units of the time metric, at which any trial is judged."""
+        return None
 
     @abstractmethod
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:

@@ -151,9 +151,7 @@ class Searcher:
         decisions = self._record(self.method.exited(self._factory, request_id))
         requested = len(self._requested)
         if requested == len(self._closed):
-            self._shutdown = Shutdown(
-                cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
-            )
+            self._shutdown = Shutdown(cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested)
             decisions.append(self._shutdown)
         return decisions
 
