@@ -1,0 +1,145 @@
+"""Engines for SQLite and PostgreSQL, and what their errors mean.
+
+On either database the writer's connection starts a real write transaction at once and readers see one snapshot per
+read. SQLite runs with `synchronous=FULL`: an acknowledged commit has been fsynced.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import StaticPool
+
+from detlab_hub.store.errors import StoreError
+
+BUSY_MS = 30_000
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    f"PRAGMA busy_timeout={BUSY_MS}",
+    "PRAGMA cache_size=-32768",
+    "PRAGMA journal_size_limit=67108864",
+)
+
+
+def parse_url(text: str) -> URL:
+    """Return the URL with the driver we use: `sqlite:///path`, `postgresql://user@host/db`.
+
+    Raises:
+        StoreError: It is not a URL of one of the two databases.
+    """
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{text!r} is not a database URL: {error}",
+            hint="set c.DetHub.db_url to sqlite:///path/to/file or postgresql://user@host/database",
+        ) from error
+    if url.drivername in {"postgresql", "postgres"}:
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise StoreError(
+            f"detlab keeps its state in SQLite or PostgreSQL, not in {url.get_backend_name()!r}",
+            hint="set c.DetHub.db_url to sqlite:///path/to/file or postgresql://user@host/database",
+        )
+    return url
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """Return the file of an SQLite URL; None for PostgreSQL and for a database in memory."""
+    if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
+        return None
+    return Path(str(url.database))
+
+
+def writer_engine(url: URL) -> Engine:
+    """Return an engine with one connection, whose transactions take the write lock when they begin."""
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_size=1, max_overflow=0, isolation_level="READ COMMITTED")
+    if sqlite_path(url) is None:
+        engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    else:
+        engine = create_engine(url, pool_size=1, max_overflow=0)
+    _sqlite_events(engine, begin="BEGIN IMMEDIATE", pragmas=_PRAGMAS)
+    return engine
+
+
+def reader_engine(url: URL, size: int) -> Engine:
+    """Return an engine of `size` read-only connections; each transaction sees one snapshot."""
+    if url.get_backend_name() != "sqlite":
+        engine = create_engine(
+            url, pool_size=size, max_overflow=0, pool_pre_ping=True, isolation_level="REPEATABLE READ"
+        )
+
+        @event.listens_for(engine, "begin")
+        def read_only(connection: Connection) -> None:
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+
+        return engine
+    engine = create_engine(url, pool_size=size, max_overflow=0)
+    _sqlite_events(engine, begin="BEGIN", pragmas=(*_PRAGMAS, "PRAGMA query_only=ON"))
+    return engine
+
+
+def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> None:
+    """Take transactions out of the hands of the sqlite3 module, which would start them too late."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        for pragma in pragmas:
+            connection.execute(pragma).fetchall()
+
+    @event.listens_for(engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+class Verdict(Enum):
+    """What a database error says about the store."""
+
+    CALLER = "the statement was wrong; the store is fine"
+    BUSY = "rolled back, may be tried again"
+    BROKEN = "the store must stop"
+
+
+_SQLITE_CALLER = {
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_RANGE,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_INTERRUPT,
+}
+_SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def judge(error: DBAPIError) -> Verdict:
+    """Tell a wrong statement from a lock from a failing database; when in doubt it is failing."""
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        code = getattr(original, "sqlite_errorcode", None)
+        if code is None:
+            # Raised by the sqlite3 module itself, before the database saw anything (a bad binding, say).
+            return Verdict.CALLER
+        primary = code & 0xFF
+        if primary in _SQLITE_CALLER:
+            return Verdict.CALLER
+        return Verdict.BUSY if primary in _SQLITE_BUSY else Verdict.BROKEN
+    state = getattr(original, "sqlstate", None)
+    if state is None:
+        if error.connection_invalidated or type(original).__name__ == "OperationalError":
+            return Verdict.BROKEN
+        return Verdict.CALLER
+    if state[:2] in {"0A", "21", "22", "23", "42", "54"} or state in {"57014", "25P02"}:
+        return Verdict.CALLER
+    if state[:2] == "40" or state == "55P03":
+        return Verdict.BUSY
+    return Verdict.BROKEN

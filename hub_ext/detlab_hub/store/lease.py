@@ -1,0 +1,143 @@
+"""The lease: one active master per database, fenced by an epoch.
+
+The row names its holder, when it runs out, and the holder's process. A lease is free when it ran out, was given back,
+or its process is seen to be dead (same boot, same pid namespace, no such pid or another start time): a
+master that was killed starts again without a wait. Taking a lease raises the epoch; every write transaction
+compares it, so a master that slept through its successor's start can write nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.errors import LeaseHeld, LeaseLost
+from detlab_hub.store.tables import Lease
+
+LEASE_ID = 1
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """Which process, so that a later one can see whether it still lives.
+
+    Attributes:
+        boot: The kernel's boot id; empty where the system has none (then only time ends a lease).
+        namespace: The pid namespace, since pids mean nothing outside it.
+        pid: Process id.
+        start: Start time in clock ticks since boot, since pids are used again.
+    """
+
+    boot: str
+    namespace: str
+    pid: int
+    start: int
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the identity of this process."""
+        pid = os.getpid()
+        return cls(_boot_id(), _pid_namespace(), pid, _start_time(pid) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the identity that `dump` wrote, or None if this is not one."""
+        try:
+            value = json.loads(text)
+            return cls(str(value["boot"]), str(value["namespace"]), int(value["pid"]), int(value["start"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def dump(self) -> str:
+        """Return it as text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def seen_dead(self) -> bool:
+        """Whether the process is certainly gone; False also when that cannot be seen from here."""
+        here = self.boot and self.boot == _boot_id() and self.namespace == _pid_namespace()
+        if not here:
+            return False
+        return _start_time(self.pid) != self.start
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _start_time(pid: int) -> int | None:
+    """Return field 22 of /proc/PID/stat; None for no such process or a zombie, which can write nothing."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def check_free(session: Session, now: float) -> None:
+    """Raise LeaseHeld if a live master has the lease."""
+    row = session.execute(
+        select(Lease.holder, Lease.process, Lease.expires_at).where(Lease.id == LEASE_ID)
+    ).one_or_none()
+    if row is None or row.expires_at <= now:
+        return
+    process = ProcessIdentity.parse(row.process)
+    if process is not None and process.seen_dead():
+        return
+    raise LeaseHeld(row.holder, row.expires_at, now)
+
+
+def take(session: Session, *, holder: str, process: ProcessIdentity, now: float, ttl: float) -> int:
+    """Take the lease, after `check_free` in the same transaction.
+
+    Returns:
+        The new epoch.
+    """
+    row = session.get(Lease, LEASE_ID)
+    if row is None:
+        row = Lease(id=LEASE_ID, epoch=0, holder="", process="", expires_at=0.0)
+        session.add(row)
+    row.epoch += 1
+    row.holder = holder
+    row.process = process.dump()
+    row.expires_at = now + ttl
+    session.flush()
+    return row.epoch
+
+
+def check(session: Session, epoch: int) -> float:
+    """Raise LeaseLost unless `epoch` is current; on PostgreSQL nobody can take the lease until we commit.
+
+    Returns:
+        When the lease runs out.
+    """
+    query = select(Lease.epoch, Lease.holder, Lease.expires_at).where(Lease.id == LEASE_ID)
+    row = session.execute(query.with_for_update(read=True)).one_or_none()
+    if row is None or row.epoch != epoch:
+        holder = "nobody" if row is None else repr(row.holder)
+        raise LeaseLost(
+            f"this master (epoch {epoch}) lost its lease; the database is now held by {holder}",
+            hint="this process must stop; `det status` shows which master serves",
+        )
+    return float(row.expires_at)
+
+
+def extend(session: Session, epoch: int, expires_at: float) -> None:
+    """Set when our lease runs out; a time in the past gives it back."""
+    session.execute(update(Lease).where(Lease.id == LEASE_ID, Lease.epoch == epoch).values(expires_at=expires_at))

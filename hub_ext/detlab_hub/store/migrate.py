@@ -1,0 +1,117 @@
+"""Bring a database to the schema of this code, or say why that must not be done."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect
+from sqlalchemy.engine import URL
+
+from detlab_hub.store.engine import sqlite_path
+from detlab_hub.store.errors import StoreDamaged, StoreError, StoreTooNew
+from detlab_hub.store.tables import Base
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+QUICK_CHECK_BYTES = 64 << 20
+_MAGIC = b"SQLite format 3\x00"
+
+
+def alembic_config(connection: Connection | None = None) -> Config:
+    """Return alembic's configuration for the migrations of this package (there is no alembic.ini)."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def check_file(url: URL) -> None:
+    """Look at an SQLite file before SQLite does: it would take an empty one for new and go on.
+
+    Raises:
+        StoreError: The folder is missing or cannot be used.
+        StoreDamaged: There is a file, but not a sound database.
+    """
+    path = sqlite_path(url)
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise StoreError(
+            f"the folder of the database {path} does not exist", hint=f"mkdir -p {path.parent}, then start again"
+        )
+    wal = path.with_name(path.name + "-wal")
+    size = path.stat().st_size if path.exists() else 0
+    if size == 0:
+        if wal.exists() and wal.stat().st_size > 0:
+            raise _damaged(path, f"it is empty or gone, but its journal {wal.name} is not")
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreError(f"the database {path} cannot be read: {error.strerror}", hint=f"ls -l {path}") from error
+    if head != _MAGIC:
+        raise _damaged(path, "it is not an SQLite database")
+    if size <= QUICK_CHECK_BYTES:
+        _quick_check(path)
+
+
+def _quick_check(path: Path) -> None:
+    try:
+        connection = sqlite3.connect(path, timeout=5)
+        try:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        raise _damaged(path, str(error)) from error
+    if verdict != "ok":
+        raise _damaged(path, str(verdict))
+
+
+def _damaged(path: Path, why: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the database {path} is damaged: {why}. It was not touched",
+        hint=f"restore it from a backup, or give it up and start empty: mv {path} {path}.damaged && det up",
+    )
+
+
+def revision(connection: Connection) -> str | None:
+    """Return the schema revision of the database; None if it has none."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def check_schema(connection: Connection, where: str) -> str | None:
+    """Return the revision of a database that this code can use or upgrade; None if it is empty.
+
+    Raises:
+        StoreTooNew: A newer detlab has written it.
+        StoreDamaged: It holds tables, but not ours.
+    """
+    current = revision(connection)
+    if current is None:
+        ours = set(Base.metadata.tables) & set(inspect(connection).get_table_names())
+        if ours:
+            raise StoreDamaged(
+                f"the database {where} has tables named {', '.join(sorted(ours)[:3])} but no schema version: "
+                "it is not (or not wholly) detlab's. It was not touched",
+                hint="give detlab a database of its own: c.DetHub.db_url in detlab_config.py",
+            )
+        return None
+    known = {script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()}
+    if current not in known:
+        raise StoreTooNew(
+            f"the database {where} has schema {current!r}, which this version of detlab does not know: "
+            "a newer version has written it. It was not touched",
+            hint="upgrade: pip install --upgrade 'detlab[hub]', then det up",
+        )
+    return current
+
+
+def upgrade(connection: Connection) -> None:
+    """Run the migrations that are missing, inside the connection's transaction."""
+    command.upgrade(alembic_config(connection), "head")

@@ -1,0 +1,1 @@
+"""Queries per resource: plain functions of a `Session`."""

@@ -1,0 +1,256 @@
+"""The store: one writer, readers beside it, a lease, and no writing on after a failed write.
+
+Query functions are plain functions of a `Session` (`detlab_hub.store.queries`); the store decides in which thread and
+transaction they run. `write` returns after the commit (SQLite: after its fsync), so what it returned may be
+acknowledged to the outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Self, TypeVar
+
+from sqlalchemy import Engine, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from detlab_hub.store import lease, migrate
+from detlab_hub.store.engine import Verdict, judge, parse_url, reader_engine, sqlite_path, writer_engine
+from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
+from detlab_hub.store.lease import ProcessIdentity
+from detlab_hub.store.writer import reader_threads, writer_thread
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+READERS = 4
+OPEN_LOCK = 0x6465746C6162
+"""PostgreSQL advisory lock ("detlab") that orders masters which start at the same time."""
+
+
+class Store:
+    """The master's database. Make one with `Store.open`.
+
+    Attributes:
+        epoch: The lease epoch; every write transaction checks that it is still ours.
+        holder: Our name in the lease.
+        url: The address, password hidden.
+    """
+
+    def __init__(
+        self,
+        url: URL,
+        *,
+        holder: str,
+        clock: Clock,
+        lease_ttl: float,
+        writer: Executor | None,
+        process: ProcessIdentity | None,
+    ) -> None:
+        self.url = url.render_as_string(hide_password=True)
+        self.holder = holder
+        self.epoch = 0
+        self._clock = clock
+        self._ttl = lease_ttl
+        self._process = process or ProcessIdentity.current()
+        self._write_engine: Engine = writer_engine(url)
+        self._writer: Executor = writer or writer_thread()
+        self._writing = threading.local()
+        self._broken: StoreBroken | None = None
+        self._closed = False
+        private = url.get_backend_name() == "sqlite" and sqlite_path(url) is None
+        self._inline_reads = private or writer is not None
+        # A database in memory lives in its only connection: readers share it, and the writer's executor.
+        self._read_engine = self._write_engine if private else reader_engine(url, READERS)
+        self._readers = self._writer if self._inline_reads else reader_threads(READERS)
+
+    # --- opening and closing ------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        holder: str,
+        clock: Clock = time.time,
+        lease_ttl: float = 15.0,
+        writer: Executor | None = None,
+        process: ProcessIdentity | None = None,
+    ) -> Self:
+        """Open the database, take the lease and bring the schema up to date, in one transaction.
+
+        Args:
+            url: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:password@host/database`.
+            holder: Our name, shown to a second master that is refused.
+            clock: Seconds since the epoch.
+            lease_ttl: Seconds a lease lasts without renewal.
+            writer: Runs the writes; default one thread. A simulation gives an `InlineExecutor` (reads then
+                run there, too).
+            process: Who holds the lease; a simulation may give another than this process.
+
+        Raises:
+            LeaseHeld: Another live master has it.
+            StoreDamaged: Not a sound database of ours.
+            StoreTooNew: Written by a newer detlab.
+            StoreError: It cannot be reached.
+        """
+        parsed = parse_url(url)
+        migrate.check_file(parsed)
+        store = cls(parsed, holder=holder, clock=clock, lease_ttl=lease_ttl, writer=writer, process=process)
+        try:
+            store._writer.submit(store._start).result()
+        except BaseException:
+            store._dispose()
+            raise
+        return store
+
+    def _start(self) -> None:
+        try:
+            with Session(self._write_engine) as session, session.begin():
+                connection = session.connection()
+                if connection.dialect.name == "postgresql":
+                    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": OPEN_LOCK})
+                now = self._clock()
+                if migrate.check_schema(connection, self.url) is not None:
+                    # Before the migration: never alter a database under a master that uses it.
+                    lease.check_free(session, now)
+                migrate.upgrade(connection)
+                self.epoch = lease.take(session, holder=self.holder, process=self._process, now=now, ttl=self._ttl)
+        except DBAPIError as error:
+            reason = str(error.orig).strip()
+            if "malformed" in reason or "not a database" in reason:
+                raise StoreDamaged(
+                    f"the database {self.url} is damaged: {reason}", hint="restore it from a backup, then det up"
+                ) from error
+            raise StoreError(
+                f"the database {self.url} cannot be opened: {reason}",
+                hint="check c.DetHub.db_url and that the database runs and may be written to",
+            ) from error
+
+    def close(self, *, release: bool = True) -> None:
+        """Finish the writes under way, give the lease back and close. Doing it twice is harmless.
+
+        Args:
+            release: False leaves the lease as it is, as a crash would (simulations).
+        """
+        if self._closed:
+            return
+        if release and self._broken is None:
+            with contextlib.suppress(StoreBroken, StoreBusy):
+                self.write_sync(lambda session: lease.extend(session, self.epoch, 0.0))
+        self._dispose()
+
+    def _dispose(self) -> None:
+        self._closed = True
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
+        self._read_engine.dispose()
+        self._write_engine.dispose()
+
+    # --- health -------------------------------------------------------------------------------------------
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be written to, as far as is known."""
+        return self._broken is None and not self._closed
+
+    @property
+    def broken_because(self) -> str | None:
+        """Why it stopped, for people; None while it is sound."""
+        return None if self._broken is None else self._broken.message
+
+    def _break(self, error: DBAPIError, doing: str) -> StoreBroken:
+        broken = StoreBroken(
+            f"the database {self.url} failed while {doing}: {str(error.orig).strip()}. "
+            "Nothing more is written until the master is restarted",
+            hint="see that the disk has room and is sound (df -h; dmesg), then: det down && det up",
+        )
+        if self._broken is None:
+            self._broken = broken
+        return broken
+
+    # --- reading and writing ------------------------------------------------------------------------------
+
+    async def write(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` in one write transaction and return its result after the commit.
+
+        If the waiting task is cancelled the write is either not begun or completed. Rows that `fn` returns
+        stay readable (they are detached, with all columns loaded).
+
+        Raises:
+            StoreBroken: An earlier write failed, or this one did: its outcome is unknown.
+            StoreBusy: Rolled back; try again.
+        """
+        return await asyncio.wrap_future(self._writer.submit(self._write, fn))
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` on one snapshot, beside the writer."""
+        return await asyncio.wrap_future(self._readers.submit(self._read, fn))
+
+    def write_sync(self, fn: Callable[[Session], T]) -> T:
+        """`write` for callers without an event loop. Never call it from inside a write."""
+        if getattr(self._writing, "active", False):
+            raise RuntimeError("a write inside a write: pass the session on instead")
+        return self._writer.submit(self._write, fn).result()
+
+    def read_sync(self, fn: Callable[[Session], T]) -> T:
+        """`read` for callers without an event loop."""
+        if self._inline_reads:
+            return self._readers.submit(self._read, fn).result()
+        return self._read(fn)
+
+    def renew_lease(self) -> None:
+        """Make the lease last for its full time from now. Writes do so by themselves when it has run down.
+
+        Raises:
+            LeaseLost: Another master has it: stop.
+        """
+        self.write_sync(lambda session: lease.extend(session, self.epoch, self._clock() + self._ttl))
+
+    def _write(self, fn: Callable[[Session], T]) -> T:
+        if self._broken is not None:
+            raise StoreBroken(self._broken.message, hint=self._broken.hint) from self._broken
+        try:
+            with (
+                self._mark_writing(),
+                Session(self._write_engine, expire_on_commit=False) as session,
+                session.begin(),
+            ):
+                expires_at = lease.check(session, self.epoch)
+                now = self._clock()
+                if expires_at - now < self._ttl / 2:
+                    lease.extend(session, self.epoch, now + self._ttl)
+                return fn(session)
+        except LeaseLost as error:
+            self._broken = error
+            raise
+        except DBAPIError as error:
+            verdict = judge(error)
+            if verdict is Verdict.CALLER:
+                raise
+            if verdict is Verdict.BUSY:
+                raise StoreBusy(f"the database {self.url} is locked: {str(error.orig).strip()}") from error
+            raise self._break(error, "writing") from error
+
+    def _read(self, fn: Callable[[Session], T]) -> T:
+        try:
+            with Session(self._read_engine, expire_on_commit=False) as session, session.begin():
+                return fn(session)
+        except DBAPIError as error:
+            if judge(error) is Verdict.BROKEN:
+                raise self._break(error, "reading") from error
+            raise
+
+    @contextlib.contextmanager
+    def _mark_writing(self) -> Iterator[None]:
+        self._writing.active = True
+        try:
+            yield
+        finally:
+            self._writing.active = False

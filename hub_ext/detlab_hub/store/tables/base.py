@@ -1,0 +1,86 @@
+"""Column types that keep the same value on SQLite and on PostgreSQL, and the declarative base.
+
+The two databases disagree about a few values that training code produces every day: SQLite turns a NaN into NULL,
+PostgreSQL refuses NUL characters in text and NaN in JSON. The types here make both keep (or clean) them alike.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, MetaData, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.types import TypeDecorator
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+BigId = BigInteger().with_variant(Integer, "sqlite")
+"""A 64-bit key; SQLite numbers only a column declared exactly INTEGER by itself."""
+
+
+def clean_text(value: str) -> str:
+    """Return `value` as both databases can hold it: no NUL, no lone surrogate (each becomes U+FFFD)."""
+    plain = str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        return "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= char <= "\udfff" else char for char in plain)
+    return plain
+
+
+class CleanText(TypeDecorator[str]):
+    """Text from outside. Enum members are stored as their value."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Clean what goes into the database."""
+        return None if value is None else clean_text(value)
+
+
+class Json(TypeDecorator[Any]):
+    """Any JSON value, as text: NaN, infinities, NUL and surrogates survive on both databases.
+
+    A changed value is noticed only when the attribute is assigned, never when a dict is edited in place.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Encode; None is SQL NULL."""
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Decode."""
+        return None if value is None else json.loads(value)
+
+
+class ExactFloat(TypeDecorator[float]):
+    """A float that may be NaN, kept as its shortest exact text. Do not sort by it in SQL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> str | None:
+        """Encode."""
+        return None if value is None else repr(float(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> float | None:
+        """Decode."""
+        return None if value is None else float(value)
+
+
+class Base(DeclarativeBase):
+    """Base of all tables; names of constraints are fixed so that migrations can address them."""
+
+    metadata = MetaData(naming_convention=NAMING)

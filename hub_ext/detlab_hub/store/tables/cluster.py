@@ -1,0 +1,91 @@
+"""Tables of the master itself: lease, agents, tokens, the event log and task output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from detlab_hub.store.tables.base import Base, BigId, CleanText, Json
+
+
+class Meta(Base):
+    """Small facts about this database."""
+
+    __tablename__ = "meta"
+
+    key: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    value: Mapped[str] = mapped_column(CleanText)
+
+
+class Lease(Base):
+    """The one row (id 1) that says which master may write. Its columns never change: old and new code read it."""
+
+    __tablename__ = "lease"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    holder: Mapped[str] = mapped_column(CleanText)
+    process: Mapped[str] = mapped_column(CleanText, default="")
+    """Boot id, pid namespace, pid and start time of the holder, to see at once that it is dead."""
+    expires_at: Mapped[float] = mapped_column(Double)
+
+
+class AgentRow(Base):
+    """An agent that has enrolled."""
+
+    __tablename__ = "agents"
+
+    id: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    state: Mapped[str] = mapped_column(CleanText, default="")
+    slots: Mapped[list[Any]] = mapped_column(Json, default=list)
+    serves_user: Mapped[str | None] = mapped_column(CleanText, default=None)
+    version: Mapped[str] = mapped_column(CleanText, default="")
+    address: Mapped[str] = mapped_column(CleanText, default="")
+    last_seen: Mapped[float] = mapped_column(Double, default=0.0)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class TokenRow(Base):
+    """A detlab token, by the SHA-256 of its text; the text itself is never stored."""
+
+    __tablename__ = "tokens"
+    __table_args__ = (Index(None, "kind", "subject"), Index(None, "expires_at"))
+
+    hash: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    kind: Mapped[str] = mapped_column(CleanText)
+    """enrol | agent | task"""
+    subject: Mapped[str] = mapped_column(CleanText)
+    expires_at: Mapped[float | None] = mapped_column(Double, default=None)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class EventRow(Base):
+    """One event; `id` is the cursor of the stream and grows for ever, also after a trim."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index(None, "experiment_id", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    kind: Mapped[str] = mapped_column(CleanText)
+    time: Mapped[float] = mapped_column(Double, default=0.0)
+    experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    data: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+
+
+class LogRow(Base):
+    """One line of a task's output. No foreign key: lines come in bulk, through a trial that was just looked up."""
+
+    __tablename__ = "logs"
+    __table_args__ = (Index(None, "trial_id", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(BigInteger)
+    run: Mapped[int] = mapped_column(default=0)
+    rank: Mapped[int | None] = mapped_column(default=None)
+    stdtype: Mapped[str] = mapped_column(CleanText, default="stdout")
+    level: Mapped[str | None] = mapped_column(CleanText, default=None)
+    time: Mapped[float] = mapped_column(Double, default=0.0)
+    text: Mapped[str] = mapped_column(CleanText)

@@ -1,0 +1,206 @@
+"""Tables of what people submit and what becomes of it: workspaces, experiments, trials, allocations, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from detlab_hub.store.tables.base import Base, BigId, CleanText, ExactFloat, Json
+
+
+class WorkspaceRow(Base):
+    """A workspace, made on first use."""
+
+    __tablename__ = "workspaces"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    name: Mapped[str] = mapped_column(CleanText, unique=True)
+    owner: Mapped[str] = mapped_column(CleanText)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class ProjectRow(Base):
+    """A project of a workspace, made on first use."""
+
+    __tablename__ = "projects"
+    __table_args__ = (UniqueConstraint("workspace_id", "name"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    workspace_id: Mapped[int] = mapped_column(ForeignKey("workspaces.id"))
+    name: Mapped[str] = mapped_column(CleanText)
+    owner: Mapped[str] = mapped_column(CleanText)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class BundleRow(Base):
+    """An uploaded code bundle; the bytes lie in the bundles directory under the digest."""
+
+    __tablename__ = "bundles"
+
+    digest: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    owner: Mapped[str] = mapped_column(CleanText, default="")
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class ExperimentRow(Base):
+    """One experiment. `id` is never used again, not even after a delete."""
+
+    __tablename__ = "experiments"
+    __table_args__ = (
+        Index(None, "owner", "id"),
+        Index(None, "state", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    name: Mapped[str] = mapped_column(CleanText)
+    description: Mapped[str | None] = mapped_column(CleanText, default=None)
+    labels: Mapped[list[str]] = mapped_column(Json, default=list)
+    owner: Mapped[str] = mapped_column(CleanText)
+    workspace_id: Mapped[int | None] = mapped_column(ForeignKey("workspaces.id"), default=None)
+    project_id: Mapped[int | None] = mapped_column(ForeignKey("projects.id"), default=None)
+    state: Mapped[str] = mapped_column(CleanText)
+    config: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    searcher_name: Mapped[str] = mapped_column(CleanText, default="")
+    metric: Mapped[str] = mapped_column(CleanText, default="")
+    smaller_is_better: Mapped[bool] = mapped_column(default=True)
+    seed: Mapped[int] = mapped_column(BigInteger, default=0)
+    progress: Mapped[float] = mapped_column(Double, default=0.0)
+    priority: Mapped[int] = mapped_column(default=42)
+    bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
+    source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    warnings: Mapped[list[str]] = mapped_column(Json, default=list)
+    failure: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    best_trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    best_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    best_value: Mapped[float | None] = mapped_column(Double, default=None)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+    started_at: Mapped[float | None] = mapped_column(Double, default=None)
+    ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+
+
+class TrialRow(Base):
+    """One trial of an experiment. `idx` is its place in creation order, from 0."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        UniqueConstraint("experiment_id", "request_id"),
+        UniqueConstraint("experiment_id", "idx"),
+        Index(None, "state", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    idx: Mapped[int]
+    request_id: Mapped[str] = mapped_column(CleanText)
+    state: Mapped[str] = mapped_column(CleanText)
+    hparams: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    seed: Mapped[int] = mapped_column(BigInteger, default=0)
+    restarts: Mapped[int] = mapped_column(default=0)
+    run: Mapped[int] = mapped_column(default=0)
+    progress: Mapped[float] = mapped_column(Double, default=0.0)
+    status: Mapped[str] = mapped_column(CleanText, default="")
+    steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
+    best_validation: Mapped[float | None] = mapped_column(Double, default=None)
+    latest_validation: Mapped[float | None] = mapped_column(ExactFloat, default=None)
+    latest_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
+    end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
+    searcher_stopped: Mapped[bool] = mapped_column(default=False)
+    early_exit: Mapped[str | None] = mapped_column(CleanText, default=None)
+    searcher_metric_seen: Mapped[bool] = mapped_column(default=False)
+    warnings: Mapped[list[str]] = mapped_column(Json, default=list)
+    failure: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
+    metrics_run: Mapped[int] = mapped_column(default=0)
+    """Newest run that has reported metrics; `queries.metrics` supersedes earlier runs when it grows."""
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+    started_at: Mapped[float | None] = mapped_column(Double, default=None)
+    ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+
+
+class AllocationRow(Base):
+    """One attempt to run a trial; `run` fences its writes. Deadlines are columns so that a restart keeps them."""
+
+    __tablename__ = "allocations"
+    __table_args__ = (
+        UniqueConstraint("trial_id", "run"),
+        Index(None, "state", "id"),
+        Index(None, "experiment_id"),
+    )
+
+    id: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    run: Mapped[int]
+    state: Mapped[str] = mapped_column(CleanText)
+    agent_id: Mapped[str | None] = mapped_column(CleanText, default=None)
+    slots: Mapped[list[str]] = mapped_column(Json, default=list)
+    slots_needed: Mapped[int] = mapped_column(default=1)
+    priority: Mapped[int] = mapped_column(default=42)
+    requested_at: Mapped[float] = mapped_column(Double, default=0.0)
+    assigned_at: Mapped[float | None] = mapped_column(Double, default=None)
+    started_at: Mapped[float | None] = mapped_column(Double, default=None)
+    ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+    preempt_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
+    preempt_at: Mapped[float | None] = mapped_column(Double, default=None)
+    preempt_acked_at: Mapped[float | None] = mapped_column(Double, default=None)
+    term_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When SIGTERM is due."""
+    kill_sent_at: Mapped[float | None] = mapped_column(Double, default=None)
+    exit_code: Mapped[int | None] = mapped_column(default=None)
+    exit_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
+    metrics_seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    logs_seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    resume_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """steps_completed of the checkpoint it resumed from; None = from scratch."""
+    superseded_applied: Mapped[bool] = mapped_column(default=False)
+
+
+class SearcherJournal(Base):
+    """Every event the searcher saw and what it decided; replayed after a crash."""
+
+    __tablename__ = "searcher_journal"
+
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    event: Mapped[dict[str, Any]] = mapped_column(Json)
+    decisions: Mapped[list[Any]] = mapped_column(Json, default=list)
+
+
+class CheckpointRow(Base):
+    """A committed checkpoint: its manifest was complete when the row was written."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (
+        Index(None, "trial_id", "steps_completed"),
+        Index(None, "experiment_id", "created_at"),
+    )
+
+    uuid: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    run: Mapped[int] = mapped_column(default=0)
+    steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
+    state: Mapped[str] = mapped_column(CleanText, default="COMPLETED")
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+    size: Mapped[int] = mapped_column(BigInteger, default=0)
+    files: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
+    storage: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    manifest_digest: Mapped[str] = mapped_column(CleanText, default="")
+
+
+class Idempotency(Base):
+    """Which experiment a submit with this key made."""
+
+    __tablename__ = "idempotency"
+
+    owner: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    key: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"), index=True)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)

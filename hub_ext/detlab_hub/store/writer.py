@@ -1,0 +1,35 @@
+"""Executors behind the store: the one writer thread, and an inline one for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class InlineExecutor(Executor):
+    """Runs each call at once in the caller's thread: no thread, no order but the caller's own."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `fn` now and return its finished future."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        return future
+
+
+def writer_thread() -> Executor:
+    """Return an executor of exactly one thread."""
+    return ThreadPoolExecutor(1, thread_name_prefix="detlab-writer")
+
+
+def reader_threads(size: int) -> Executor:
+    """Return an executor of `size` threads."""
+    return ThreadPoolExecutor(size, thread_name_prefix="detlab-reader")
