@@ -53,7 +53,7 @@ def _table(state: ViewState) -> str:
     if not rows:
         return ""
     best = state.best_trial()
-    cell = "text-align:right;padding:2px 10px"
+    cell = "text-align:right;padding:2px 10px;white-space:nowrap"
     head = "".join(f'<th style="{cell}">{escape(h)}</th>' for h in header)
     body = []
     for row in rows:
@@ -61,4 +61,4 @@ def _table(state: ViewState) -> str:
         body.append(f"<tr{weight}>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in row) + "</tr>")
     hidden = len(state.trials) - len(rows)
     more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
-    return f'<table style="margin-top:4px"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'
+    return f'<table style="margin-top:4px;font-size:12px"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'
