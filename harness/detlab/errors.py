@@ -1,3 +1,4 @@
+# ruff: noqa: N818  (names such as NotFound and InvalidHP are the field's own)
 """The exception tree of detlab, shared by the SDK, the harness, the master and the agent.
 
     Exception
@@ -275,8 +276,10 @@ def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
     if code == ConfigError.default_code:
         return ConfigError(problems or [Problem("", message)], message, hint=hint, code=code)
     by_code = {cls.default_code: cls for cls in _subclasses(DetlabError)}
-    by_status = {cls.default_status: cls for cls in (AuthError, Forbidden, NotFound, Conflict, Unavailable)}
-    found = by_code.get(code) or by_status.get(status, ApiError)
-    if issubclass(found, ApiError):
-        return found(message, status=status, hint=hint, code=code or None, problems=problems)
-    return found(message, hint=hint, code=code or None)
+    named = by_code.get(code)
+    if named is not None and not issubclass(named, ApiError):
+        return named(message, hint=hint, code=code)
+    kinds: tuple[type[ApiError], ...] = (AuthError, Forbidden, NotFound, Conflict, Unavailable)
+    by_status = {cls.default_status: cls for cls in kinds}
+    api = named if named is not None and issubclass(named, ApiError) else by_status.get(status, ApiError)
+    return api(message, status=status, hint=hint, code=code or None, problems=problems)

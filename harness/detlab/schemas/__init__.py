@@ -1,1 +1,1 @@
-"""Empty until its room is furnished."""
+"""The data that detlab reads and says: experiment configs and wire models. Pure."""

@@ -1,0 +1,107 @@
+"""The experiment config: Determined 0.38's YAML, judged, merged, defaulted.
+
+    raw, problems = load_yaml(text, "config.yaml")     # YAML 1.2, line and column of mistakes
+    problems += check(raw)                             # every mistake and oddity at once
+    raw = merge(raw, template)                         # a template or the cluster's defaults below it
+    config = parse(raw, complete=True)                 # an ExperimentConfig, or ConfigError
+    resolve(raw)                                       # the full config as plain JSON
+    unsupported_keys(config)                           # what this runtime cannot honour yet
+
+Pure: no file, network or clock is touched here.
+"""
+
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.expconf.checking import check, check_yaml, errors_of, in_order, is_trial_class, parse
+from detlab.schemas.expconf.environment import (
+    BindMount,
+    Device,
+    EnvironmentConfig,
+    EnvironmentVariablesMap,
+    ImageMap,
+    ProxyPort,
+    ResourcesConfig,
+    parse_size,
+)
+from detlab.schemas.expconf.experiment import ExperimentConfig
+from detlab.schemas.expconf.extras import LogPolicy, ReproducibilityConfig
+from detlab.schemas.expconf.hyperparameters import (
+    CategoricalHyperparameter,
+    ConstHyperparameter,
+    DoubleHyperparameter,
+    Hyperparameter,
+    Hyperparameters,
+    IntHyperparameter,
+    LogHyperparameter,
+)
+from detlab.schemas.expconf.lengths import Length
+from detlab.schemas.expconf.loading import load_yaml
+from detlab.schemas.expconf.merging import merge
+from detlab.schemas.expconf.resolving import resolve, to_dict
+from detlab.schemas.expconf.searchers import (
+    AdaptiveASHAConfig,
+    AsyncHalvingConfig,
+    GridConfig,
+    RandomConfig,
+    SearcherConfig,
+    SingleConfig,
+    UnnamedSearcher,
+)
+from detlab.schemas.expconf.storage import (
+    AzureConfig,
+    CheckpointStorage,
+    DirectoryConfig,
+    GCSConfig,
+    S3Config,
+    SharedFSConfig,
+    UntypedStorage,
+)
+from detlab.schemas.expconf.unsupported import unsupported_keys
+
+__all__ = [
+    "AdaptiveASHAConfig",
+    "AsyncHalvingConfig",
+    "AzureConfig",
+    "BindMount",
+    "CategoricalHyperparameter",
+    "CheckpointStorage",
+    "ConfigError",
+    "ConstHyperparameter",
+    "Device",
+    "DirectoryConfig",
+    "DoubleHyperparameter",
+    "EnvironmentConfig",
+    "EnvironmentVariablesMap",
+    "ExperimentConfig",
+    "GCSConfig",
+    "GridConfig",
+    "Hyperparameter",
+    "Hyperparameters",
+    "ImageMap",
+    "IntHyperparameter",
+    "Length",
+    "LogHyperparameter",
+    "LogPolicy",
+    "Problem",
+    "ProxyPort",
+    "RandomConfig",
+    "ReproducibilityConfig",
+    "ResourcesConfig",
+    "S3Config",
+    "SearcherConfig",
+    "SharedFSConfig",
+    "SingleConfig",
+    "UnnamedSearcher",
+    "UntypedStorage",
+    "check",
+    "check_yaml",
+    "errors_of",
+    "in_order",
+    "is_trial_class",
+    "load_yaml",
+    "merge",
+    "parse",
+    "parse_size",
+    "resolve",
+    "to_dict",
+    "unsupported_keys",
+]

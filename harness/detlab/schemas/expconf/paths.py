@@ -1,0 +1,28 @@
+"""How a place in a config is written: `searcher.max_trials`, `bind_mounts[0].host_path`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from detlab.schemas.expconf.hyperparameters import TAG
+
+Part = str | int
+Path = tuple[Part, ...]
+
+_PLAIN = re.compile(r"[^\s.\[\]'\":]+")
+
+
+def render(parts: Iterable[Part]) -> str:
+    """Return the path as text; union tags are left out, and odd keys are quoted."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.startswith(TAG):
+            continue
+        elif _PLAIN.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

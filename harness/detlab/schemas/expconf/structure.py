@@ -1,0 +1,58 @@
+"""Whether a raw value is plain JSON of reasonable size, before anything walks over it.
+
+YAML can say what JSON cannot (NaN, dates, sets, recursive aliases), and a few aliases can stand for billions
+of values. Configs reach the master from untrusted users, so size and depth are judged first.
+"""
+
+from __future__ import annotations
+
+import math
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.paths import Path, render
+
+MAX_DEPTH = 64
+MAX_NODES = 200_000
+
+
+class _TooMuchError(Exception):
+    """The value is too deep or too large to walk over."""
+
+
+class _Inspector:
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.problems: list[Problem] = []
+
+    def inspect(self, value: object, path: Path) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _TooMuchError(f"holds more than {MAX_NODES:,} values once its aliases are spelt out")
+        if len(path) > MAX_DEPTH:
+            raise _TooMuchError(f"is nested more than {MAX_DEPTH} levels deep")
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    self._add(path, f"has the key {key!r}, which is not a text")
+                self.inspect(item, (*path, str(key)))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self.inspect(item, (*path, index))
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                self._add(path, f"must be a finite number, not {value}")
+        elif value is not None and not isinstance(value, bool | int | str):
+            self._add(path, f"must be plain JSON, not a {type(value).__name__}")
+
+    def _add(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(render(path), message))
+
+
+def inspect(raw: object) -> tuple[list[Problem], bool]:
+    """Return what keeps a raw value from being JSON, and whether it is safe to walk over it."""
+    inspector = _Inspector()
+    try:
+        inspector.inspect(raw, ())
+    except _TooMuchError as error:
+        return [Problem("", str(error))], False
+    return inspector.problems, True

@@ -1,0 +1,120 @@
+"""What a valid config asks for and this runtime cannot honour yet.
+
+The runtime is agents that start bare processes, each trial on one node. Nothing is dropped silently: a submit
+names every key found here, and refuses the config for those that would make it run wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.checking import in_order, is_trial_class
+from detlab.schemas.expconf.environment import EnvironmentConfig, ImageMap
+from detlab.schemas.expconf.experiment import ExperimentConfig
+from detlab.schemas.expconf.storage import DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
+
+_PROCESSES = "trials run as plain processes on the node, without a container"
+_NOT_YET = "has no effect in this runtime yet"
+
+_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
+_OLD_MODULES = re.compile(r"(?:^|\s)-m\s+determined\.")
+
+
+def _ignored(path: str, why: str = _PROCESSES) -> Problem:
+    return Problem(path, _NOT_YET, why, "warning")
+
+
+def _environment(environment: EnvironmentConfig) -> Iterator[Problem]:
+    if environment.image != ImageMap():
+        yield _ignored("environment.image")
+    for key in ("force_pull_image", "registry_auth", "add_capabilities", "drop_capabilities", "ports"):
+        if getattr(environment, key):
+            yield _ignored(f"environment.{key}")
+    if environment.proxy_ports:
+        yield _ignored("environment.proxy_ports", "ports of tasks are not proxied yet")
+    if environment.pod_spec:
+        yield _ignored("environment.pod_spec", "there is no Kubernetes backend yet")
+
+
+def _resources(config: ExperimentConfig) -> Iterator[Problem]:
+    if config.bind_mounts:
+        yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
+    if config.resources.devices:
+        yield _ignored("resources.devices")
+    if config.resources.shm_size is not None:
+        yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
+    if config.resources.weight != 1:
+        yield _ignored("resources.weight", "only a fair-share scheduler uses it")
+    if config.slurm.model_fields_set:
+        yield _ignored("slurm", "there is no Slurm backend yet")
+    if config.pbs.model_fields_set:
+        yield _ignored("pbs", "there is no PBS backend yet")
+
+
+def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
+    if storage is None or isinstance(storage, SharedFSConfig | DirectoryConfig | UntypedStorage):
+        return
+    kind = getattr(storage, "type", "this")
+    yield Problem("checkpoint_storage.type", f"{kind} storage is not in this runtime yet", "use shared_fs or directory")
+
+
+def _services(config: ExperimentConfig) -> Iterator[Problem]:
+    if config.integrations is not None:
+        for key in sorted(config.integrations.model_fields_set):
+            yield _ignored(f"integrations.{key}", "there are no integrations yet")
+    for index, policy in enumerate(config.log_policies):
+        if policy.action is not None and policy.pattern is not None:
+            yield _ignored(f"log_policies[{index}].action", "matching lines are not acted on yet")
+    if config.profiling.enabled:
+        yield _ignored("profiling.enabled", "the system profiler is not there yet")
+    if config.retention_policy.log_retention_days is not None:
+        yield _ignored("retention_policy.log_retention_days", "logs are kept until the experiment is deleted")
+
+
+def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
+    entrypoint = config.entrypoint
+    if entrypoint is None:
+        return
+    if is_trial_class(entrypoint):
+        yield Problem(
+            "entrypoint",
+            "needs the PyTorchTrial trainer, not available yet",
+            "write a script that uses the Core API, such as `python3 train.py`",
+        )
+        return
+    line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    launcher = _LAUNCHERS.search(line)
+    if launcher:
+        yield Problem(
+            "entrypoint",
+            f"needs the {launcher.group(2)} launcher, not available yet",
+            "use detlab.launch.torch_distributed",
+        )
+    elif _OLD_MODULES.search(line):
+        hint = "write `-m detlab.` instead of `-m determined.`"
+        yield Problem("entrypoint", "runs a module of Determined", hint, "warning")
+
+
+def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
+    for key in ("perform_initial_validation", "optimizations"):
+        if key in config.model_fields_set and getattr(config, key):
+            yield _ignored(key, "only the old Trial classes read it")
+
+
+def unsupported_keys(config: ExperimentConfig) -> list[Problem]:
+    """Return what this runtime cannot honour: errors where the trial would run wrong, warnings elsewhere.
+
+    Only what the user set to something that matters is named; defaults are not.
+    """
+    return in_order(
+        [
+            *_entrypoint(config),
+            *_storage(config.checkpoint_storage),
+            *_environment(config.environment),
+            *_resources(config),
+            *_services(config),
+            *_trainer(config),
+        ]
+    )
