@@ -29,7 +29,11 @@ def run(*command: str, env: dict[str, str] | None = None, cwd: pathlib.Path | No
 def newest_experiment(env: dict[str, str]) -> dict[str, object]:
     """Return the experiment that the notebook made."""
     listing = subprocess.run(
-        [BIN / "det", "experiment", "list", "--limit", "1", "--json"], env=env, check=True, capture_output=True, text=True
+        [BIN / "det", "experiment", "list", "--limit", "1", "--json"],
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(listing.stdout)[0]
 

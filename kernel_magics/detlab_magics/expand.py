@@ -45,7 +45,9 @@ class Expansion:
 
         masked = _REFERENCE.sub(replace, text)
         if problems:
-            raise MagicError("\n".join(problems), hint="define it in an earlier cell, or write $${…} for the text itself")
+            raise MagicError(
+                "\n".join(problems), hint="define it in an earlier cell, or write $${…} for the text itself"
+            )
         return masked
 
     def unmask(self, value: Any) -> Any:

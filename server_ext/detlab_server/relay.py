@@ -6,14 +6,14 @@ import json
 import re
 from urllib.parse import urlencode
 
-from detlab.client.discovery import ClusterAddress, find_cluster
-from detlab.errors import DetlabError
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.httputil import HTTPHeaders, parse_response_start_line
 from tornado.iostream import StreamClosedError
 
+from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.errors import DetlabError
 from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.

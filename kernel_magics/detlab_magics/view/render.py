@@ -61,4 +61,5 @@ def _table(state: ViewState) -> str:
         body.append(f"<tr{weight}>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in row) + "</tr>")
     hidden = len(state.trials) - len(rows)
     more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
-    return f'<table style="margin-top:4px;font-size:12px"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'
+    style = "margin-top:4px;font-size:12px"
+    return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'

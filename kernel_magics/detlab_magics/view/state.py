@@ -63,8 +63,6 @@ class ViewState:
     trials: dict[int, TrialView]
     curves: dict[int, Curve]
     cursor: int
-    stale: bool = False
-    """True after a `resync`: fetch a new snapshot and start again."""
 
     @classmethod
     def start(cls, snapshot: CurvesView) -> ViewState:
@@ -78,12 +76,12 @@ class ViewState:
         return cls(snapshot.experiment, trials, curves, snapshot.cursor)
 
     def apply(self, events: Iterable[Event]) -> bool:
-        """Fold events in; return whether anything visible changed. Events at or before the cursor are ignored."""
+        """Fold events in; return whether anything visible changed. Events at or before the cursor are ignored.
+
+        A `resync` never comes here: whoever follows the stream starts again from a new snapshot.
+        """
         changed = False
         for event in events:
-            if event.kind == "resync":
-                self.stale = True
-                return True
             if event.id <= self.cursor:
                 continue
             self.cursor = event.id

@@ -1,0 +1,104 @@
+"""Where the view appears: a widget that lives in the cell, or text that is replaced by a still picture at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+from IPython.display import DisplayHandle
+
+from detlab_magics.view.render import mimebundle
+from detlab_magics.view.state import ViewState
+from detlab_magics.view.text import progress_line
+
+TEXT_SECONDS = 2.0
+"""Seconds between two progress lines where there is no widget."""
+
+
+def headless() -> bool:
+    """Whether nobody watches this kernel: papermill, nbclient and nbconvert do not take input; Lab does.
+
+    `DETLAB_HEADLESS=0` or `1` decides otherwise.
+    """
+    forced = os.environ.get("DETLAB_HEADLESS")
+    if forced in {"0", "1"}:
+        return forced == "1"
+    kernel = getattr(get_ipython(), "kernel", None)
+    return kernel is None or not getattr(kernel, "_allow_stdin", True)
+
+
+class TextScreen:
+    """One output: a progress line while it runs, the still view at the end."""
+
+    def __init__(self, *, url: str | None = None) -> None:
+        self._handle = DisplayHandle()
+        self._url = url
+        self._shown = ""
+        self._painted_at = 0.0
+
+    def paint(self, state: ViewState) -> None:
+        """Show the progress line if it changed, at most every two seconds."""
+        line = progress_line(state)
+        now = time.monotonic()
+        if not self._shown:
+            self._handle.display({"text/plain": line}, raw=True)
+        elif line == self._shown or now - self._painted_at < TEXT_SECONDS:
+            return
+        else:
+            self._handle.update({"text/plain": line}, raw=True)
+        self._shown, self._painted_at = line, now
+
+    def freeze(self, state: ViewState) -> None:
+        """Replace the line by the picture, the table and the text."""
+        bundle = mimebundle(state, url=self._url)
+        if self._shown:
+            self._handle.update(bundle, raw=True)
+        else:
+            self._handle.display(bundle, raw=True)
+
+
+class WidgetScreen:
+    """The live widget; its output becomes the still view at the end.
+
+    Front ends without widgets show the still picture that comes with it.
+    """
+
+    def __init__(self, *, url: str | None = None) -> None:
+        self._handle = DisplayHandle()
+        self._url = url
+        self._widget: Any = None
+
+    def paint(self, state: ViewState) -> None:
+        """Show the widget, then send it what changed."""
+        if self._widget is not None:
+            self._widget.push(state)
+            return
+        from detlab_magics.view.widget import LiveView
+
+        self._widget = LiveView(state, url=self._url)
+        widget = self._widget._repr_mimebundle_()
+        self._handle.display({**mimebundle(state, url=self._url), **_data(widget)}, raw=True)
+
+    def freeze(self, state: ViewState) -> None:
+        """Replace the widget by the still view and close it."""
+        bundle = mimebundle(state, url=self._url)
+        if self._widget is None:
+            self._handle.display(bundle, raw=True)
+            return
+        self._handle.update(bundle, raw=True)
+        self._widget.close()
+
+
+def _data(bundle: Any) -> dict[str, Any]:
+    """Return the data of a mimebundle, which may be (data, metadata), without its text fallback."""
+    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    return {k: v for k, v in (data or {}).items() if k != "text/plain"}
+
+
+def screen(*, live: bool, url: str | None = None) -> TextScreen | WidgetScreen:
+    """Return where to paint: the widget if somebody watches and it was built, else text."""
+    from detlab_magics.view import widget
+
+    return WidgetScreen(url=url) if live and widget.available() else TextScreen(url=url)
