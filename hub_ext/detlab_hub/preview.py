@@ -1,0 +1,314 @@
+"""`det preview-search`: run a search without training and show what it would do.
+
+Everything is computed here by the same code that the master runs; no cluster is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from detlab.errors import Problem
+from detlab.schemas.wire import encode_floats
+from detlab_hub.core.searchers import CreateTrial, Searcher, SearcherConfigError, make_searcher
+from detlab_hub.core.searchers.simulation import (
+    EndlessSearchError,
+    Objective,
+    SimulatedTrial,
+    random_curve,
+    simulate,
+)
+from detlab_hub.preview_objective import ObjectiveSpecError, guard, load_objective
+
+_DEFAULT_SEED = 0
+_NOT_NEEDED = {"searcher.metric"}
+"""Fields that a submission needs and a preview does not."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A finished preview and what it was computed from."""
+
+    searcher: Mapping[str, Any]
+    seed: int
+    report_every: int
+    length: int
+    trials: list[SimulatedTrial]
+
+    @property
+    def unit(self) -> str:
+        """What a step is."""
+        return str(self.searcher.get("time_metric") or "steps")
+
+
+# --- the search -----------------------------------------------------------------------------------------------
+
+
+def read_config(path: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """Read an experiment config; return it resolved, with its problems (empty config if they are errors)."""
+    from detlab.schemas.expconf import check, load_yaml, resolve
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        return {}, [Problem("", f"{path} is not UTF-8 text: {error.reason} at byte {error.start}")]
+    raw, problems = load_yaml(text, path.name)
+    if raw is None and problems:
+        return {}, problems
+    problems = list(dict.fromkeys([*problems, *check(raw)]))
+    known = {problem.path for problem in problems if problem.level == "error"}
+    needed = [
+        problem
+        for problem in check(raw, complete=True)
+        if problem.level == "error"
+        and problem.path.split(".")[0] == "searcher"
+        and problem.path not in known | _NOT_NEEDED
+    ]
+    warnings = [p for p in problems if p.level == "warning" and p.path not in {n.path for n in needed}]
+    errors = [p for p in problems if p.level == "error"] + needed
+    return ({} if errors else resolve(raw)), errors + warnings
+
+
+def run_preview(
+    config: Mapping[str, Any],
+    function: Objective | None,
+    report_every: int | None,
+    length: int | None,
+    seed: int,
+) -> Preview:
+    """Run the search of a resolved config.
+
+    Args:
+        config: Resolved experiment config.
+        function: The guarded objective; None for a made-up random curve.
+        report_every: Steps between reports; None for the first rung's units, else 1.
+        length: Steps after which a trial ends by itself; None for `max_time`, else one report.
+        seed: Seed of the search.
+
+    Raises:
+        SearcherConfigError: If no search can be made from the config.
+        EndlessSearchError: If nearly all hyperparameters are invalid.
+    """
+    settings: Mapping[str, Any] = config["searcher"]
+    searcher: Searcher = make_searcher(settings, config.get("hyperparameters") or {}, seed)
+    every = report_every or searcher.method.first_units or 1
+    until = length or settings.get("max_time") or every
+    smaller = settings.get("smaller_is_better") is not False
+
+    def curve(trial: CreateTrial, step: int) -> float:
+        return random_curve(trial, step, until, smaller)
+
+    trials = simulate(searcher, function or curve, every, until)
+    return Preview(settings, seed, every, until, trials)
+
+
+# --- output ---------------------------------------------------------------------------------------------------
+
+
+def why(trial: SimulatedTrial, unit: str) -> str:
+    """Why a trial ended, for people."""
+    match trial.ended:
+        case "completed":
+            return "completed its length"
+        case "error":
+            return "invalid hyperparameters" if trial.invalid else "error"
+        case "stopped":
+            number, count = (trial.rung or 0) + 1, len(trial.rungs)
+            if number == count:
+                return f"stopped at the top rung ({trial.rungs[-1]} {unit})"
+            return f"stopped at rung {number} of {count} ({trial.rungs[number - 1]} {unit})"
+
+
+def as_json(preview: Preview) -> dict[str, Any]:
+    """The machine-readable form."""
+    return {
+        "searcher": preview.searcher["name"],
+        "experiment_seed": preview.seed,
+        "report_every": preview.report_every,
+        "length": preview.length,
+        "unit": preview.unit,
+        "total_steps": sum(trial.steps for trial in preview.trials),
+        "trials": [
+            {
+                "index": trial.trial.index,
+                "hparams": encode_floats(trial.trial.hparams),
+                "steps": trial.steps,
+                "ended": trial.ended,
+                "why": why(trial, preview.unit),
+                "metric": encode_floats(trial.metric),
+                "error": trial.error,
+            }
+            for trial in preview.trials
+        ],
+    }
+
+
+def _flat(hparams: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in hparams.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def as_table(preview: Preview) -> Table:
+    """One row per trial."""
+    table = Table(title=None, show_edge=False, pad_edge=False)
+    table.add_column("trial", justify="right")
+    table.add_column("hyperparameters")
+    table.add_column("steps", justify="right")
+    table.add_column("last metric", justify="right")
+    table.add_column("ended")
+    for trial in preview.trials:
+        hparams = "  ".join(f"{name}={_short(value)}" for name, value in _flat(trial.trial.hparams))
+        metric = "" if trial.metric is None else _short(trial.metric)
+        reason = Text(why(trial, preview.unit), style="red" if trial.ended == "error" else "")
+        table.add_row(str(trial.trial.index), Text(hparams), str(trial.steps), metric, reason)
+    return table
+
+
+def summary(preview: Preview) -> str:
+    """Trials, steps against training every trial to its full length, and how many stopped where."""
+    trials = preview.trials
+    steps, full = sum(trial.steps for trial in trials), len(trials) * preview.length
+    noun = "trial" if len(trials) == 1 else "trials"
+    share = f"{100 * steps / full:.0f} % of" if full else "of"
+    parts = [f"{len(trials)} {noun}, {steps} {preview.unit} in all: {share} the {full} of full training"]
+    stopped = Counter(
+        (trial.rungs[trial.rung], trial.rung == len(trial.rungs) - 1) for trial in trials if trial.rung is not None
+    )
+    if stopped:
+        places = [f"{n} at {units}{' (top)' if top else ''}" for (units, top), n in sorted(stopped.items())]
+        parts.append(f"stopped {', '.join(places)}")
+    counts = Counter(trial.ended for trial in trials)
+    if counts["completed"]:
+        parts.append(f"completed {counts['completed']}")
+    if counts["error"]:
+        parts.append(f"failed {counts['error']}")
+    return "; ".join(parts) + "."
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _seed_of(config: Mapping[str, Any], given: int | None) -> int:
+    if given is not None:
+        return given
+    configured = (config.get("reproducibility") or {}).get("experiment_seed")
+    if configured is None:
+        _say(f"reproducibility.experiment_seed is not set: previewing with seed {_DEFAULT_SEED}")
+        return _DEFAULT_SEED
+    return int(configured)
+
+
+def _refuse(lines: list[str]) -> None:
+    for line in lines:
+        _say(line)
+    raise SystemExit(2)
+
+
+def _print(preview: Preview, as_text: bool) -> None:
+    for trial in preview.trials:
+        if trial.error is not None:
+            _say(f"trial {trial.trial.index}: {trial.error}")
+    if preview.length < preview.report_every:
+        _say(f"no trial reports: its length {preview.length} is below --report-every {preview.report_every}")
+    if not as_text:
+        click.echo(json.dumps(as_json(preview), indent=2, allow_nan=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(as_table(preview))
+    console.print(Text(summary(preview)))
+
+
+@click.command("preview-search")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--objective",
+    "objective_spec",
+    metavar="FILE.py:FUNCTION",
+    help="f(trial_index, hparams, step) -> metric stands for training; without it, a seeded random curve.",
+)
+@click.option(
+    "--report-every",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Report at N, 2N, ... units of time_metric. Default: the first rung, else 1.",
+)
+@click.option(
+    "--length",
+    type=click.IntRange(min=1),
+    metavar="L",
+    help="Where a trial ends that no searcher stops. Default: max_time, else one report.",
+)
+@click.option("--json", "as_json_flag", is_flag=True, help="Print JSON.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    metavar="SEED",
+    help="Search with this seed. Default: reproducibility.experiment_seed, else 0.",
+)
+def preview_search(
+    *,
+    config: Path,
+    objective_spec: str | None,
+    report_every: int | None,
+    length: int | None,
+    as_json_flag: bool,
+    seed: int | None,
+) -> None:
+    """Run the search of CONFIG without training.
+
+    The same code that searches on the cluster runs here against an objective function, one trial after another
+    in creation order, and shows each trial's hyperparameters, how long it would train and why it would end.
+    Needs no cluster.
+
+    \b
+    Example:
+      det preview-search adaptive.yaml
+      det preview-search adaptive.yaml --objective toy.py:loss --report-every 4
+    where toy.py has
+      def loss(trial_index, hparams, step):
+          return (hparams["lr"] - 0.01) ** 2 + 1 / step
+
+    Exit status: 0, 2 if CONFIG or --objective is wrong, 1 if the search cannot end.
+    """
+    resolved, problems = read_config(config)
+    wrong = [str(problem) for problem in problems if problem.level == "error"]
+    objective: Objective | None = None
+    if objective_spec is not None:
+        try:
+            function = load_objective(objective_spec)
+            objective = guard(function, Path(objective_spec.rpartition(":")[0]))
+        except ObjectiveSpecError as error:
+            wrong.append(f"--objective: {error}")
+    if wrong:
+        _refuse(wrong)
+    for problem in problems:
+        _say(str(problem))
+    try:
+        preview = run_preview(resolved, objective, report_every, length, _seed_of(resolved, seed))
+    except SearcherConfigError as error:
+        _refuse([str(error)])
+        return
+    except EndlessSearchError as error:
+        raise click.ClickException(str(error)) from None
+    _print(preview, not as_json_flag)

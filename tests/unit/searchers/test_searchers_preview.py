@@ -1,0 +1,245 @@
+"""`det preview-search` as a user runs it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from detlab_hub.preview import preview_search
+
+HALVING = """
+hyperparameters:
+  lr: {type: log, base: 10, minval: -4, maxval: -1}
+  net: {width: {type: int, minval: 8, maxval: 64}}
+searcher:
+  name: async_halving
+  metric: loss
+  num_rungs: 3
+  divisor: 3
+  max_trials: 6
+  max_concurrent_trials: 2
+  time_metric: epochs
+  max_time: 9
+reproducibility: {experiment_seed: 11}
+"""
+RANDOM = """
+hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+searcher: {name: random, metric: loss, max_trials: 4}
+"""
+OBJECTIVES = """
+from neighbour import PENALTY
+
+class InvalidHP(Exception):
+    pass
+
+def worse(trial_index, hparams, step):
+    print("objectives may print")
+    return trial_index + PENALTY / step
+
+def fails(trial_index, hparams, step):
+    if trial_index == 1 and step == 3:
+        raise ValueError("boom")
+    if trial_index == 2:
+        return "much"
+    return 1.0
+
+def invalid_once(trial_index, hparams, step):
+    hparams.clear()
+    if trial_index == 0:
+        raise InvalidHP("too wide")
+    return 1.0
+
+def always_invalid(trial_index, hparams, step):
+    raise InvalidHP("no point is good")
+
+def nan(trial_index, hparams, step):
+    return float("nan")
+
+def two(trial_index, hparams):
+    return 0.0
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "halving.yaml").write_text(HALVING)
+    (tmp_path / "random.yaml").write_text(RANDOM)
+    (tmp_path / "toy.py").write_text(OBJECTIVES)
+    (tmp_path / "neighbour.py").write_text("PENALTY = 0.5\n")
+
+    def invoke(*arguments):
+        return CliRunner().invoke(preview_search, list(arguments), catch_exceptions=False)
+
+    return invoke
+
+
+def trials(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["trials"]
+
+
+def ends(result):
+    return [(t["index"], t["steps"], t["ended"]) for t in trials(result)]
+
+
+def test_searchers_preview_json_of_a_halving_search(run):
+    """Each trial is worse than the one before: the first trains to the top, all others stop at rung 1."""
+    result = run("halving.yaml", "--objective", "toy.py:worse", "--json")
+    assert ends(result) == [(0, 9, "stopped"), *[(i, 1, "stopped") for i in range(1, 6)]]
+    assert set(trials(result)[0]) >= {"index", "hparams", "steps", "ended"}
+    assert "objectives may print" not in result.stdout
+    assert result.stderr.count("objectives may print") == 9 + 5  # one call per step trained
+
+
+def test_searchers_preview_reports_at_multiples_of_n_only(run):
+    """Reports at 4 and 8; 9 is never reported, so nothing reaches the top rung and trial 0 completes."""
+    result = run("halving.yaml", "--objective", "toy.py:worse", "--report-every", "4", "--json")
+    assert ends(result) == [(0, 9, "completed"), *[(i, 4, "stopped") for i in range(1, 6)]]
+
+
+def test_searchers_preview_length_ends_what_no_searcher_stops(run):
+    result = run("halving.yaml", "--objective", "toy.py:worse", "--length", "2", "--json")
+    assert ends(result)[0] == (0, 2, "completed")
+    assert ends(run("random.yaml", "--length", "7", "--json")) == [(i, 7, "completed") for i in range(4)]
+    assert ends(run("random.yaml", "--json")) == [(i, 1, "completed") for i in range(4)]
+    assert ends(run("random.yaml", "--report-every", "5", "--json")) == [(i, 5, "completed") for i in range(4)]
+
+
+def test_searchers_preview_a_length_without_reports_says_so(run):
+    result = run("halving.yaml", "--report-every", "50", "--length", "10", "--json")
+    assert {t["ended"] for t in trials(result)} == {"completed"}
+    assert "no trial reports" in result.stderr
+
+
+def test_searchers_preview_an_objective_that_raises_ends_the_trial(run):
+    result = run("random.yaml", "--objective", "toy.py:fails", "--report-every", "1", "--length", "4", "--json")
+    assert ends(result) == [(0, 4, "completed"), (1, 2, "error"), (2, 0, "error"), (3, 4, "completed")]
+    assert "trial 1: ValueError: boom (toy.py, line 13)" in result.stderr
+    assert "trial 2: returned 'much', which is not a number" in result.stderr
+
+
+def test_searchers_preview_invalid_hp_is_replaced(run):
+    result = run("random.yaml", "--objective", "toy.py:invalid_once", "--json")
+    assert [t["ended"] for t in trials(result)] == ["error", *["completed"] * 4]
+    assert trials(result)[0]["why"] == "invalid hyperparameters"
+    assert all(t["hparams"] for t in trials(result))
+
+
+def test_searchers_preview_a_search_that_cannot_end_gives_up(run):
+    result = run("random.yaml", "--objective", "toy.py:always_invalid")
+    assert result.exit_code == 1
+    assert "401 trials were invalid and replaced; gave up" in result.stderr
+
+
+def test_searchers_preview_nan_is_strict_json_and_ranks_worst(run):
+    result = run("halving.yaml", "--objective", "toy.py:nan", "--json")
+    assert [t["metric"] for t in trials(result)] == ["NaN"] * 6
+
+
+def test_searchers_preview_seed_comes_from_option_config_or_zero(run):
+    def points(*arguments):
+        return [t["hparams"] for t in trials(run(*arguments, "--json"))]
+
+    assert points("halving.yaml") == points("halving.yaml", "--seed", "11") != points("halving.yaml", "--seed", "0")
+    assert points("random.yaml") == points("random.yaml", "--seed", "0")
+    assert "previewing with seed 0" in run("random.yaml").stderr
+    assert "previewing with seed" not in run("random.yaml", "--seed", "0").stderr
+
+
+def test_searchers_preview_is_deterministic(run):
+    assert run("halving.yaml", "--json").stdout == run("halving.yaml", "--json").stdout
+
+
+def test_searchers_preview_table_and_summary(run):
+    result = run("halving.yaml", "--objective", "toy.py:worse")
+    assert result.exit_code == 0
+    assert "net.width=" in result.stdout
+    assert "stopped at the top rung (9 epochs)" in result.stdout
+    assert "stopped at rung 1 of 3 (1 epochs)" in result.stdout
+    assert "6 trials, 14 epochs in all: 26 % of the 54 of full training; stopped 5 at 1, 1 at 9 (top)." in result.stdout
+
+
+def test_searchers_preview_names_every_mistake_at_once(run, tmp_path):
+    (tmp_path / "bad.yaml").write_text(
+        "surprise: 1\n"
+        "hyperparameters: {lr: {type: int, minval: 3, maxval: 1}}\n"
+        "searcher: {name: random, max_trials: 0}\n"
+    )
+    result = run("bad.yaml", "--objective", "gone.py:f")
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    for start in ("surprise: ", "hyperparameters.lr: ", "searcher.max_trials: ", "--objective: there is no file"):
+        assert any(line.startswith(start) for line in lines), (start, lines)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("searcher: {name: random}\n", "searcher.max_trials: is required"),
+        ("searcher: {name: async_halving, max_trials: 3}\n", "searcher.time_metric: is required"),
+        ("hyperparameters: {}\n", "searcher: is required"),
+        ("searcher: {name: pbt}\n", "searcher.name: "),
+        ("searcher: {name: grid}\nhyperparameters: {x: {type: double, minval: 0, maxval: 1}}\n", "count"),
+        ("searcher: [\n", "line 2"),
+        ("", "is empty"),
+    ],
+)
+def test_searchers_preview_refuses_what_cannot_be_searched(run, tmp_path, text, complaint):
+    (tmp_path / "bad.yaml").write_text(text)
+    result = run("bad.yaml")
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+def test_searchers_preview_refuses_a_missing_or_binary_config(run, tmp_path):
+    assert run("nowhere.yaml").exit_code == 2
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
+    result = run("binary.yaml")
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("toy.py", "not of the form FILE.py:function"),
+        ("toy.py:", "not of the form FILE.py:function"),
+        ("gone.py:f", "there is no file gone.py"),
+        ("toy.py:wrose", "toy.py has no function 'wrose'; it defines worse, fails"),
+        ("toy.py:PENALTY", "has no function 'PENALTY'"),
+        ("toy.py:two", "must take (trial_index, hparams, step), but takes (trial_index, hparams)"),
+        ("halving.yaml:f", "is not a Python file"),
+        ("broken.py:f", "broken.py cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("broken.py:f", "(broken.py, line 2)"),
+        ("syntax.py:f", "SyntaxError: "),
+        ("syntax.py:f", "(syntax.py, line 1)"),
+        ("exits.py:f", "SystemExit: 3 (exits.py, line 2)"),
+    ],
+)
+def test_searchers_preview_refuses_an_unusable_objective(run, tmp_path, spec, complaint):
+    (tmp_path / "broken.py").write_text("x = 1\nimport nowhere_at_all\n")
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    result = run("halving.yaml", "--objective", spec)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+def test_searchers_preview_hostile_hyperparameters_are_shown_as_text(run, tmp_path):
+    (tmp_path / "hostile.yaml").write_text(
+        'hyperparameters: {x: {type: categorical, vals: ["[bold]a", "[/]b"]}}\n'
+        "searcher: {name: random, metric: m, max_trials: 8}\n"
+    )
+    result = run("hostile.yaml")
+    assert result.exit_code == 0
+    assert "x=[bold]a" in result.stdout
+    assert "x=[/]b" in result.stdout
+
+
+def test_searchers_preview_help_has_an_example(run):
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "det preview-search adaptive.yaml --objective toy.py:loss" in result.stdout
