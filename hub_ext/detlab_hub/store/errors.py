@@ -1,4 +1,3 @@
-# ruff: noqa: N818  (LeaseHeld, StoreDamaged say what is the case)
 """What can go wrong with the master's database, as exceptions with a next command.
 
 DetlabError

@@ -1,0 +1,36 @@
+"""Committed checkpoints."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.tables import CheckpointRow
+
+
+def of_trial(s: Session, trial_id: int, limit: int = 1000) -> list[CheckpointRow]:
+    """Return the newest checkpoints of a trial, by steps, newest first."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
+    order = (CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid)
+    return list(s.scalars(query.order_by(*order).limit(limit)))
+
+
+def of_experiment(
+    s: Session, experiment_id: int, limit: int = 1000, before: tuple[float, str] | None = None
+) -> list[CheckpointRow]:
+    """Return checkpoints of an experiment, newest first; `before` is (created_at, uuid) of the last one seen."""
+    query = select(CheckpointRow).where(CheckpointRow.experiment_id == experiment_id)
+    if before is not None:
+        query = query.where(tuple_(CheckpointRow.created_at, CheckpointRow.uuid) < before)
+    order = (CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
+    return list(s.scalars(query.order_by(*order).limit(limit)))
+
+
+def latest(s: Session, trial_id: int) -> CheckpointRow | None:
+    """Return the checkpoint a trial resumes from: COMPLETED, most steps, then youngest."""
+    return s.scalar(
+        select(CheckpointRow)
+        .where(CheckpointRow.trial_id == trial_id, CheckpointRow.state == "COMPLETED")
+        .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
+        .limit(1)
+    )

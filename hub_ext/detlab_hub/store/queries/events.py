@@ -1,0 +1,86 @@
+"""The event log: ids grow for ever and are the cursor of the stream.
+
+A cursor `c` means "I have seen all up to c". It can be resumed as long as `floor(s) <= c`; what was trimmed beyond it
+is lost and the reader must take a new snapshot. There is one writer, so ids become visible in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import Event
+from detlab_hub.store.tables import EventRow, Meta
+
+_FLOOR = "events_floor"
+TRIM_BATCH = 20_000
+
+
+def append(  # noqa: PLR0917
+    s: Session,
+    kind: str,
+    time: float,
+    experiment_id: int | None,
+    trial_id: int | None,
+    data: dict[str, Any],
+) -> int:
+    """Append one event and return its id."""
+    row = EventRow(kind=kind, time=time, experiment_id=experiment_id, trial_id=trial_id, data=data)
+    s.add(row)
+    s.flush()
+    return row.id
+
+
+def after(
+    s: Session,
+    cursor: int,
+    limit: int = 1000,
+    experiment_id: int | None = None,
+    *,
+    kinds: Collection[str] | None = None,
+) -> list[Event]:
+    """Return the events beyond a cursor, in order, of all experiments or of one, of all kinds or of some."""
+    query = select(EventRow).where(EventRow.id > cursor).order_by(EventRow.id).limit(limit)
+    if experiment_id is not None:
+        query = query.where(EventRow.experiment_id == experiment_id)
+    if kinds is not None:
+        query = query.where(EventRow.kind.in_(sorted(kinds)))
+    return [
+        Event.model_construct(
+            id=row.id,
+            kind=cast(Any, row.kind),
+            time=row.time,
+            experiment_id=row.experiment_id,
+            trial_id=row.trial_id,
+            data=row.data,
+        )
+        for row in s.scalars(query)
+    ]
+
+
+def head(s: Session) -> int:
+    """Return the id of the newest event; the cursor of a snapshot taken in the same read. 0 if none ever was."""
+    return max(int(s.scalar(select(func.max(EventRow.id))) or 0), floor(s))
+
+
+def floor(s: Session) -> int:
+    """Return the oldest cursor that can still be resumed: the id of the newest event that was trimmed, or 0."""
+    return int(s.scalar(select(Meta.value).where(Meta.key == _FLOOR)) or 0)
+
+
+def trim(s: Session, keep: int, limit: int = TRIM_BATCH) -> int:
+    """Remove all but about the newest `keep` events, at most `limit` in one call; return how many went."""
+    oldest = s.scalar(select(func.min(EventRow.id)))
+    if oldest is None:
+        return 0
+    newest = head(s)
+    upto = min(newest - keep, oldest + limit - 1)
+    if upto < oldest:
+        return 0
+    removed = int(getattr(s.execute(delete(EventRow).where(EventRow.id <= upto)), "rowcount", 0))
+    s.merge(Meta(key=_FLOOR, value=str(upto)))
+    s.flush()
+    return removed

@@ -1,0 +1,148 @@
+"""Experiments: page by page, counts of their trials, who submitted what, and removal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.queries.reports import chunks
+from detlab_hub.store.tables import (
+    AllocationRow,
+    CheckpointRow,
+    EventRow,
+    ExperimentMetric,
+    ExperimentRow,
+    Idempotency,
+    LogRow,
+    Point,
+    Rollup,
+    SearcherJournal,
+    Series,
+    StructuredValue,
+    TrialRow,
+    clean_text,
+)
+
+
+def page(  # noqa: PLR0917
+    s: Session,
+    limit: int = 100,
+    before: int | None = None,
+    state: str | None = None,
+    owner: str | None = None,
+    name: str | None = None,
+) -> list[ExperimentRow]:
+    """Return experiments, newest first.
+
+    Args:
+        s: A session.
+        limit: Most rows; a full page's last id is the next page's `before`.
+        before: Only ids smaller than this.
+        state: Only this state.
+        owner: Only this owner's.
+        name: Only names that contain this.
+    """
+    query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(ExperimentRow.id < before)
+    if state is not None:
+        query = query.where(ExperimentRow.state == state)
+    if owner is not None:
+        query = query.where(ExperimentRow.owner == clean_text(owner))
+    if name:
+        query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
+    return list(s.scalars(query))
+
+
+def trial_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return experiment -> trial state -> count; an experiment without trials has an empty dict."""
+    found: dict[int, dict[str, int]] = {experiment_id: {} for experiment_id in experiment_ids}
+    for part in chunks(list(found)):
+        query = (
+            select(TrialRow.experiment_id, TrialRow.state, func.count())
+            .where(TrialRow.experiment_id.in_(part))
+            .group_by(TrialRow.experiment_id, TrialRow.state)
+        )
+        for experiment_id, state, count in s.execute(query):
+            found[experiment_id][state] = count
+    return found
+
+
+def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[str]) -> dict[int, int]:
+    """Return experiment -> how many of its allocations are in one of `states`."""
+    found = dict.fromkeys(experiment_ids, 0)
+    for part in chunks(list(found)):
+        query = (
+            select(AllocationRow.experiment_id, func.count())
+            .where(AllocationRow.experiment_id.in_(part), AllocationRow.state.in_(list(states)))
+            .group_by(AllocationRow.experiment_id)
+        )
+        for experiment_id, count in s.execute(query):
+            found[experiment_id] = count
+    return found
+
+
+def by_key(s: Session, owner: str, key: str) -> ExperimentRow | None:
+    """Return the experiment that this owner's submit with this idempotency key made."""
+    return s.scalar(
+        select(ExperimentRow)
+        .join(Idempotency, Idempotency.experiment_id == ExperimentRow.id)
+        .where(Idempotency.owner == clean_text(owner), Idempotency.key == clean_text(key))
+    )
+
+
+def bundle_users(s: Session, digest: str) -> int:
+    """Count the experiments that run a bundle."""
+    query = select(func.count()).where(ExperimentRow.bundle == clean_text(digest))
+    return int(s.scalar(query) or 0)
+
+
+def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
+    """Remove an experiment with all that hangs on it, up to `limit` points or log lines per call.
+
+    Returns:
+        Whether it is gone; False: call again, in another transaction (the writer is never held for long).
+    """
+    trial_ids = list(s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)))
+    left = limit
+    for trial_id in trial_ids:
+        left -= _delete_bulk(s, trial_id, left)
+        if left <= 0:
+            return False
+    for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency):
+        s.execute(delete(table).where(table.experiment_id == experiment_id))
+    for part in chunks(trial_ids):
+        s.execute(delete(StructuredValue).where(StructuredValue.trial_id.in_(part)))
+        s.execute(delete(Series).where(Series.trial_id.in_(part)))
+        s.execute(delete(TrialRow).where(TrialRow.id.in_(part)))
+    s.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment_id))
+    return True
+
+
+def _delete_bulk(s: Session, trial_id: int, limit: int) -> int:
+    """Remove points, then log lines of a trial, at most `limit`; return how many."""
+    removed = 0
+    for series in s.scalars(select(Series).where(Series.trial_id == trial_id, Series.count > 0)).all():
+        last = s.scalar(
+            select(Point.step)
+            .where(Point.series_id == series.id)
+            .order_by(Point.step)
+            .limit(1)
+            .offset(limit - removed - 1)
+        )
+        query = delete(Point).where(Point.series_id == series.id)
+        whole = last is None or series.last_step is None or last >= series.last_step
+        result = s.execute(query if whole else query.where(Point.step <= last))
+        removed += int(getattr(result, "rowcount", 0))
+        s.execute(delete(Rollup).where(Rollup.series_id == series.id))
+        if whole:
+            s.delete(series)
+        if removed >= limit:
+            s.flush()
+            return removed
+    s.flush()
+    ids = select(LogRow.id).where(LogRow.trial_id == trial_id).order_by(LogRow.id).limit(limit - removed)
+    logs = s.execute(delete(LogRow).where(LogRow.id.in_(ids)))
+    return removed + int(getattr(logs, "rowcount", 0))

@@ -1,0 +1,341 @@
+"""Reading metrics: curves, summaries, names, structured values. Writing them is in `reports`, named here, too.
+
+Cost, for `n` stored points of one series and `m` points asked for: up to `32 m` points are read as they are (an
+index range, many series per statement) and thinned; a longer series is read through its rollups, `n / 128` rows.
+Lists, tables and searches for the best use the summaries in `series` and never read points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Select, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import SeriesView, SummaryView
+from detlab_hub.store import downsample
+from detlab_hub.store import values as scalars
+from detlab_hub.store.queries.reports import (
+    Report,
+    check_report,
+    chunks,
+    insert_report,
+    insert_reports,
+    supersede,
+)
+from detlab_hub.store.queries.rollups import Row
+from detlab_hub.store.tables import (
+    ExperimentMetric,
+    MetricName,
+    Point,
+    Rollup,
+    Series,
+    StructuredValue,
+    TrialRow,
+    clean_text,
+)
+
+__all__ = [
+    "Report",
+    "check_report",
+    "experiment_best",
+    "insert_report",
+    "insert_reports",
+    "names",
+    "series",
+    "summaries",
+    "summaries_of",
+    "supersede",
+    "trial_best",
+    "value_at",
+    "values",
+    "values_at",
+]
+
+RAW_FACTOR = 32
+"""Up to this many stored points per point asked for are read as they are."""
+POINTS_PER_STATEMENT = 50_000
+
+
+def series(
+    s: Session,
+    trial_ids: Sequence[int],
+    group: str | None = None,
+    names: Sequence[str] | None = None,
+    max_points: int | None = 1000,
+) -> list[SeriesView]:
+    """Return the curves of trials, by (trial, group, name).
+
+    Args:
+        s: A session.
+        trial_ids: The trials.
+        group: One group, or None for all.
+        names: Some names, or None for all.
+        max_points: Most points per curve, at least `downsample.MIN_POINTS` (less is taken as that); None for
+            all of them: only for series that are known to be short.
+    """
+    heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names))]
+    wanted = None if max_points is None else max(max_points, downsample.MIN_POINTS)
+    short = [head for head in heads if wanted is None or head.total <= RAW_FACTOR * wanted]
+    rows = dict(_raw_points(s, short))
+    return [_thin(head, rows[head.id] if head.id in rows else _rolled_points(s, head), wanted) for head in heads]
+
+
+def _heads(trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> Select[*tuple[Any, ...]]:
+    query = (
+        select(
+            Series.id,
+            Series.trial_id,
+            Series.group_name,
+            MetricName.name,
+            Series.count.label("total"),
+            Series.rolled_step,
+        )
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.trial_id.in_(trial_ids))
+        .order_by(Series.trial_id, Series.group_name, MetricName.name)
+    )
+    if group is not None:
+        query = query.where(Series.group_name == clean_text(group))
+    if names is not None:
+        query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
+    return query
+
+
+def _raw_points(s: Session, heads: Sequence[Any]) -> Iterator[tuple[int, list[Row]]]:
+    """Read short series whole, many in one statement."""
+    for part in _packed(heads):
+        found: dict[int, list[Row]] = {head.id: [] for head in part}
+        query = (
+            select(Point.series_id, Point.step, Point.value, Point.flag, Point.time)
+            .where(Point.series_id.in_(list(found)))
+            .order_by(Point.series_id, Point.step)
+        )
+        for series_id, *row in s.execute(query):
+            found[series_id].append(tuple(row))  # type: ignore[arg-type]
+        yield from found.items()
+
+
+def _packed(heads: Iterable[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    points = 0
+    for head in heads:
+        if part and (points + head.total > POINTS_PER_STATEMENT or len(part) >= 500):
+            yield part
+            part, points = [], 0
+        part.append(head)
+        points += head.total
+    if part:
+        yield part
+
+
+def _rolled_points(s: Session, head: Any) -> list[Row]:
+    """Read a long series: the extremes of its rollups, then the points after them."""
+    query = select(Rollup.kept).where(Rollup.series_id == head.id).order_by(Rollup.first_step)
+    rows: list[Row] = [tuple(row) for kept in s.scalars(query) for row in kept]
+    tail = (
+        select(Point.step, Point.value, Point.flag, Point.time)
+        .where(Point.series_id == head.id, Point.step > (-1 if head.rolled_step is None else head.rolled_step))
+        .order_by(Point.step)
+    )
+    rows += [(row.step, row.value, row.flag, row.time) for row in s.execute(tail)]
+    return rows
+
+
+def _thin(head: Any, rows: Sequence[Row], max_points: int | None) -> SeriesView:
+    curve = np.array([scalars.join(row[1], row[2]) for row in rows], dtype=np.float64)
+    if max_points is not None:
+        kept = downsample.choose(curve, max_points)
+        rows = [rows[index] for index in kept.tolist()]
+        curve = curve[kept]
+    return SeriesView.model_construct(
+        trial_id=head.trial_id,
+        group=head.group_name,
+        name=head.name,
+        steps=[row[0] for row in rows],
+        values=curve.tolist(),
+        times=[row[3] for row in rows],
+        total=head.total,
+    )
+
+
+# --- summaries ----------------------------------------------------------------------------------------------
+
+
+def summaries(s: Session, trial_id: int) -> dict[str, dict[str, SummaryView]]:
+    """Return group -> name -> summary of one trial."""
+    return summaries_of(s, [trial_id]).get(trial_id, {})
+
+
+def summaries_of(
+    s: Session, trial_ids: Sequence[int], group: str | None = None, names: Sequence[str] | None = None
+) -> dict[int, dict[str, dict[str, SummaryView]]]:
+    """Return trial -> group -> name -> summary, of all metrics or of one group or some names."""
+    found: dict[int, dict[str, dict[str, SummaryView]]] = {}
+    for part in chunks(trial_ids):
+        query = (
+            select(Series, MetricName.name)
+            .join(MetricName, MetricName.id == Series.name_id)
+            .where(Series.trial_id.in_(part))
+            .order_by(Series.trial_id, Series.group_name, MetricName.name)
+        )
+        if group is not None:
+            query = query.where(Series.group_name == clean_text(group))
+        if names is not None:
+            query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
+        for row, name in s.execute(query):
+            groups = found.setdefault(row.trial_id, {})
+            groups.setdefault(row.group_name, {})[name] = scalars.view(row)
+    return found
+
+
+def names(
+    s: Session,
+    experiment_id: int,
+    *,
+    group: str | None = None,
+    contains: str | None = None,
+    after: tuple[str, str] | None = None,
+    limit: int = 1000,
+) -> list[tuple[str, str]]:
+    """Return (group, name) of the scalar metrics of an experiment, sorted; page with `after`."""
+    query = (
+        select(ExperimentMetric.group_name, MetricName.name)
+        .join(MetricName, MetricName.id == ExperimentMetric.name_id)
+        .where(ExperimentMetric.experiment_id == experiment_id)
+        .order_by(ExperimentMetric.group_name, MetricName.name)
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(ExperimentMetric.group_name == clean_text(group))
+    if contains:
+        query = query.where(MetricName.name.icontains(clean_text(contains), autoescape=True))
+    if after is not None:
+        query = query.where(tuple_(ExperimentMetric.group_name, MetricName.name) > after)
+    return [(row.group_name, row.name) for row in s.execute(query)]
+
+
+# --- single values ------------------------------------------------------------------------------------------
+
+
+def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[int]) -> dict[int, float]:
+    """Return step -> value for those of `steps` at which the metric was reported."""
+    found: dict[int, float] = {}
+    for part in chunks(sorted(set(steps))):
+        query = (
+            select(Point.step, Point.value, Point.flag)
+            .join(Series, Series.id == Point.series_id)
+            .join(MetricName, MetricName.id == Series.name_id)
+            .where(
+                Series.trial_id == trial_id,
+                Series.group_name == clean_text(group),
+                MetricName.name == clean_text(name),
+                Point.step.in_(part),
+            )
+        )
+        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.execute(query))
+    return found
+
+
+def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> float | None:
+    """Return the value reported at a step, or None."""
+    return values_at(s, trial_id, group, name, [step]).get(step)
+
+
+def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_better: bool) -> tuple[int, float] | None:
+    """Return (first step, value) of the best value of a trial's metric; NaN is never best."""
+    query = _best_heads(group, name).where(Series.trial_id == trial_id)
+    row = s.execute(query).one_or_none()
+    value = None if row is None else (row.min if smaller_is_better else row.max)
+    if row is None or value is None:
+        return None
+    return _first_step(s, row.id, value), value
+
+
+def experiment_best(
+    s: Session, experiment_id: int, group: str, name: str, smaller_is_better: bool
+) -> tuple[int, int, float] | None:
+    """Return (trial id, first step, value) of the best value over an experiment's trials; NaN is never best."""
+    column = Series.min if smaller_is_better else Series.max
+    query = (
+        _best_heads(group, name)
+        .join(TrialRow, TrialRow.id == Series.trial_id)
+        .where(TrialRow.experiment_id == experiment_id, column.is_not(None))
+        .order_by(column if smaller_is_better else column.desc(), Series.trial_id)
+        .limit(1)
+    )
+    row = s.execute(query).one_or_none()
+    if row is None:
+        return None
+    value = row.min if smaller_is_better else row.max
+    return row.trial_id, _first_step(s, row.id, value), value
+
+
+def _best_heads(group: str, name: str) -> Select[*tuple[Any, ...]]:
+    query: Select[*tuple[Any, ...]] = (
+        select(Series.id, Series.trial_id, Series.min, Series.max)
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.group_name == clean_text(group), MetricName.name == clean_text(name))
+    )
+    return query
+
+
+def _first_step(s: Session, series_id: int, value: float) -> int:
+    stored, flag = scalars.split(value)
+    query = select(Point.step).where(Point.series_id == series_id, Point.flag == flag)
+    if stored is not None:
+        query = query.where(Point.value == stored)
+    return int(s.execute(query.order_by(Point.step).limit(1)).scalar_one())
+
+
+def values(  # noqa: PLR0917
+    s: Session,
+    trial_id: int,
+    group: str | None = None,
+    name: str | None = None,
+    limit: int = 100,
+    before: tuple[int, int] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the newest structured values, in step order.
+
+    Args:
+        s: A session.
+        trial_id: The trial.
+        group: One group, or None for all.
+        name: One name, or None for all.
+        limit: Most values.
+        before: (step, id) of the first one of the page after this one, to page backwards.
+
+    Returns:
+        `{id, group, name, steps_completed, time, value}` each.
+    """
+    query = (
+        select(StructuredValue, MetricName.name)
+        .join(MetricName, MetricName.id == StructuredValue.name_id)
+        .where(StructuredValue.trial_id == trial_id)
+        .order_by(StructuredValue.step.desc(), StructuredValue.id.desc())
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(StructuredValue.group_name == clean_text(group))
+    if name is not None:
+        query = query.where(MetricName.name == clean_text(name))
+    if before is not None:
+        step, row_id = before
+        query = query.where(
+            or_(StructuredValue.step < step, (StructuredValue.step == step) & (StructuredValue.id < row_id))
+        )
+    newest = [
+        {
+            "id": row.id,
+            "group": row.group_name,
+            "name": label,
+            "steps_completed": row.step,
+            "time": row.time,
+            "value": row.value,
+        }
+        for row, label in s.execute(query)
+    ]
+    return newest[::-1]

@@ -1,0 +1,425 @@
+"""Writing metrics: reports in, points and summaries kept exact, older runs superseded.
+
+A report is folded into its series' summary as it comes; a summary is recomputed from the points only where a point
+was replaced or removed. Whoever reads lists and tables therefore never touches points.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy import Insert, Table, case, delete, func, insert, select
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound, StaleAttempt
+from detlab_hub.store import values
+from detlab_hub.store.errors import BadReport
+from detlab_hub.store.queries import rollups
+from detlab_hub.store.tables import (
+    ExperimentMetric,
+    MetricName,
+    Point,
+    Rollup,
+    Series,
+    StructuredValue,
+    TrialRow,
+    clean_text,
+)
+
+GROUP_CHARS = 128
+NAME_CHARS = 512
+STRUCTURED_BYTES = 256_000
+MAX_STEP = 2**53
+MAX_NAMES = 20_000
+CHUNK = 500
+_BIG = 1e290
+_SCALE = 2.0**-40
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One `report_metrics` call: `time` in seconds since the epoch, `metrics` as JSON has them."""
+
+    group: str
+    steps_completed: int
+    time: float
+    metrics: dict[str, Any]
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Cut `items` so that each part fits in one statement's parameters."""
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+    """Refuse a report that could never be stored.
+
+    Raises:
+        BadReport: Its code is `report.group`, `report.step`, `report.name` or `report.too_large`.
+    """
+    if not group or len(group) > GROUP_CHARS or "." in group:
+        raise BadReport(
+            f"{group[:80]!r} is no metric group: 1 to {GROUP_CHARS} characters, none of them a dot",
+            code="report.group",
+        )
+    if not 0 <= steps_completed <= MAX_STEP:
+        raise BadReport(f"steps_completed {steps_completed} is not between 0 and 2**53", code="report.step")
+    if len(metrics) > MAX_NAMES:
+        raise BadReport(f"{len(metrics)} metrics in one report; at most {MAX_NAMES}", code="report.too_large")
+    for name, value in metrics.items():
+        if not name or len(name) > NAME_CHARS:
+            raise BadReport(
+                f"the metric name {name[:80]!r} has {len(name)} characters; 1 to {NAME_CHARS}", code="report.name"
+            )
+        if values.as_scalar(value) is None:
+            size = len(json.dumps(value, separators=(",", ":")))
+            if size > STRUCTURED_BYTES:
+                raise BadReport(
+                    f"the value of {name[:80]!r} has {size} bytes as JSON; at most {STRUCTURED_BYTES}",
+                    code="report.too_large",
+                )
+
+
+def insert_report(  # noqa: PLR0917
+    s: Session,
+    trial_id: int,
+    run: int,
+    group: str,
+    steps_completed: int,
+    time: float,
+    metrics: dict[str, Any],
+    resume_step: int | None = None,
+) -> None:
+    """Store one report; see `insert_reports`."""
+    insert_reports(s, trial_id, run, [Report(group, steps_completed, time, metrics)], resume_step)
+
+
+def insert_reports(
+    s: Session, trial_id: int, run: int, reports: Sequence[Report], resume_step: int | None = None
+) -> None:
+    """Store reports in order. A value at a (group, name, step) that exists replaces it; other names stay.
+
+    Args:
+        s: A write session.
+        trial_id: The trial.
+        run: The attempt that reports. The first report of a new run supersedes what earlier runs reported
+            beyond `resume_step`.
+        reports: Any number; one call for many is much faster than many calls.
+        resume_step: Steps of the checkpoint that this run resumed from; None = it began from scratch.
+
+    Raises:
+        BadReport: One of them can never be stored (nothing of this call is then to be committed).
+        NotFound: No such trial.
+        StaleAttempt: A newer run has reported.
+    """
+    trial = s.get(TrialRow, trial_id)
+    if trial is None:
+        raise NotFound(f"there is no trial {trial_id}")
+    for report in reports:
+        check_report(report.group, report.steps_completed, report.metrics)
+    begin_run(s, trial, run, resume_step)
+    batch = _Batch.of(reports)
+    ids = name_ids(s, {name for _, name in (*batch.scalars, *batch.structured)})
+    _insert_scalars(s, trial, run, batch, ids)
+    _insert_structured(s, trial_id, run, batch, ids)
+
+
+def begin_run(s: Session, trial: TrialRow, run: int, resume_step: int | None) -> None:
+    """Note that `run` reports; when that is news, supersede the earlier ones.
+
+    Raises:
+        StaleAttempt: A newer run has reported.
+    """
+    if run < trial.metrics_run:
+        raise StaleAttempt(f"run {run} of trial {trial.id} is over: run {trial.metrics_run} has reported metrics")
+    if run > trial.metrics_run:
+        if trial.metrics_run > 0:
+            supersede(s, trial.id, -1 if resume_step is None else resume_step, run)
+        trial.metrics_run = run
+
+
+def supersede(s: Session, trial_id: int, beyond_step: int, run: int | None = None) -> int:
+    """Remove the points (and structured values) of runs before `run` with a step > `beyond_step`.
+
+    Args:
+        s: A write session.
+        trial_id: The trial.
+        beyond_step: The step resumed from; -1 removes all.
+        run: The run that resumed; None: all runs there are.
+
+    Returns:
+        How many values were removed.
+    """
+    removed = _delete_structured(s, trial_id, beyond_step, run)
+    touched = s.scalars(select(Series).where(Series.trial_id == trial_id, Series.last_step > beyond_step)).all()
+    older = Point.run < run if run is not None else Point.run >= 0
+    for series in touched:
+        result = s.execute(delete(Point).where(Point.series_id == series.id, Point.step > beyond_step, older))
+        gone = _rowcount(result)
+        if gone:
+            removed += gone
+            rollups.cut(s, series, beyond_step)
+            recompute(s, series)
+    return removed
+
+
+def _delete_structured(s: Session, trial_id: int, beyond_step: int, run: int | None) -> int:
+    query = delete(StructuredValue).where(StructuredValue.trial_id == trial_id, StructuredValue.step > beyond_step)
+    return _rowcount(s.execute(query if run is None else query.where(StructuredValue.run < run)))
+
+
+def _rowcount(result: Any) -> int:
+    return max(int(result.rowcount), 0)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
+    """Return the id of each name, making those that are new."""
+    wanted = sorted({clean_text(name) for name in names})
+    found: dict[str, int] = {}
+    for part in chunks(wanted):
+        found.update(
+            (row.name, row.id)
+            for row in s.execute(select(MetricName.id, MetricName.name).where(MetricName.name.in_(part)))
+        )
+    fresh = [MetricName(name=name) for name in wanted if name not in found]
+    s.add_all(fresh)
+    s.flush()
+    found.update((row.name, row.id) for row in fresh)
+    return found
+
+
+# --- scalars ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Batch:
+    """Reports by (group, name): the last value at each step."""
+
+    scalars: dict[tuple[str, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
+    """step -> (value, time)"""
+    structured: dict[tuple[str, str], dict[int, tuple[Any, float]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reports: Iterable[Report]) -> _Batch:
+        batch = cls()
+        for report in reports:
+            group = clean_text(report.group)
+            for name, value in report.metrics.items():
+                key = (group, clean_text(name))
+                number = values.as_scalar(value)
+                if number is None:
+                    batch.structured.setdefault(key, {})[report.steps_completed] = (value, report.time)
+                else:
+                    batch.scalars.setdefault(key, {})[report.steps_completed] = (number, report.time)
+        return batch
+
+
+def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: dict[str, int]) -> None:
+    keys = [(group, ids[name]) for group, name in batch.scalars]
+    known = _series(s, trial, keys)
+    appended: list[dict[str, Any]] = []
+    replaced: list[dict[str, Any]] = []
+    merged: list[tuple[Series, _Merge]] = []
+    for key, points in zip(keys, batch.scalars.values(), strict=True):
+        series = known[key]
+        rows = [
+            {"series_id": series.id, "step": step, "run": run, "value": value, "flag": flag, "time": time}
+            for step, (number, time) in points.items()
+            for value, flag in [values.split(number)]
+        ]
+        if series.last_step is None or min(points) > series.last_step:
+            appended += rows
+            for step in sorted(points):
+                values.fold(series, step, points[step][0])
+            series.unrolled += len(points)
+        else:
+            replaced += rows
+            merged.append((series, _fold_among(s, series, points)))
+    connection = s.connection()
+    if appended:
+        connection.execute(insert(_POINTS), appended)
+    if replaced:
+        connection.execute(_upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
+    for series, merge in merged:
+        _settle(s, series, merge)
+    for series in known.values():
+        rollups.roll(s, series)
+
+
+_POINTS: Table = Point.__table__  # type: ignore[assignment]
+_STRUCTURED: Table = StructuredValue.__table__  # type: ignore[assignment]
+_EXPERIMENT_METRICS: Table = ExperimentMetric.__table__  # type: ignore[assignment]
+
+
+@dataclass
+class _Merge:
+    """What points among or upon stored ones did to a series."""
+
+    changed: bool = False
+    """Whether a stored value is replaced by another."""
+    touched_from: int | None = None
+    """The least step at or before the end of the rollups that is new or changes."""
+
+
+def _fold_among(s: Session, series: Series, points: dict[int, tuple[float, float]]) -> _Merge:
+    """Fold points that may lie among or upon stored ones, before they are written."""
+    stored: dict[int, tuple[float | None, int]] = {}
+    for part in chunks(sorted(points)):
+        query = select(Point.step, Point.value, Point.flag).where(Point.series_id == series.id, Point.step.in_(part))
+        stored.update((row.step, (row.value, row.flag)) for row in s.execute(query))
+    merge = _Merge()
+    rolled = -1 if series.rolled_step is None else series.rolled_step
+    for step in sorted(points):
+        number = points[step][0]
+        if step not in stored:
+            values.fold(series, step, number)
+            series.unrolled += step > rolled
+        elif stored[step] != values.split(number):
+            merge.changed = True
+        else:
+            continue
+        if step <= rolled and merge.touched_from is None:
+            merge.touched_from = step
+    return merge
+
+
+def _settle(s: Session, series: Series, merge: _Merge) -> None:
+    """Make summary and rollups fit the points that were just written."""
+    if merge.touched_from is not None:
+        rollups.cut(s, series, merge.touched_from - 1)
+    if merge.changed:
+        recompute(s, series)
+
+
+def _series(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Series]:
+    """Return the series of each (group, name id) of a trial, making those that are new."""
+    found: dict[tuple[str, int], Series] = {}
+    by_group: dict[str, list[int]] = {}
+    for group, name_id in keys:
+        by_group.setdefault(group, []).append(name_id)
+    for group, name_ids_ in by_group.items():
+        for part in chunks(name_ids_):
+            query = select(Series).where(
+                Series.trial_id == trial.id, Series.group_name == group, Series.name_id.in_(part)
+            )
+            found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
+    fresh = [
+        Series(
+            trial_id=trial.id,
+            group_name=group,
+            name_id=name_id,
+            count=0,
+            nan_count=0,
+            posinf_count=0,
+            neginf_count=0,
+            finite_sum=0.0,
+            last_flag=0,
+            unrolled=0,
+        )
+        for group, name_id in keys
+        if (group, name_id) not in found
+    ]
+    if fresh:
+        s.add_all(fresh)
+        s.flush()
+        found.update(((row.group_name, row.name_id), row) for row in fresh)
+        s.connection().execute(
+            _ignore(s, _EXPERIMENT_METRICS),
+            [
+                {"experiment_id": trial.experiment_id, "group_name": row.group_name, "name_id": row.name_id}
+                for row in fresh
+            ],
+        )
+    return found
+
+
+def recompute(s: Session, series: Series) -> None:
+    """Make the summary anew from the points; a series without points is removed."""
+    big = func.abs(Point.value) > _BIG
+
+    def count(flag: int) -> Any:
+        return func.coalesce(func.sum(case((Point.flag == flag, 1), else_=0)), 0)
+
+    row = s.execute(
+        select(
+            func.count().label("total"),
+            count(values.NAN).label("nan"),
+            count(values.POSINF).label("posinf"),
+            count(values.NEGINF).label("neginf"),
+            func.min(Point.value).label("least"),
+            func.max(Point.value).label("greatest"),
+            # PostgreSQL refuses a sum that overflows, so huge values are summed apart and scaled down.
+            func.coalesce(func.sum(case((big, 0.0), else_=Point.value)), 0.0).label("sum"),
+            func.coalesce(func.sum(case((big, Point.value * _SCALE), else_=0.0)), 0.0).label("big_sum"),
+        ).where(Point.series_id == series.id)
+    ).one()
+    if not row.total:
+        s.execute(delete(Rollup).where(Rollup.series_id == series.id))
+        s.delete(series)
+        s.flush()
+        return
+    last = s.execute(
+        select(Point.step, Point.value, Point.flag)
+        .where(Point.series_id == series.id)
+        .order_by(Point.step.desc())
+        .limit(1)
+    ).one()
+    series.count, series.nan_count = int(row.total), int(row.nan)
+    series.posinf_count, series.neginf_count = int(row.posinf), int(row.neginf)
+    series.finite_sum = float(row.sum) + float(row.big_sum) / _SCALE
+    numbers = [v for v in (row.least, row.greatest) if v is not None]
+    numbers += [float("inf")] * bool(series.posinf_count) + [float("-inf")] * bool(series.neginf_count)
+    series.min = min(numbers, default=None)
+    series.max = max(numbers, default=None)
+    values.set_last(series, last.step, values.join(last.value, last.flag))
+    series.unrolled = rollups.count_unrolled(s, series)
+
+
+# --- structured ---------------------------------------------------------------------------------------------
+
+
+def _insert_structured(s: Session, trial_id: int, run: int, batch: _Batch, ids: dict[str, int]) -> None:
+    rows = [
+        {
+            "trial_id": trial_id,
+            "group_name": group,
+            "name_id": ids[name],
+            "step": step,
+            "run": run,
+            "time": time,
+            "value": value,
+        }
+        for (group, name), steps in batch.structured.items()
+        for step, (value, time) in steps.items()
+    ]
+    if rows:
+        key = ("trial_id", "group_name", "name_id", "step")
+        s.connection().execute(_upsert(s, _STRUCTURED, key, ("run", "time", "value")), rows)
+
+
+def _dialect_insert(s: Session, table: Table) -> Any:
+    postgres = s.get_bind().dialect.name == "postgresql"
+    return postgresql_insert(table) if postgres else sqlite_insert(table)
+
+
+def _upsert(s: Session, table: Table, key: Sequence[str], columns: Sequence[str]) -> Insert:
+    statement = _dialect_insert(s, table)
+    changes = {column: getattr(statement.excluded, column) for column in columns}
+    result: Insert = statement.on_conflict_do_update(index_elements=list(key), set_=changes)
+    return result
+
+
+def _ignore(s: Session, table: Table) -> Insert:
+    result: Insert = _dialect_insert(s, table).on_conflict_do_nothing()
+    return result

@@ -1,0 +1,52 @@
+"""detlab's own tokens: 256 random bits, of which the database holds only the SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.tables import TokenRow
+
+PREFIXES = {"enrol": "dtenrol_", "agent": "dtagent_", "task": "dttask_"}
+
+
+def digest(token: str) -> str:
+    """Return the SHA-256 of a token in hex. The token is random, so it needs no salt and no slow hash."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def issue(s: Session, kind: str, subject: str, expires_at: float | None, now: float) -> str:
+    """Make a token of a kind of `PREFIXES` and return its text, which nobody can read again."""
+    token = PREFIXES[kind] + secrets.token_urlsafe(32)
+    s.add(TokenRow(hash=digest(token), kind=kind, subject=subject, expires_at=expires_at, created_at=now))
+    s.flush()
+    return token
+
+
+def lookup(s: Session, token: str, now: float) -> TokenRow | None:
+    """Return the row of a token that has not expired."""
+    row = s.get(TokenRow, digest(token))
+    if row is None or (row.expires_at is not None and row.expires_at <= now):
+        return None
+    return row
+
+
+def revoke(s: Session, kind: str, subject: str) -> int:
+    """Remove all tokens of a subject; return how many."""
+    result = s.execute(delete(TokenRow).where(TokenRow.kind == kind, TokenRow.subject == subject))
+    return int(getattr(result, "rowcount", 0))
+
+
+def revoke_token(s: Session, token: str) -> bool:
+    """Remove one token; return whether it was there (so that one use is really one)."""
+    result = s.execute(delete(TokenRow).where(TokenRow.hash == digest(token)))
+    return int(getattr(result, "rowcount", 0)) > 0
+
+
+def purge(s: Session, now: float) -> int:
+    """Remove expired tokens; return how many."""
+    result = s.execute(delete(TokenRow).where(TokenRow.expires_at <= now))
+    return int(getattr(result, "rowcount", 0))

@@ -1,0 +1,55 @@
+"""Trials and their allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.queries.reports import chunks
+from detlab_hub.store.tables import AllocationRow, TrialRow
+
+
+def page(s: Session, experiment_id: int, limit: int = 100, after: int | None = None) -> list[TrialRow]:
+    """Return trials in creation order; `after` is the `idx` of the last trial of the page before."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.idx).limit(limit)
+    return list(s.scalars(query if after is None else query.where(TrialRow.idx > after)))
+
+
+def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | None:
+    """Return the trial that the searcher knows by this request id."""
+    return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))
+
+
+def next_index(s: Session, experiment_id: int) -> int:
+    """Return the `idx` of the next trial to be created."""
+    newest = s.scalar(select(func.max(TrialRow.idx)).where(TrialRow.experiment_id == experiment_id))
+    return 0 if newest is None else int(newest) + 1
+
+
+def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, AllocationRow]:
+    """Return trial -> its newest allocation, for those that have one."""
+    found: dict[int, AllocationRow] = {}
+    for part in chunks(trial_ids):
+        newest = (
+            select(AllocationRow.trial_id, func.max(AllocationRow.run).label("run"))
+            .where(AllocationRow.trial_id.in_(part))
+            .group_by(AllocationRow.trial_id)
+            .subquery()
+        )
+        query = select(AllocationRow).join(
+            newest, (newest.c.trial_id == AllocationRow.trial_id) & (newest.c.run == AllocationRow.run)
+        )
+        found.update((row.trial_id, row) for row in s.scalars(query))
+    return found
+
+
+def live_allocations(s: Session) -> list[AllocationRow]:
+    """Return every allocation that has not TERMINATED, oldest request first."""
+    query = (
+        select(AllocationRow)
+        .where(AllocationRow.state != "TERMINATED")
+        .order_by(AllocationRow.requested_at, AllocationRow.id)
+    )
+    return list(s.scalars(query))
