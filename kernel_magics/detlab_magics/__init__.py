@@ -1,1 +1,17 @@
-"""Empty until its room is furnished."""
+"""Notebook magics of detlab: `%load_ext detlab_magics`, then `%det` lists them."""
+
+from typing import Any
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Register the magics. Nothing is asked of the network."""
+    from detlab_magics.magics import DetMagics
+
+    ipython.register_magics(DetMagics(ipython))
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Make captured cells unimportable again; the magics stay known to IPython until the kernel ends."""
+    magics = ipython.magics_manager.registry.get("DetMagics")
+    if magics is not None:
+        magics.session.modules.uninstall()

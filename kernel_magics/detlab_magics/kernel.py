@@ -1,0 +1,61 @@
+"""What one kernel session remembers: captured cells, submitted experiments, the connection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from detlab_magics.follow import Watch
+from detlab_magics.modules import CellModules
+
+
+@dataclass
+class KernelSession:
+    """The state behind the magics; nothing here touches the network until a magic needs it."""
+
+    modules: CellModules = field(default_factory=CellModules)
+    submitted: dict[str, int] = field(default_factory=dict)
+    """What was submitted (digest of configuration and code) -> experiment id."""
+    latest: int | None = None
+    watches: dict[int, Watch] = field(default_factory=dict)
+    interrupted_at: float = -1e9
+    last_error: BaseException | None = None
+    _client: Any = None
+
+    def client(self) -> Any:
+        """Return the connected `detlab.client.Client`, found like every command finds its cluster."""
+        from detlab.client import Client
+
+        if self._client is None:
+            self._client = Client()
+        return self._client
+
+    def forget_client(self) -> None:
+        """Look for the cluster again at the next call: it may have moved, or the token was changed."""
+        self._client = None
+
+    def experiment_id(self, given: int | None) -> int | None:
+        """Return the id a magic means: the given one, else the one submitted last."""
+        return given if given is not None else self.latest
+
+
+def cell_number() -> int:
+    """Return the number in In[…] of the running cell."""
+    ip = get_ipython()
+    return int(getattr(ip, "execution_count", 0) or 0)
+
+
+def cell_id() -> str | None:
+    """Return the notebook's id of the running cell, if the front end says it (JupyterLab does)."""
+    ip = get_ipython()
+    parent = ip.get_parent() if hasattr(ip, "get_parent") else {}
+    found = (parent or {}).get("metadata", {}).get("cellId")
+    return str(found) if found else None
+
+
+def notebook_path() -> str | None:
+    """Return the notebook's path, if the server says it."""
+    return os.environ.get("JPY_SESSION_NAME") or None

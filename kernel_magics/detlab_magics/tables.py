@@ -1,0 +1,98 @@
+"""Tables that cells show: cluster status and experiment lists, as HTML and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from detlab.errors import DetlabError
+from detlab.schemas.wire import ExperimentView
+from detlab_magics.view.text import number, plain, state_word
+
+if TYPE_CHECKING:
+    from detlab_magics.kernel import KernelSession
+
+
+def html_table(header: list[str], rows: list[list[str]]) -> str:
+    """Return an HTML table; every cell is escaped."""
+    cell = "text-align:left;padding:2px 12px 2px 0;white-space:nowrap"
+    head = "".join(f'<th style="{cell}">{escape(h)}</th>' for h in header)
+    body = "".join("<tr>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in r) + "</tr>" for r in rows)
+    return f'<table style="font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def text_table(header: list[str], rows: list[list[str]]) -> str:
+    """Return an aligned text table."""
+    table = [header, *rows]
+    widths = [max(len(r[i]) for r in table) for i in range(len(header))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in table)
+
+
+@dataclass(frozen=True)
+class Status:
+    """The answer of %det."""
+
+    lines: list[str]
+    magics: list[tuple[str, str]]
+
+    @classmethod
+    def collect(cls, session: KernelSession, magics: list[tuple[str, str]]) -> Status:
+        """Ask the cluster; a cluster out of reach becomes a line with the next command."""
+        try:
+            client = session.client()
+            cluster, user = client.cluster(), client.whoami()
+        except DetlabError as problem:
+            session.forget_client()
+            hint = [f"next: {problem.hint}"] if problem.hint else []
+            return cls([f"no cluster: {plain(problem.message, 400)}", *hint], magics)
+        busy = f"{cluster.slots_used} of {cluster.slots_total} slots in use on {cluster.agents} agents"
+        running = f"{cluster.experiments_active} experiments active"
+        drained = ["the cluster is being drained: nothing new starts"] if cluster.draining else []
+        return cls([f"{cluster.url or client.url} as {plain(user.name)}", f"{busy}, {running}", *drained], magics)
+
+    def __repr__(self) -> str:
+        """Return the text form."""
+        return "\n".join([*self.lines, "", text_table(["magic", "what it does"], [list(m) for m in self.magics])])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self.lines)
+        return f"<div>{lines}{html_table(['magic', 'what it does'], [list(m) for m in self.magics])}</div>"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The answer of %det_list."""
+
+    experiments: list[ExperimentView]
+    every: bool
+
+    HEADER = ("id", "name", "state", "trials", "best", "progress")
+
+    def rows(self) -> list[list[str]]:
+        """Return the table's rows."""
+        return [
+            [
+                str(e.id),
+                plain(e.name, 60),
+                state_word(e),
+                str(sum(v for k, v in e.trials.items() if k != "RUNNING") or e.trials_total or "–"),
+                f"{plain(e.metric, 24)} {number(e.best.value)}" if e.best else "–",
+                f"{100 * e.progress:.0f} %",
+            ]
+            for e in self.experiments
+        ]
+
+    def __repr__(self) -> str:
+        """Return the text form."""
+        return text_table(list(self.HEADER), self.rows()) if self.experiments else self._empty()
+
+    def _repr_html_(self) -> str:
+        if not self.experiments:
+            return f"<div>{escape(self._empty())}</div>"
+        return html_table(list(self.HEADER), self.rows())
+
+    def _empty(self) -> str:
+        if self.every:
+            return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."
+        return "Nothing runs now. %det_list --all shows what ended."
