@@ -1,1 +1,66 @@
-"""Empty until its room is furnished."""
+"""detlab: deep-learning experiments on shared GPUs, from Jupyter.
+
+Training code imports this package and asks for `core`::
+
+    import detlab as det
+
+    with det.core.init() as core_context:
+        core_context.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
+
+Nothing heavy is imported here: `core`, `client` and the rest load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detlab import client as client
+    from detlab import core as core
+    from detlab import errors as errors
+    from detlab.errors import InvalidHP as InvalidHP
+    from detlab.info import ClusterInfo as ClusterInfo
+    from detlab.info import TrialInfo as TrialInfo
+    from detlab.info import get_cluster_info as get_cluster_info
+
+    __version__: str
+
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+"""Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
+
+_SUBMODULES = frozenset({"client", "core", "errors"})
+_NAMES = {
+    "InvalidHP": "detlab.errors",
+    "ClusterInfo": "detlab.info",
+    "TrialInfo": "detlab.info",
+    "get_cluster_info": "detlab.info",
+}
+
+__all__ = [
+    "LOG_FORMAT",
+    "ClusterInfo",
+    "InvalidHP",
+    "TrialInfo",
+    "__version__",
+    "client",
+    "core",
+    "errors",
+    "get_cluster_info",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"detlab.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("detlab")
+    raise AttributeError(f"module 'detlab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -50,7 +50,7 @@ def cell_number() -> int:
 
 def cell_id() -> str | None:
     """Return the notebook's id of the running cell, if the front end says it (JupyterLab does)."""
-    ip = get_ipython()
+    ip: Any = get_ipython()
     parent = ip.get_parent() if hasattr(ip, "get_parent") else {}
     found = (parent or {}).get("metadata", {}).get("cellId")
     return str(found) if found else None

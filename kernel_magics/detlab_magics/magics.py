@@ -45,6 +45,8 @@ def _id_argument(f: F) -> F:
 class DetMagics(Magics):
     """Experiments from notebook cells."""
 
+    shell: Any
+
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.session = KernelSession()
@@ -103,7 +105,7 @@ class DetMagics(Magics):
             raise MagicError("--watch returns at once and --wait does not: give one of them")
         if (cell is None) == (args.file is None):
             raise MagicError(
-                "give either a YAML body (%%det_experiment, in the first line of the cell) or a file (%det_experiment FILE)",
+                "give either a YAML body (%%det_experiment in the cell's first line) or a file (%det_experiment FILE)",
                 hint="%%det_experiment? shows an example",
             )
         namespace = {**self.shell.user_ns, **(local_ns or {})}

@@ -1,1 +1,26 @@
-"""Empty until its room is furnished."""
+"""Where checkpoints are kept.
+
+A checkpoint is a folder named by its uuid. It is *staged* beside its final place, gets a manifest with the SHA-256
+digest, size and mode of every file, and is *published* by one rename; so a folder with a manifest is complete. It
+counts once the master has committed the manifest's digest; until then it is garbage that `sweep` removes.
+
+    storage = from_config({"type": "shared_fs", "host_path": "/data/checkpoints"})
+
+Stores of one's own implement `StorageManager` and prove it with `detlab.testing.storage.StorageContract`.
+"""
+
+from detlab.storage.base import StorageManager
+from detlab.storage.config import from_config, from_string
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest
+from detlab.storage.posix import DirectoryStorage, SharedFSStorage
+
+__all__ = [
+    "MANIFEST_NAME",
+    "METADATA_NAME",
+    "DirectoryStorage",
+    "Manifest",
+    "SharedFSStorage",
+    "StorageManager",
+    "from_config",
+    "from_string",
+]

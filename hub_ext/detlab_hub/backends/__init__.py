@@ -1,1 +1,1 @@
-"""Empty until its room is furnished."""
+"""Where tasks run: carry out Launch and Kill, report back."""

@@ -1,1 +1,1 @@
-"""Empty until its room is furnished."""
+"""The HTTP face of the master: thin handlers, one scope each, under `/services/detlab/`."""

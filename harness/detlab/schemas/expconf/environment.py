@@ -14,6 +14,7 @@ from detlab.schemas.expconf.scalars import (
     Int,
     NonNegativeInt,
     NonNegativeNumber,
+    PortNumber,
     Shorthand,
     Text,
     as_filled_text,
@@ -147,7 +148,7 @@ class RegistryAuth(Block):
 class ProxyPort(Block):
     """A port of the first container that the cluster exposes."""
 
-    proxy_port: Annotated[Int, Field(ge=1, le=65535)] = Field(..., description="Port number.")
+    proxy_port: PortNumber = Field(..., description="Port number.")
     proxy_tcp: Flag = Field(False, description="Raw TCP instead of HTTP.")
     unauthenticated: Flag = Field(False, description="Whether anybody may use it.")
     default_service_id: Flag = Field(False, description="Whether it is the task's main service.")
@@ -209,7 +210,7 @@ class ResourcesConfig(Block):
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
     max_slots: NonNegativeInt | None = Field(None, description="Most slots of the whole experiment at a time.")
     weight: NonNegativeNumber = Field(1.0, description="Weight under the fair-share scheduler.")
-    priority: Annotated[Int, Field(ge=1, le=99)] | None = Field(
+    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
         None, description="Lower goes first; by default the pool decides."
     )
     resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")

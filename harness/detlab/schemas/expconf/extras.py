@@ -15,6 +15,7 @@ from detlab.schemas.expconf.scalars import (
     PositiveInt,
     Shorthand,
     Text,
+    as_int,
     describe,
     ignored,
     refuse,
@@ -74,7 +75,7 @@ def with_default_policies(policies: list[LogPolicy]) -> list[LogPolicy]:
 class RetentionPolicy(Block):
     """How long logs are kept."""
 
-    log_retention_days: Annotated[Int, Field(ge=-1, le=32767)] | None = Field(
+    log_retention_days: Annotated[int, Field(ge=-1, le=32767), BeforeValidator(as_int)] | None = Field(
         None, description="Days; -1 is for ever, 0 until the next clean-up; by default the cluster decides."
     )
 
@@ -82,7 +83,7 @@ class RetentionPolicy(Block):
 class ReproducibilityConfig(Block):
     """Seeds."""
 
-    experiment_seed: Annotated[Int, Field(ge=0, le=2**31 - 1)] | None = Field(
+    experiment_seed: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(as_int)] | None = Field(
         None, description="Seed of the search and of the trials; by default the master draws one."
     )
 

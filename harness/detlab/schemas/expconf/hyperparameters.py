@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import TypeAliasType
 
-from detlab.schemas.expconf.scalars import Block, Int, Number, PositiveInt, refuse
+from detlab.schemas.expconf.scalars import Block, Int, Number, PositiveInt, PositiveNumber, refuse
 
 TAG = "::"
 """Prefix of union tags, so that they can be told from keys in the location of an error."""
@@ -54,7 +54,7 @@ class LogHyperparameter(_Ranged):
     """`base` to the power of a number drawn uniformly from `minval` to `maxval`."""
 
     type: Literal["log"] = "log"
-    base: Annotated[Number, Field(gt=0)] = Field(..., description="Base of the power.")
+    base: PositiveNumber = Field(..., description="Base of the power.")
     minval: Number = Field(..., description="Smallest exponent.")
     maxval: Number = Field(..., description="Largest exponent; greater than `minval`.")
 

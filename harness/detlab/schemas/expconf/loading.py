@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -35,8 +35,6 @@ _FLOAT = re.compile(
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the scalars of YAML 1.2, texts as keys, and duplicate keys remembered."""
-
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -117,6 +115,7 @@ def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 
 def _register() -> None:
+    _Loader.yaml_implicit_resolvers = {}  # the inherited ones are YAML 1.1's
     plain: list[tuple[str, str, str]] = [
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
         ("int", _INT.pattern, "-+0123456789"),

@@ -110,14 +110,18 @@ def as_filled_text(value: object) -> object:
     return text
 
 
+# constraints stand before the validator, so that pydantic knows them for the type and publishes them
 Int = Annotated[int, BeforeValidator(as_int)]
-NonNegativeInt = Annotated[int, BeforeValidator(as_int), Field(ge=0)]
-PositiveInt = Annotated[int, BeforeValidator(as_int), Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(as_int)]
+PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(as_int)]
+PortNumber = Annotated[int, Field(ge=1, le=65535), BeforeValidator(as_int)]
 Number = Annotated[float, BeforeValidator(as_number)]
-NonNegativeNumber = Annotated[float, BeforeValidator(as_number), Field(ge=0)]
+NonNegativeNumber = Annotated[float, Field(ge=0), BeforeValidator(as_number)]
+PositiveNumber = Annotated[float, Field(gt=0), BeforeValidator(as_number)]
+NumberAboveOne = Annotated[float, Field(gt=1), BeforeValidator(as_number)]
 Flag = Annotated[bool, BeforeValidator(as_flag)]
 Text = Annotated[str, BeforeValidator(as_text)]
-FilledText = Annotated[str, BeforeValidator(as_filled_text), Field(min_length=1)]
+FilledText = Annotated[str, Field(min_length=1), BeforeValidator(as_filled_text)]
 
 
 class Shorthand:

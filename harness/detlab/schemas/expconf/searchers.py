@@ -16,7 +16,7 @@ from detlab.schemas.expconf.scalars import (
     FilledText,
     Flag,
     NonNegativeInt,
-    Number,
+    NumberAboveOne,
     PositiveInt,
     Text,
     ignored,
@@ -91,9 +91,7 @@ class _Halving(SearcherBlock):
     max_trials: PositiveInt | None = needed("Number of trials.")
     time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
-    divisor: Annotated[Number, Field(gt=1)] = Field(
-        4.0, description="One trial in `divisor` continues beyond each rung."
-    )
+    divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
     max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 lets the searcher choose.")
     max_length: SearchLength | None = ignored(None, "Length of training.", _UNITS_GONE)
     stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
@@ -148,7 +146,7 @@ class UnnamedSearcher(SearcherBlock):
     num_rungs: PositiveInt | None = Field(None, description="Number of rungs.")
     time_metric: FilledText | None = Field(None, description="Metric that measures training.")
     max_time: PositiveInt | None = Field(None, description="Value of `time_metric` at the end.")
-    divisor: Annotated[Number, Field(gt=1)] | None = Field(None, description="Share that is stopped.")
+    divisor: NumberAboveOne | None = Field(None, description="Share that is stopped.")
     stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
     mode: Literal["aggressive", "standard", "conservative"] | None = Field(None, description="How early.")
     max_rungs: PositiveInt | None = Field(None, description="Most rungs of a bracket.")
