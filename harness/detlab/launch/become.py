@@ -1,0 +1,128 @@
+"""Root gives itself up: `python -m detlab.launch.become --uid U --gid G [--reach PATH]… -- CMD…` becomes CMD as U.
+
+Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
+directory above them is closed to U; see `detlab.launch.mounts`. The command runs without supplementary groups,
+without capabilities and with no_new_privs, so that no set-uid program gives anything back.
+
+On failure the status is 126, with one line of JSON `{"error": …}` on `--status-fd` (which closes silently when CMD
+starts) or else the message on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from detlab.launch.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
+
+REFUSED = 126
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+def python_needs() -> list[Need]:
+    """Return what this very Python needs: its prefixes, its binary, every root on sys.path."""
+    paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *sys.path]
+    return [Need(Path(path)) for path in dict.fromkeys(paths) if path.startswith("/")]
+
+
+def drop_privileges(uid: int, gid: int) -> None:
+    """Be `uid` and `gid` and nothing else, for good.
+
+    Raises:
+        OSError: The kernel refused.
+        ValueError: uid or gid is root's.
+    """
+    if uid < 1 or gid < 1:
+        raise ValueError("a task never runs as root")
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def check_reach(needs: Sequence[Need]) -> None:
+    """Look, as the user that we are now, whether every needed path can be used.
+
+    Raises:
+        Unreachable: One cannot.
+    """
+    for need in needs:
+        wanted = os.R_OK | (os.X_OK if need.path.is_dir() else 0) | (os.W_OK if need.writable else 0)
+        if not os.access(need.path, wanted):
+            raise Unreachable(
+                f"uid {os.getuid()} cannot {'write' if need.writable else 'read'} {need.path}: "
+                f"check its owner and permissions"
+            )
+
+
+def existing(needs: Sequence[Need]) -> list[Need]:
+    """Return the needs whose path exists (sys.path lists archives that do not)."""
+    found = []
+    for need in needs:
+        try:
+            trace(need.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        found.append(need)
+    return found
+
+
+def become(uid: int, gid: int, needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
+    """Become `command` as this user.
+
+    Raises:
+        Unreachable: A needed path cannot be reached.
+        OSError: The kernel refused, or the command cannot be executed.
+        ValueError: uid or gid is root's.
+    """
+    present = existing(needs)
+    plan: Plan = make_plan(present, uid, [gid])
+    carry_out(plan)
+    if plan.covers:
+        os.chdir("/")  # the old working directory may be behind a cover
+    drop_privileges(uid, gid)
+    check_reach(present)
+    os.execvp(command[0], list(command))  # noqa: S606
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Become the command, which does not return; return REFUSED when that fails."""
+    parser = argparse.ArgumentParser(prog="python -m detlab.launch.become", description=__doc__)
+    parser.add_argument("--uid", type=int, required=True)
+    parser.add_argument("--gid", type=int, required=True)
+    parser.add_argument("--reach", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--reach-rw", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--status-fd", type=int, default=None)
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    if options.status_fd is not None:
+        os.set_inheritable(options.status_fd, False)
+    needs = [
+        *python_needs(),
+        *(Need(path.absolute()) for path in options.reach),
+        *(Need(path.absolute(), writable=True) for path in options.reach_rw),
+    ]
+    try:
+        become(options.uid, options.gid, needs, options.command)
+    except (Unreachable, OSError, ValueError) as error:
+        _report(options.status_fd, str(error))
+    return REFUSED
+
+
+def _report(descriptor: int | None, message: str) -> None:
+    if descriptor is None:
+        sys.stderr.write(f"become: {message}\n")
+    else:
+        os.write(descriptor, json.dumps({"error": message}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

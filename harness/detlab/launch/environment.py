@@ -1,0 +1,67 @@
+"""The environment of a task's entrypoint: a scrubbed base, the experiment's variables, and what is ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH")
+"""The only variables of the agent that a task sees. Anything else may be a secret of the operator."""
+
+
+def base_environment(agent: Mapping[str, str], *, bin_dir: Path, home: Path, user: str, tmp: Path) -> dict[str, str]:
+    """Return the scrubbed base of the launcher's and the task's environment.
+
+    Args:
+        agent: The agent's own environment.
+        bin_dir: `bin` of the Python environment that the task runs in; first in PATH.
+        home: HOME.
+        user: USER and LOGNAME.
+        tmp: TMPDIR.
+    """
+    env = {name: agent[name] for name in PASSED_ON if name in agent}
+    env.setdefault("LANG", "C.UTF-8")
+    env.update(
+        PATH=f"{bin_dir}:{SYSTEM_PATH}",
+        HOME=str(home),
+        USER=user,
+        LOGNAME=user,
+        TMPDIR=str(tmp),
+    )
+    return env
+
+
+def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], task_dir: Path) -> dict[str, str]:
+    """Return the environment of the entrypoint.
+
+    Args:
+        base: The launcher's own environment: scrubbed, with what the agent says about the slots.
+        launch: The Launch message as JSON.
+        task_dir: The task's directory.
+    """
+    info = launch["info"]
+    experiment = {str(name): str(value) for name, value in launch.get("environment", {}).items()}
+    env = {**base, "PYTHONUNBUFFERED": "1", **experiment}
+    # What is ours comes last: an experiment cannot make its task take another one's place or slots.
+    env.update(
+        DET_TASK_DIR=str(task_dir),
+        DET_MASTER=str(info["master_url"]),
+        DET_CLUSTER_ID=str(info["cluster_id"]),
+        DET_AGENT_ID=str(info["agent_id"]),
+        DET_EXPERIMENT_ID=str(info["experiment_id"]),
+        DET_TRIAL_ID=str(info["trial_id"]),
+        DET_TRIAL_SEED=str(info["trial_seed"]),
+        DET_TASK_ID=str(info["task_id"]),
+        DET_ALLOCATION_ID=str(info["allocation_id"]),
+        DET_TASK_TYPE=str(info.get("task_type", "TRIAL")),
+        DET_SLOT_IDS=json.dumps(info["slot_ids"]),
+        DET_HPARAMS=json.dumps(info.get("hparams", {})),
+        DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
+    )
+    if "CUDA_VISIBLE_DEVICES" in base:
+        env["CUDA_VISIBLE_DEVICES"] = base["CUDA_VISIBLE_DEVICES"]
+    return env

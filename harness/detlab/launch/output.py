@@ -1,0 +1,151 @@
+"""From the task's pipes to the log spool, without loss: the task waits when the spool is full."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from detlab.launch.lines import LineSplitter, parse_line
+from detlab.launch.spool import Appender
+
+MAX_BACKLOG = 256 << 20
+"""Bytes of logs that wait for the master before the task's writes block."""
+RECYCLE = 16 << 20
+"""Bytes of a fully delivered log spool from which on it is emptied."""
+_READ = 1 << 16
+
+
+class LogSpool:
+    """Number log records and append them to the spool; block while it holds too much.
+
+    Args:
+        path: `spool/logs.jsonl`.
+        max_backlog: Bytes that may wait for the master.
+        recycle: Size from which on a delivered spool is emptied.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        max_backlog: int = MAX_BACKLOG,
+        recycle: int = RECYCLE,
+    ) -> None:
+        self._appender = Appender(path)
+        self._notify: Callable[[], None] = lambda: None
+        self._max_backlog = max_backlog
+        self._recycle = recycle
+        self._committed = 0
+        self._seq = 0
+        self._room = threading.Condition()
+        self._waiting = 0
+
+    def write(self, stdtype: str, lines: Sequence[bytes]) -> None:
+        """Append lines of one pipe; waits while the spool is full or the disk has no room."""
+        if not lines:
+            return
+        with self._room:
+            self._waiting += 1
+            while self._appender.size - self._committed >= self._max_backlog:
+                self._room.wait()
+            now = time.time()
+            records = [self._record(stdtype, line, now, self._seq + 1 + i) for i, line in enumerate(lines)]
+            while not self._try_append(records):
+                self._room.wait(1.0)
+            self._seq += len(records)
+            self._waiting -= 1
+        self._notify()
+
+    def set_notify(self, notify: Callable[[], None]) -> None:
+        """Call `notify` after each append from now on."""
+        self._notify = notify
+
+    @property
+    def holding(self) -> bool:
+        """Whether output waits for room."""
+        return self._waiting > 0
+
+    def say(self, text: str) -> None:
+        """Log a line of the launcher itself."""
+        self.write("launcher", [text.encode()])
+
+    def committed(self, end: int) -> bool:
+        """Learn that the master has everything before this offset; return whether the file was emptied."""
+        with self._room:
+            self._committed = end
+            recycle = end == self._appender.size and end >= self._recycle
+            if recycle:
+                self._appender.truncate()
+                self._committed = 0
+            self._room.notify_all()
+        return recycle
+
+    def close(self) -> None:
+        """Close the file."""
+        self._appender.close()
+
+    def _try_append(self, records: list[dict[str, Any]]) -> bool:
+        try:
+            self._appender.append(records)
+        except OSError:
+            # A full disk: hold the output back (the task blocks on its pipe) until there is room again.
+            return False
+        return True
+
+    @staticmethod
+    def _record(stdtype: str, raw: bytes, now: float, seq: int) -> dict[str, Any]:
+        line = parse_line(raw)
+        record: dict[str, Any] = {
+            "kind": "log",
+            "seq": seq,
+            "time": now,
+            "stdtype": stdtype,
+            "text": line.text,
+        }
+        if line.rank is not None:
+            record["rank"] = line.rank
+        if line.level is not None:
+            record["level"] = line.level
+        return record
+
+
+class OutputPump:
+    """Read the task's stdout and stderr in a thread until both are closed.
+
+    Args:
+        pipes: stdtype -> read end; closed by the pump.
+        spool: Where the lines go.
+    """
+
+    def __init__(self, pipes: dict[str, int], spool: LogSpool) -> None:
+        self._pipes = pipes
+        self._spool = spool
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all output is spooled; return whether it is."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        splitters = {stdtype: LineSplitter() for stdtype in self._pipes}
+        with selectors.DefaultSelector() as selector:
+            for stdtype, descriptor in self._pipes.items():
+                selector.register(descriptor, selectors.EVENT_READ, stdtype)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    data = os.read(key.fd, _READ)
+                    splitter = splitters[key.data]
+                    lines = list(splitter.feed(data, time.monotonic()) if data else splitter.flush())
+                    self._spool.write(key.data, lines)
+                    if not data:
+                        selector.unregister(key.fd)
+                        os.close(key.fd)

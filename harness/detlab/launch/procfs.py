@@ -1,0 +1,152 @@
+"""Processes as Linux's /proc shows them: identity that survives pid reuse, sessions, descendants.
+
+A pid alone names nothing: the kernel reuses it. `(pid, start time)` does, which is why `launcher.json` holds both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+_DEAD_STATES = frozenset("ZXx")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of the process table. `start_time` is in clock ticks since boot."""
+
+    pid: int
+    state: str
+    ppid: int
+    pgid: int
+    session: int
+    start_time: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs: a zombie has ended and only waits to be reaped."""
+        return self.state not in _DEAD_STATES
+
+
+def read_process(pid: int) -> Process | None:
+    """Return the process with this pid, or None when there is none."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The command is in parentheses and may hold spaces and parentheses itself.
+    fields = text[text.rindex(")") + 2 :].split()
+    return Process(
+        pid=pid,
+        state=fields[0],
+        ppid=int(fields[1]),
+        pgid=int(fields[2]),
+        session=int(fields[3]),
+        start_time=int(fields[19]),
+    )
+
+
+def start_time(pid: int) -> int | None:
+    """Return when this process started, in clock ticks since boot, or None when it does not exist."""
+    process = read_process(pid)
+    return process.start_time if process else None
+
+
+def is_alive(pid: int, started: int | None) -> bool:
+    """Whether the very process that started at `started` still runs (not a later one with the same pid)."""
+    process = read_process(pid)
+    return process is not None and process.alive and started in {None, process.start_time}
+
+
+def processes() -> Iterator[Process]:
+    """Yield every process that this user may see."""
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit():
+            process = read_process(int(entry.name))
+            if process is not None:
+                yield process
+
+
+def read_environment(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with; empty when it is gone or not ours to read."""
+    try:
+        raw = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.partition(b"=") for item in raw.split(b"\0") if item)
+    return {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
+
+
+def read_command(pid: int) -> list[str]:
+    """Return the argument vector of a process; empty when it is gone."""
+    try:
+        raw = (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+
+
+def descendants(root: int) -> list[Process]:
+    """Return the living children, grandchildren, … of `root`, nearest first."""
+    children: dict[int, list[Process]] = {}
+    for process in processes():
+        children.setdefault(process.ppid, []).append(process)
+    found: list[Process] = []
+    queue = [root]
+    while queue:
+        for child in children.get(queue.pop(0), []):
+            queue.append(child.pid)
+            if child.alive:
+                found.append(child)
+    return found
+
+
+def task_processes(task_dir: Path, session: int | None, started: int | None) -> list[Process]:
+    """Return every living process of a task: those of its session, and those that carry its directory.
+
+    Args:
+        task_dir: Value of DET_TASK_DIR in the environment of the task's processes.
+        session: Session of the launcher (its pid), if known.
+        started: Start time of the launcher; guards against a reused session number.
+    """
+    mark = str(task_dir)
+    found = []
+    for process in processes():
+        if not process.alive or process.pid == os.getpid():
+            continue
+        ours = process.session == session and _same_session(process.session, started)
+        if ours or read_environment(process.pid).get("DET_TASK_DIR") == mark:
+            found.append(process)
+    return found
+
+
+def _same_session(session: int, started: int | None) -> bool:
+    """Whether the session number still names the session of the process that started at `started`.
+
+    The kernel keeps a number while it names a session, so that only a living leader can contradict us.
+    """
+    leader = read_process(session)
+    return leader is None or started is None or leader.start_time == started
+
+
+def send_signal(victims: Iterable[Process], number: signal.Signals) -> int:
+    """Signal each process that is still the same; return how many got it."""
+    sent = 0
+    for victim in victims:
+        try:
+            descriptor = os.pidfd_open(victim.pid)
+        except OSError:
+            continue  # gone
+        try:
+            if start_time(victim.pid) == victim.start_time:
+                signal.pidfd_send_signal(descriptor, number)
+                sent += 1
+        except (ProcessLookupError, PermissionError):
+            continue
+        finally:
+            os.close(descriptor)
+    return sent

@@ -1,0 +1,243 @@
+"""The launcher: `python -m detlab.launch.task --dir DIR` runs one task and delivers everything it says.
+
+It starts the entrypoint, reads its output, ships logs and metrics through the spool, renews the token, and writes
+`exit.json` last. It outlives its agent and waits out any master outage. Only the standard library is imported before
+the user's code runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from detlab.launch import procfs
+from detlab.launch.delivery import LOG_INTERVAL, Deliverer, HttpTransport, Source, Transport
+from detlab.launch.environment import entrypoint_environment
+from detlab.launch.output import LogSpool, OutputPump
+from detlab.launch.shipping import Refusal, StreamShipper
+from detlab.launch.spool import Reader, open_regular, read_mark
+from detlab.launch.taskdir import TaskDir, first_failing_rank, read_object, write_atomic, write_json
+from detlab.launch.tokens import TokenKeeper
+
+_PR_SET_CHILD_SUBREAPER = 36
+STRAGGLER_GRACE = 1.0
+"""Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
+OUTPUT_GRACE = 5.0
+"""Seconds to wait for the pipes to close once every process of the task is dead."""
+CANNOT_START = 127
+
+
+class DirMarks:
+    """Note in the task's directory how far the delivery is.
+
+    Args:
+        task: The task's directory.
+        logs: The log spool, which may be emptied once it is delivered.
+    """
+
+    def __init__(self, task: TaskDir, logs: LogSpool) -> None:
+        self._task = task
+        self._logs = logs
+
+    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Write the `.acked` file of the stream."""
+        # The mark only saves work after a crash (the master skips what it has), so a full disk may cost it.
+        with contextlib.suppress(OSError):
+            write_atomic(self._task.acked(shipper.stream), b"%d\n" % shipper.acked)
+        if shipper.stream == "logs" and self._logs.committed(shipper.acked_end):
+            reader.restart()
+
+    def refused(self, refusals: Sequence[Refusal]) -> None:
+        """Tell the trial through `refused.jsonl`."""
+        with self._task.refused.open("a", encoding="utf-8") as file:
+            for refusal in refusals:
+                record = {"seq": refusal.seq, "code": refusal.code, "message": refusal.message}
+                file.write(json.dumps(record) + "\n")
+
+
+class Launcher:
+    """Run the task whose directory this is.
+
+    Args:
+        task: The directory, made by the agent.
+    """
+
+    def __init__(self, task: TaskDir) -> None:
+        self._task = task
+        launch = read_object(task.launch)
+        if launch is None:
+            raise SystemExit(f"{task.launch}: no launch message")
+        self._launch: dict[str, Any] = launch
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop_signal: int | None = None
+        self._logs = LogSpool(task.stream("logs"))
+
+    def run(self) -> int:
+        """Run the task to its end; return the entrypoint's exit code (negative: died by that signal)."""
+        self._write_identity(None)
+        _adopt_orphans()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        pump = self._start()
+        deliverer = self._make_deliverer()
+        deliverer.start()
+        self._logs.set_notify(deliverer.wake)
+        code = CANNOT_START
+        if pump is not None:
+            pump.start()
+            code = self._wait()
+            self._end_stragglers()
+            while not pump.join(OUTPUT_GRACE) and self._logs.holding and deliverer.running:
+                pass  # the output waits for room in the spool, which the master makes
+        deliverer.finish()
+        self._write_exit(code)
+        return code
+
+    # --- the entrypoint -----------------------------------------------------------------------------------
+
+    def _start(self) -> OutputPump | None:
+        """Start the entrypoint as a process group; None when it cannot be started."""
+        entrypoint = self._launch["entrypoint"]
+        argv = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else [str(a) for a in entrypoint]
+        env = entrypoint_environment(os.environ, self._launch, self._task.root)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                cwd=self._task.work,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out_write,
+                stderr=err_write,
+                process_group=0,
+            )
+        except (OSError, ValueError) as error:
+            os.close(out_read)
+            os.close(err_read)
+            self._logs.say(f"detlab: cannot start {argv[0]!r}: {error}")
+            return None
+        finally:
+            os.close(out_write)
+            os.close(err_write)
+        self._write_identity(self._child.pid)
+        if self._stop_signal is not None:  # it came before there was anybody to pass it on to
+            self._signal_group(self._stop_signal)
+        return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
+
+    def _wait(self) -> int:
+        """Reap every child, adopted orphans included, until the entrypoint has ended."""
+        child = self._child
+        assert child is not None
+        while child.returncode is None:
+            pid, status = os.waitpid(-1, 0)
+            if pid == child.pid:
+                child.returncode = os.waitstatus_to_exitcode(status)
+        return child.returncode
+
+    def _end_stragglers(self) -> None:
+        """End what the entrypoint left behind: no process outlives its slot."""
+        deadline = time.monotonic() + STRAGGLER_GRACE
+        asked: set[int] = set()
+        while left := procfs.descendants(os.getpid()):
+            if time.monotonic() < deadline:
+                procfs.send_signal((p for p in left if p.pid not in asked), signal.SIGTERM)
+                asked.update(p.pid for p in left)
+            else:
+                procfs.send_signal(left, signal.SIGKILL)
+            self._reap(0.02)
+        self._reap(0.0)
+
+    def _reap(self, pause: float) -> None:
+        """Collect ended children for at least `pause` seconds."""
+        threading.Event().wait(pause)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Pass a stop on to the entrypoint; shipping goes on."""
+        self._stop_signal = number
+        self._signal_group(number)
+
+    def _signal_group(self, number: int) -> None:
+        if self._child is not None and self._child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
+
+    # --- delivery -----------------------------------------------------------------------------------------
+
+    def _make_deliverer(self) -> Deliverer:
+        task = self._task
+        api_url = str(self._launch["info"]["master_url"]).rstrip("/") + "/api/v1/"
+
+        def source(name: Any, interval: float) -> Source:
+            mark = read_mark(task.acked(name))
+            reader = Reader(lambda: open_regular(task.stream(name)), after=mark)
+            return Source(reader, StreamShipper(name, acked=mark), interval)
+
+        def open_transport() -> Transport:
+            return HttpTransport(api_url)
+
+        return Deliverer(
+            open_transport,
+            "task/records",
+            [source("metrics", 0.0), source("logs", LOG_INTERVAL)],
+            TokenKeeper(
+                task.token.read_text(encoding="ascii").strip(),
+                float(self._launch["token_expires_at"]),
+                time.time(),
+            ),
+            DirMarks(task, self._logs),
+            renew_path="task/token",
+            on_token=lambda token: write_atomic(task.token, token.encode()),
+            on_fenced=self._on_fenced,
+        )
+
+    def _on_fenced(self, message: str) -> None:
+        """A newer attempt writes: nothing this task does counts any more, so it ends at once."""
+        sys.stderr.write(f"fenced: {message}\n")
+        self._signal_group(signal.SIGKILL)
+
+    # --- what the agent reads -----------------------------------------------------------------------------
+
+    def _write_identity(self, pgid: int | None) -> None:
+        pid = os.getpid()
+        identity = {"pid": pid, "start_time": procfs.start_time(pid), "pgid": pgid}
+        write_json(self._task.launcher, identity)
+
+    def _write_exit(self, code: int) -> None:
+        rank = first_failing_rank(self._task.ranks) if code else None
+        write_json(self._task.exit, {"exit_code": code, "rank": rank, "time": time.time()}, durable=True)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of every process of the task whose own parent ends (prctl(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        sys.stderr.write(f"no subreaper: {os.strerror(ctypes.get_errno())}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the launcher; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m detlab.launch.task", description=__doc__)
+    parser.add_argument("--dir", type=Path, required=True, help="the task's directory")
+    options = parser.parse_args(arguments)
+    code = Launcher(TaskDir(options.dir.absolute())).run()
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The layout of a task's directory (docs/explanation/architecture.md, section 4) and atomic writes into it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STREAMS = ("metrics", "logs")
+
+
+@dataclass(frozen=True)
+class TaskDir:
+    """Paths inside `tasks/<allocation>/`."""
+
+    root: Path
+
+    @property
+    def launch(self) -> Path:
+        """The Launch message without its token."""
+        return self.root / "launch.json"
+
+    @property
+    def info(self) -> Path:
+        """ClusterInfoWire as JSON."""
+        return self.root / "info.json"
+
+    @property
+    def token(self) -> Path:
+        """The task token, 0600."""
+        return self.root / "token"
+
+    @property
+    def work(self) -> Path:
+        """The unpacked bundle, the task's working directory."""
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        """HOME of a user who has none."""
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """TMPDIR."""
+        return self.root / "tmp"
+
+    @property
+    def spool(self) -> Path:
+        """Records that wait for the master."""
+        return self.root / "spool"
+
+    @property
+    def ranks(self) -> Path:
+        """How each rank ended, one JSON object per line, appended by `wrap_rank`."""
+        return self.spool / "ranks.jsonl"
+
+    @property
+    def refused(self) -> Path:
+        """RefusedRecord lines for the trial's next call."""
+        return self.spool / "refused.jsonl"
+
+    @property
+    def launcher(self) -> Path:
+        """Who the launcher is: pid, start_time, pgid."""
+        return self.root / "launcher.json"
+
+    @property
+    def launcher_log(self) -> Path:
+        """What the launcher itself said; read when it dies early."""
+        return self.root / "launcher.log"
+
+    @property
+    def exit(self) -> Path:
+        """How the entrypoint ended: written last."""
+        return self.root / "exit.json"
+
+    def stream(self, name: str) -> Path:
+        """The spool file of `metrics` or `logs`."""
+        return self.spool / f"{name}.jsonl"
+
+    def acked(self, name: str) -> Path:
+        """Where the launcher notes the highest committed seq of a stream."""
+        return self.spool / f"{name}.acked"
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Replace `path` by `data` in one step, so that no reader ever sees a half.
+
+    Args:
+        path: File to replace.
+        data: New content.
+        mode: Permissions of the file.
+        durable: Wait until the content and the name are on the disk.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Replace `path` by `value` as JSON; see `write_atomic`."""
+    write_atomic(path, json.dumps(value).encode(), mode=mode, durable=durable)
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, or None when there is no file or no object in it."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def first_failing_rank(path: Path) -> int | None:
+    """Return the rank that failed first by `ranks.jsonl`: the later ones died of its death.
+
+    Args:
+        path: `TaskDir.ranks`; absent for a task of one process.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return None
+    failures = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            if entry["exit_code"] != 0:
+                failures.append((float(entry["time"]), int(entry["rank"])))
+        except (ValueError, KeyError, TypeError):
+            continue  # a torn line of a rank that was killed while writing
+    return min(failures)[1] if failures else None

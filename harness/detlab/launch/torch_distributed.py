@@ -1,0 +1,113 @@
+"""Run a script under torchrun with one process per slot.
+
+    python3 -m detlab.launch.torch_distributed [torchrun overrides --] SCRIPT…
+
+SCRIPT is a command (`python3 train.py --lr 1`) or a Python file. The processes of one node meet on a free port of
+their own, are not restarted by torchrun (the master restarts trials), and say their rank with every line. torch is
+never imported here: this program becomes `python -m torch.distributed.run`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+USAGE = "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OVERRIDES... --] SCRIPT..."
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (torchrun overrides, script).
+
+    The first `--` ends the overrides; without one everything is the script.
+
+    Raises:
+        ValueError: There is no script.
+    """
+    overrides: list[str] = []
+    script = list(arguments)
+    if "--" in script:
+        at = script.index("--")
+        overrides, script = script[:at], script[at + 1 :]
+    if not script:
+        raise ValueError(f"no script to run\n{USAGE}")
+    if script[0] == "--trial":
+        raise ValueError(f"--trial runs legacy trial classes, which detlab does not have: name a script\n{USAGE}")
+    return overrides, script
+
+
+def slot_count(env: Mapping[str, str]) -> int:
+    """Return how many slots the task has; at least 1, and 1 outside of a task."""
+    try:
+        slots = json.loads(env.get("DET_SLOT_IDS", "[]"))
+    except ValueError:
+        slots = []
+    return max(1, len(slots)) if isinstance(slots, list) else 1
+
+
+def torchrun_command(
+    overrides: Sequence[str], script: Sequence[str], env: Mapping[str, str], python: str = sys.executable
+) -> list[str]:
+    """Return the command that runs `script` in one process per slot.
+
+    Args:
+        overrides: torchrun options; given last, they win over ours.
+        script: The command, or a Python file and its arguments.
+        env: The environment of the task.
+        python: Interpreter of torchrun and of the rank wrapper.
+    """
+    command = list(script)
+    if command[0].endswith(".py"):
+        command.insert(0, python)
+    rendezvous = env.get("DET_ALLOCATION_ID", f"local-{os.getpid()}")
+    return [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1",
+        f"--nproc_per_node={slot_count(env)}",
+        "--max_restarts=0",
+        # Port 0: the rendezvous binds a free port itself, so that no two tasks can race for one.
+        "--rdzv_backend=c10d",
+        "--rdzv_endpoint=127.0.0.1:0",
+        f"--rdzv_id={rendezvous}",
+        "--local_addr=127.0.0.1",
+        *overrides,
+        "--no_python",
+        python,
+        "-m",
+        "detlab.launch.wrap_rank",
+        "RANK",
+        "--",
+        *command,
+    ]
+
+
+def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for torchrun: each of N processes gets its share of the task's CPU threads."""
+    result = {**env, "USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": "127.0.0.1"}
+    threads, processes = env.get("OMP_NUM_THREADS", ""), slot_count(env)
+    if threads.isdigit() and int(threads) == processes:
+        result["OMP_NUM_THREADS"] = "1"
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Become torchrun, which does not return; return 2 when the arguments make no sense."""
+    try:
+        overrides, script = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return _become(torchrun_command(overrides, script, os.environ), rank_environment(os.environ))
+
+
+def _become(command: list[str], env: dict[str, str]) -> int:
+    """Be torchrun from here on: signals and the exit status then need nobody to pass them on."""
+    sys.stdout.flush()
+    os.execve(command[0], command, env)  # noqa: S606
+
+
+if __name__ == "__main__":
+    sys.exit(main())
