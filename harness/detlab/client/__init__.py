@@ -1,1 +1,93 @@
-"""Empty until its room is furnished."""
+"""The SDK: detlab from Python, blocking and asynchronous.
+
+    from detlab import client
+
+    experiment = client.create_experiment("search.yaml", "code/")
+    experiment.wait()
+    experiment.top_checkpoint().download("best")
+
+The functions of this module talk to the cluster that a command run here would talk to (see
+`detlab.client.discovery`), or to the one given to `login`. `Client` and `AsyncClient` are the same for a
+cluster of one's choice; `Determined` is `Client` under the name that Determined's users know. Importing
+this module imports neither httpx nor pydantic: names are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detlab.client.aclient import AsyncClient as AsyncClient
+    from detlab.client.aclient import AsyncSubmitted as AsyncSubmitted
+    from detlab.client.aresources import AsyncCheckpoint as AsyncCheckpoint
+    from detlab.client.aresources import AsyncExperiment as AsyncExperiment
+    from detlab.client.aresources import AsyncTrial as AsyncTrial
+    from detlab.client.bundle import Bundle as Bundle
+    from detlab.client.bundle import BundleFile as BundleFile
+    from detlab.client.bundle import build_bundle as build_bundle
+    from detlab.client.capture import Captured as Captured
+    from detlab.client.capture import capture_imports as capture_imports
+    from detlab.client.client import Client as Client
+    from detlab.client.client import Submitted as Submitted
+    from detlab.client.discovery import ClusterAddress as ClusterAddress
+    from detlab.client.discovery import find_cluster as find_cluster
+    from detlab.client.facts import TrialMetrics as TrialMetrics
+    from detlab.client.ordering import CheckpointSortBy as CheckpointSortBy
+    from detlab.client.ordering import OrderBy as OrderBy
+    from detlab.client.resources import Checkpoint as Checkpoint
+    from detlab.client.resources import Experiment as Experiment
+    from detlab.client.resources import Trial as Trial
+    from detlab.client.singleton import Determined as Determined
+    from detlab.client.singleton import create_experiment as create_experiment
+    from detlab.client.singleton import current_client as current_client
+    from detlab.client.singleton import get_checkpoint as get_checkpoint
+    from detlab.client.singleton import get_experiment as get_experiment
+    from detlab.client.singleton import get_trial as get_trial
+    from detlab.client.singleton import list_agents as list_agents
+    from detlab.client.singleton import list_experiments as list_experiments
+    from detlab.client.singleton import login as login
+    from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import whoami as whoami
+    from detlab.schemas.wire import ExperimentState as ExperimentState
+    from detlab.schemas.wire import TrialState as TrialState
+
+_HOMES = {
+    "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted"),
+    "detlab.client.aresources": ("AsyncCheckpoint", "AsyncExperiment", "AsyncTrial"),
+    "detlab.client.bundle": ("Bundle", "BundleFile", "build_bundle"),
+    "detlab.client.capture": ("Captured", "capture_imports"),
+    "detlab.client.client": ("Client", "Submitted"),
+    "detlab.client.discovery": ("ClusterAddress", "find_cluster"),
+    "detlab.client.facts": ("TrialMetrics",),
+    "detlab.client.ordering": ("CheckpointSortBy", "OrderBy"),
+    "detlab.client.resources": ("Checkpoint", "Experiment", "Trial"),
+    "detlab.client.singleton": (
+        "Determined",
+        "create_experiment",
+        "current_client",
+        "get_checkpoint",
+        "get_experiment",
+        "get_trial",
+        "list_agents",
+        "list_experiments",
+        "login",
+        "logout",
+        "whoami",
+    ),
+    "detlab.schemas.wire": ("ExperimentState", "TrialState"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -1,0 +1,209 @@
+"""The asynchronous client: the twin of `detlab.client.client`, verb by verb."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from detlab.client import operations
+from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
+from detlab.client.bundle import Bundle
+from detlab.client.calls import Backoff, Progress
+from detlab.client.client import no_token, prepare
+from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.session import AsyncSession
+from detlab.client.submission import ConfigSource, pack
+from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncSubmitted:
+    """What became of a submit.
+
+    Attributes:
+        experiment: The experiment; None after a dry run.
+        created: False if the same submit had made it before.
+        warnings: What the master warns about, such as keys it cannot honour yet.
+        config: The resolved config.
+        bundle: The code that was sent, or None.
+    """
+
+    experiment: AsyncExperiment | None
+    created: bool
+    warnings: list[ProblemView]
+    config: dict[str, Any]
+    bundle: Bundle | None
+
+
+class AsyncClient:
+    """Talks to one cluster, for asyncio: the twin of `Client`. Cheap to make: it connects on the first call.
+
+    Args:
+        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.discovery`).
+        token: Hub token; None takes the one that was found with the address.
+        timeout: Seconds that one call may stay without an answer.
+        address: A cluster that was found already, instead of `url` and `token`.
+        backoff: When failed calls are repeated.
+        transport: Replaces httpx's transport (a test, a tunnel).
+
+    Raises:
+        ClusterNotFound: Nothing names a cluster.
+        AuthError: There is no token for it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        address: ClusterAddress | None = None,
+        backoff: Backoff | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.address = address or find_cluster(url, token)
+        if not self.address.token:
+            raise no_token(self.address)
+        self.session = AsyncSession(self.address, timeout=timeout, backoff=backoff, transport=transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address.url!r})"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        await self.session.close()
+
+    # --- cluster ------------------------------------------------------------------------------------------
+
+    async def whoami(self) -> UserView:
+        """Return who the token belongs to."""
+        return await self.session.run(operations.whoami())
+
+    async def get_cluster(self) -> ClusterView:
+        """Return one look at the cluster."""
+        return await self.session.run(operations.cluster())
+
+    async def list_agents(self) -> list[AgentView]:
+        """Return all agents."""
+        return await self.session.run(operations.agents())
+
+    # --- experiments --------------------------------------------------------------------------------------
+
+    async def create_experiment(
+        self,
+        config: ConfigSource,
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        *,
+        template: ConfigSource | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        activate: bool = True,
+    ) -> AsyncExperiment:
+        """Submit an experiment.
+
+        Args:
+            config: A mapping, the path of a YAML file, or YAML text of several lines.
+            model_dir: The directory that holds the code; it becomes the trials' working directory.
+            includes: Further files and directories, each put at the top.
+            template: Config whose values hold where `config` has none.
+            files: In-memory files by path.
+            activate: False makes it paused.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
+            BundleError: The code cannot be packed.
+        """
+        submitted = await self.submit(
+            config,
+            bundle=await asyncio.to_thread(pack, model_dir, includes, files),
+            template=template,
+            activate=activate,
+        )
+        assert submitted.experiment is not None  # only a dry run has none
+        return submitted.experiment
+
+    async def submit(
+        self,
+        config: ConfigSource,
+        *,
+        bundle: Bundle | None = None,
+        template: ConfigSource | None = None,
+        activate: bool = True,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        source: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncSubmitted:
+        """Submit code and config, with everything that the master says about them.
+
+        A submit whose answer got lost is repeated under the same key, so it is never doubled.
+
+        Args:
+            config: See `create_experiment`.
+            bundle: The code, from `build_bundle`; None is an empty directory.
+            template: Config whose values hold where `config` has none.
+            activate: False makes it paused.
+            dry_run: Only judge it.
+            idempotency_key: Submits with the same key make one experiment; default: a new key.
+            source: Provenance for people (notebook, cell, line maps).
+            progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+        """
+        submission = prepare(
+            config,
+            bundle=bundle,
+            template=template,
+            activate=activate,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+            source=source,
+            progress=progress,
+        )
+        reply = await self.session.run(operations.submit(submission))
+        experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
+        return AsyncSubmitted(experiment, reply.created, reply.warnings, reply.config, bundle)
+
+    async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
+        """Return one experiment."""
+        return AsyncExperiment(self.session, await self.session.run(operations.experiment(experiment_id)))
+
+    async def list_experiments(
+        self,
+        *,
+        limit: int | None = None,
+        state: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+    ) -> list[AsyncExperiment]:
+        """Return experiments, newest first."""
+        views = await self.session.run(operations.experiments(limit=limit, state=state, owner=owner, name=name))
+        return [AsyncExperiment(self.session, view) for view in views]
+
+    async def iter_experiments(self) -> AsyncIterator[AsyncExperiment]:
+        """Yield all experiments, newest first."""
+        for experiment in await self.list_experiments():
+            yield experiment
+
+    # --- trials, checkpoints ------------------------------------------------------------------------------
+
+    async def get_trial(self, trial_id: int) -> AsyncTrial:
+        """Return one trial, with its summary."""
+        return AsyncTrial(self.session, await self.session.run(operations.trial(trial_id)))
+
+    async def get_checkpoint(self, uuid: str) -> AsyncCheckpoint:
+        """Return one checkpoint."""
+        return AsyncCheckpoint(self.session, await self.session.run(operations.checkpoint(uuid)))

@@ -1,0 +1,387 @@
+"""Experiments, trials and checkpoints as asynchronous objects: the twins of those in `resources`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from detlab.client import operations
+from detlab.client.calls import Flow, Progress
+from detlab.client.downloads import DownloadMode, download
+from detlab.client.facts import (
+    CheckpointFacts,
+    ExperimentFacts,
+    TrialFacts,
+    TrialMetrics,
+    first_page,
+    next_logs,
+    no_checkpoint,
+    reports,
+    states_feed,
+    timed_out,
+    write_code,
+)
+from detlab.client.following import Notice, follow_async
+from detlab.client.ordering import CheckpointSortBy, OrderBy
+from detlab.client.session import AsyncSession
+from detlab.client.streaming import Feed, event_feed, log_feed
+from detlab.errors import DetlabError
+from detlab.schemas.wire import CheckpointView, CurvesView, Event, ExperimentState, ExperimentView, LogLine, TrialView
+
+
+class AsyncExperiment(ExperimentFacts):
+    """An experiment, asynchronous."""
+
+    def __init__(self, session: AsyncSession, view: ExperimentView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    async def reload(self) -> AsyncExperiment:
+        """Ask the master anew; return itself."""
+        self.view = await self._session.run(operations.experiment(self.id))
+        return self
+
+    async def activate(self) -> None:
+        """Let it run, again or for the first time."""
+        self.view = await self._session.run(operations.act(self.id, "activate"))
+
+    async def pause(self) -> None:
+        """Checkpoint and free its slots; `activate` goes on."""
+        self.view = await self._session.run(operations.act(self.id, "pause"))
+
+    async def cancel(self) -> None:
+        """End it in good order: trials may write a checkpoint."""
+        self.view = await self._session.run(operations.act(self.id, "cancel"))
+
+    async def kill(self) -> None:
+        """End it now."""
+        self.view = await self._session.run(operations.act(self.id, "kill"))
+
+    async def delete(self) -> None:
+        """Remove an ended experiment with its checkpoints."""
+        await self._session.run(operations.delete_experiment(self.id))
+
+    async def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
+        """Follow the experiment to its end and return the state it ended in.
+
+        Args:
+            timeout: Seconds to wait at most; None waits for ever, through outages of the master.
+            notice: Told about every break of the connection.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        snapshot = await self._session.run(first_page(self.id))
+        self.view = snapshot.experiment
+        if not self.state.terminal:
+            feed = states_feed(self.id, snapshot.cursor)
+            async for event in self._follow(feed, deadline=deadline, notice=notice):
+                self.learn(event)
+        await self.reload()
+        if not self.state.terminal:
+            raise timed_out(self.view, timeout)
+        return self.state
+
+    async def await_first_trial(self, timeout: float | None = None) -> AsyncTrial:
+        """Wait for the first trial and return it.
+
+        Raises:
+            TimeoutError: There is none by then.
+            DetlabError: The experiment ended without one.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        snapshot = await self._session.run(first_page(self.id))
+        trials = await self.list_trials(limit=1)
+        if trials:
+            return trials[0]
+        async for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
+            self.learn(event)
+            if isinstance(event, CurvesView) or event.kind == "trial":
+                trials = await self.list_trials(limit=1)
+                if trials:
+                    return trials[0]
+        if (await self.reload()).state.terminal:
+            raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
+        raise timed_out(self.view, timeout)
+
+    async def list_trials(self, *, limit: int | None = None) -> list[AsyncTrial]:
+        """Return its trials in creation order."""
+        views = await self._session.run(operations.experiment_trials(self.id, limit=limit))
+        return [AsyncTrial(self._session, view) for view in views]
+
+    async def iter_trials(self) -> AsyncIterator[AsyncTrial]:
+        """Yield its trials in creation order."""
+        for trial in await self.list_trials():
+            yield trial
+
+    async def list_checkpoints(
+        self,
+        sort_by: CheckpointSortBy | str | None = None,
+        order_by: OrderBy | str | None = None,
+        max_results: int | None = None,
+    ) -> list[AsyncCheckpoint]:
+        """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
+        found = await self._session.run(operations.experiment_checkpoints(self.id))
+        return [
+            AsyncCheckpoint(self._session, item)
+            for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
+        ]
+
+    async def top_n_checkpoints(self, limit: int) -> list[AsyncCheckpoint]:
+        """Return the validated checkpoints with the best values of the searcher metric."""
+        found = await self._session.run(operations.experiment_checkpoints(self.id))
+        return [AsyncCheckpoint(self._session, item) for item in self.best_first(found, limit)]
+
+    async def top_checkpoint(self) -> AsyncCheckpoint:
+        """Return the checkpoint with the best value of the searcher metric.
+
+        Raises:
+            DetlabError: No checkpoint was validated yet.
+        """
+        best = await self.top_n_checkpoints(1)
+        if not best:
+            raise no_checkpoint(self.id)
+        return best[0]
+
+    async def download_code(self, output_dir: str | Path | None = None) -> Path:
+        """Write the code it runs as a tar.gz into a folder (default: here) and return the file."""
+        return write_code(self.id, await self._session.run(operations.experiment_bundle(self.id)), output_dir)
+
+    async def curves(
+        self,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        max_points: int | None = None,
+        max_trials: int | None = None,
+    ) -> CurvesView:
+        """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
+        snapshot = await self._session.run(
+            operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
+        )
+        self.view = snapshot.experiment
+        return snapshot
+
+    async def stream(
+        self,
+        after: int | None = None,
+        *,
+        names: tuple[str, ...] = (),
+        groups: tuple[str, ...] = (),
+        notice: Notice | None = None,
+    ) -> AsyncIterator[Event]:
+        """Yield the events after a cursor, through disconnects, until the experiment has ended.
+
+        Where the master no longer keeps what came after the cursor, one `resync` event comes whose data is a
+        fresh `CurvesView` as JSON; the events after it go on from there.
+        """
+        feed = event_feed(self.id, after, names=names, groups=groups)
+        async for item in self._follow(feed, notice=notice):
+            self.learn(item)
+            yield self.resync_event(item) if isinstance(item, CurvesView) else item
+
+    async def watch(
+        self,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        max_points: int | None = None,
+        max_trials: int | None = None,
+        notice: Notice | None = None,
+    ) -> AsyncIterator[CurvesView | Event]:
+        """Yield a snapshot, then the events after it; another snapshot wherever events were lost."""
+        snapshot = await self.curves(group=group, name=name, max_points=max_points, max_trials=max_trials)
+        yield snapshot
+        if snapshot.experiment.state.terminal:
+            return
+        feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
+        again = operations.curves
+        async for item in self._follow(
+            feed,
+            snapshot=lambda: again(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials),
+            notice=notice,
+        ):
+            self.learn(item)
+            yield item
+
+    async def _ended(self) -> bool:
+        return (await self._session.run(operations.experiment(self.id))).state.terminal
+
+    async def _follow(
+        self,
+        feed: Feed[Event],
+        *,
+        snapshot: Callable[[], Flow[CurvesView]] | None = None,
+        deadline: float | None = None,
+        notice: Notice | None = None,
+    ) -> AsyncIterator[CurvesView | Event]:
+        async for event in follow_async(self._session, feed, self._ended, deadline=deadline, notice=notice):
+            if event.kind != "resync":
+                yield event
+                continue
+            fresh = await self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            feed.resume_from(fresh.cursor)
+            yield fresh
+            if fresh.experiment.state.terminal:
+                return
+
+
+class AsyncTrial(TrialFacts):
+    """A trial, asynchronous."""
+
+    def __init__(self, session: AsyncSession, view: TrialView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    async def reload(self) -> AsyncTrial:
+        """Ask the master anew, for its summary too; return itself."""
+        self.view = await self._session.run(operations.trial(self.id))
+        return self
+
+    async def kill(self) -> None:
+        """End this trial; its experiment goes on."""
+        self.view = await self._session.run(operations.kill_trial(self.id))
+
+    async def get_experiment(self) -> AsyncExperiment:
+        """Return its experiment."""
+        return AsyncExperiment(self._session, await self._session.run(operations.experiment(self.experiment_id)))
+
+    async def logs(
+        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None
+    ) -> list[LogLine]:
+        """Return its last `tail` lines of output, or all of them."""
+        if tail is not None:
+            return (await self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search)))[0]
+        return [line async for line in self.iter_logs(rank=rank, search=search)]
+
+    async def iter_logs(
+        self,
+        follow: bool = False,
+        *,
+        after: int | None = None,
+        rank: int | None = None,
+        search: str | None = None,
+        notice: Notice | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Yield its output line by line.
+
+        Args:
+            follow: Go on until the trial has ended, through disconnects.
+            after: Id of the last line that is already known.
+            rank: Only this rank's lines.
+            search: Only lines that hold this text.
+            notice: Told about every break of the connection while following.
+        """
+        if follow:
+            async for line in self._follow_logs(after, notice):
+                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                    yield line
+            return
+        position = after
+        while True:
+            page = await self._session.run(operations.trial_logs(self.id, after=position, rank=rank, search=search))
+            for line in page[0]:
+                yield line
+            position = next_logs(page, position)
+            if position is None:
+                return
+
+    def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
+        return follow_async(
+            self._session,
+            log_feed(self.id, after),
+            self._ended,
+            notice=notice,
+        )
+
+    async def _ended(self) -> bool:
+        return (await self._session.run(operations.trial(self.id))).state.terminal
+
+    async def iter_metrics(
+        self, group: str | None = None, *, max_points: int | None = None
+    ) -> AsyncIterator[TrialMetrics]:
+        """Yield its reports in order of step, of one group or of all."""
+        series = await self._session.run(operations.trial_metrics(self.id, group=group, max_points=max_points))
+        for report in reports(series):
+            yield report
+
+    async def list_checkpoints(
+        self,
+        sort_by: CheckpointSortBy | str | None = None,
+        order_by: OrderBy | str | None = None,
+        max_results: int | None = None,
+    ) -> list[AsyncCheckpoint]:
+        """Return its checkpoints, best first unless told otherwise."""
+        found = await self._session.run(operations.trial_checkpoints(self.id))
+        order = (await self.get_experiment()).sorted_checkpoints(found, sort_by, order_by, max_results)
+        return [AsyncCheckpoint(self._session, item) for item in order]
+
+    async def top_checkpoint(self) -> AsyncCheckpoint:
+        """Return its checkpoint with the best value of the searcher metric.
+
+        Raises:
+            DetlabError: No checkpoint was validated yet.
+        """
+        found = await self._session.run(operations.trial_checkpoints(self.id))
+        best = (await self.get_experiment()).best_first(found, 1)
+        if not best:
+            raise no_checkpoint(self.experiment_id)
+        return AsyncCheckpoint(self._session, best[0])
+
+    async def select_checkpoint(
+        self, *, latest: bool = False, best: bool = False, uuid: str | None = None
+    ) -> AsyncCheckpoint:
+        """Return one checkpoint: the latest, the best, or the one of that id; exactly one way must be chosen.
+
+        Raises:
+            ValueError: None or several ways were chosen.
+            DetlabError: There is no such checkpoint.
+        """
+        if sum((latest, best, uuid is not None)) != 1:
+            raise ValueError("choose exactly one of latest, best and uuid")
+        if uuid is not None:
+            return AsyncCheckpoint(self._session, await self._session.run(operations.checkpoint(uuid)))
+        if best:
+            return await self.top_checkpoint()
+        found = await self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC, 1)
+        if not found:
+            raise no_checkpoint(self.experiment_id)
+        return found[0]
+
+
+class AsyncCheckpoint(CheckpointFacts):
+    """A committed checkpoint, asynchronous."""
+
+    def __init__(self, session: AsyncSession, view: CheckpointView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    async def download(
+        self,
+        path: str | Path | None = None,
+        mode: DownloadMode = "auto",
+        *,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Bring its files into a folder (default `checkpoints/<uuid>`) and return that folder.
+
+        Every file is verified by its digest, and the folder appears complete or not at all.
+
+        Args:
+            path: Folder to make. If it holds the checkpoint already, nothing is transferred.
+            mode: `direct` copies from the storage, which must be mounted here; `master` asks the master;
+                `auto` copies if it can.
+            progress: Called with (bytes done, bytes in all).
+
+        Raises:
+            StorageError: The folder is taken, or the storage is not here.
+            CheckpointError: A file is damaged.
+        """
+        target = Path(path) if path is not None else self._default_target()
+        return await self._session.run(download(self.view, target, mode, progress))
+
+    async def get_trial(self) -> AsyncTrial:
+        """Return the trial that wrote it."""
+        return AsyncTrial(self._session, await self._session.run(operations.trial(self.trial_id)))

@@ -1,0 +1,234 @@
+"""The blocking client: find the cluster, submit, list, fetch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from detlab.client import operations
+from detlab.client.bundle import Bundle
+from detlab.client.calls import Backoff, Progress
+from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.client.session import Session
+from detlab.client.submission import ConfigSource, config_text, merged, pack
+from detlab.errors import AuthError
+from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submit.
+
+    Attributes:
+        experiment: The experiment; None after a dry run.
+        created: False if the same submit had made it before.
+        warnings: What the master warns about, such as keys it cannot honour yet.
+        config: The resolved config.
+        bundle: The code that was sent, or None.
+    """
+
+    experiment: Experiment | None
+    created: bool
+    warnings: list[ProblemView]
+    config: dict[str, Any]
+    bundle: Bundle | None
+
+
+def no_token(address: ClusterAddress) -> AuthError:
+    """Return the error for a cluster whose address is known and whose token is not."""
+    return AuthError(
+        f"no token for {address.url} (named by {address.source})",
+        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
+    )
+
+
+class Client:
+    """Talks to one cluster. Cheap to make: it connects on the first call.
+
+    Args:
+        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.discovery`).
+        token: Hub token; None takes the one that was found with the address.
+        timeout: Seconds that one call may stay without an answer.
+        address: A cluster that was found already, instead of `url` and `token`.
+        backoff: When failed calls are repeated.
+        transport: Replaces httpx's transport (a test, a tunnel).
+
+    Raises:
+        ClusterNotFound: Nothing names a cluster.
+        AuthError: There is no token for it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        address: ClusterAddress | None = None,
+        backoff: Backoff | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.address = address or find_cluster(url, token)
+        if not self.address.token:
+            raise no_token(self.address)
+        self.session = Session(self.address, timeout=timeout, backoff=backoff, transport=transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address.url!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        self.session.close()
+
+    # --- cluster ------------------------------------------------------------------------------------------
+
+    def whoami(self) -> UserView:
+        """Return who the token belongs to."""
+        return self.session.run(operations.whoami())
+
+    def get_cluster(self) -> ClusterView:
+        """Return one look at the cluster."""
+        return self.session.run(operations.cluster())
+
+    def list_agents(self) -> list[AgentView]:
+        """Return all agents."""
+        return self.session.run(operations.agents())
+
+    # --- experiments --------------------------------------------------------------------------------------
+
+    def create_experiment(
+        self,
+        config: ConfigSource,
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        *,
+        template: ConfigSource | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        activate: bool = True,
+    ) -> Experiment:
+        """Submit an experiment.
+
+        Args:
+            config: A mapping, the path of a YAML file, or YAML text of several lines.
+            model_dir: The directory that holds the code; it becomes the trials' working directory.
+            includes: Further files and directories, each put at the top.
+            template: Config whose values hold where `config` has none.
+            files: In-memory files by path.
+            activate: False makes it paused.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
+            BundleError: The code cannot be packed.
+        """
+        submitted = self.submit(config, bundle=pack(model_dir, includes, files), template=template, activate=activate)
+        assert submitted.experiment is not None  # only a dry run has none
+        return submitted.experiment
+
+    def submit(
+        self,
+        config: ConfigSource,
+        *,
+        bundle: Bundle | None = None,
+        template: ConfigSource | None = None,
+        activate: bool = True,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        source: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> Submitted:
+        """Submit code and config, with everything that the master says about them.
+
+        A submit whose answer got lost is repeated under the same key, so it is never doubled.
+
+        Args:
+            config: See `create_experiment`.
+            bundle: The code, from `build_bundle`; None is an empty directory.
+            template: Config whose values hold where `config` has none.
+            activate: False makes it paused.
+            dry_run: Only judge it.
+            idempotency_key: Submits with the same key make one experiment; default: a new key.
+            source: Provenance for people (notebook, cell, line maps).
+            progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+        """
+        submission = prepare(
+            config,
+            bundle=bundle,
+            template=template,
+            activate=activate,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+            source=source,
+            progress=progress,
+        )
+        reply = self.session.run(operations.submit(submission))
+        experiment = Experiment(self.session, reply.experiment) if reply.experiment else None
+        return Submitted(experiment, reply.created, reply.warnings, reply.config, bundle)
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """Return one experiment."""
+        return Experiment(self.session, self.session.run(operations.experiment(experiment_id)))
+
+    def list_experiments(
+        self,
+        *,
+        limit: int | None = None,
+        state: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+    ) -> list[Experiment]:
+        """Return experiments, newest first."""
+        views = self.session.run(operations.experiments(limit=limit, state=state, owner=owner, name=name))
+        return [Experiment(self.session, view) for view in views]
+
+    def iter_experiments(self) -> Iterator[Experiment]:
+        """Yield all experiments, newest first."""
+        yield from self.list_experiments()
+
+    # --- trials, checkpoints ------------------------------------------------------------------------------
+
+    def get_trial(self, trial_id: int) -> Trial:
+        """Return one trial, with its summary."""
+        return Trial(self.session, self.session.run(operations.trial(trial_id)))
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        """Return one checkpoint."""
+        return Checkpoint(self.session, self.session.run(operations.checkpoint(uuid)))
+
+
+def prepare(
+    config: ConfigSource,
+    *,
+    bundle: Bundle | None,
+    template: ConfigSource | None,
+    activate: bool,
+    dry_run: bool,
+    idempotency_key: str | None,
+    source: Mapping[str, Any] | None,
+    progress: Progress | None,
+) -> operations.Submission:
+    """Return the submission that the arguments of `submit` describe."""
+    return operations.Submission(
+        config=merged(config, template) if template is not None else config_text(config),
+        bundle=bundle,
+        activate=activate,
+        dry_run=dry_run,
+        key=idempotency_key or uuid.uuid4().hex,
+        source=dict(source or {}),
+        progress=progress,
+    )

@@ -1,0 +1,342 @@
+"""What is known about an experiment, a trial or a checkpoint, whichever face fetched it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from detlab.client import operations
+from detlab.client.calls import Flow
+from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
+from detlab.client.rendering import card, settings
+from detlab.client.streaming import Feed, event_feed
+from detlab.errors import DetlabError
+from detlab.schemas.wire import (
+    BestView,
+    CheckpointFile,
+    CheckpointView,
+    CurvesView,
+    Event,
+    ExperimentState,
+    ExperimentView,
+    LogLine,
+    SeriesView,
+    TrialState,
+    TrialView,
+)
+
+NO_GROUP = "-"
+"""A group that no report can have: who waits for the end of an experiment need not be sent its metrics."""
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a time in seconds since the epoch as local text."""
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+class ExperimentFacts:
+    """What is known about an experiment, as of the last answer of the master."""
+
+    def __init__(self, view: ExperimentView) -> None:
+        self.view = view
+
+    @property
+    def id(self) -> int:
+        """Number of the experiment."""
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        """Display name."""
+        return self.view.name
+
+    @property
+    def state(self) -> ExperimentState:
+        """State as of the last answer; `reload` asks anew."""
+        return self.view.state
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The resolved config; None on an item of a list until `reload`."""
+        return self.view.config
+
+    @property
+    def best(self) -> BestView | None:
+        """The best validation so far."""
+        return self.view.best
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the master warns about."""
+        return list(self.view.warnings)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, ExperimentFacts) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.id))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id}, name={self.name!r}, state={self.state.value})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        best = f"{view.metric} {view.best.value:.6g} (trial {view.best.trial_id})" if view.best else None
+        trials = ", ".join(f"{count} {state}" for state, count in view.trials.items() if count)
+        rows = {
+            "state": view.state.value,
+            "progress": f"{view.progress:.0%}",
+            "trials": trials,
+            "best": best,
+            "searcher": view.searcher,
+            "waits for": view.pending_reason,
+            "started": moment(view.started_at),
+            "ended": moment(view.ended_at),
+            "failure": view.failure.message if view.failure else None,
+            "warnings": "; ".join(view.warnings),
+        }
+        return card(f"Experiment {view.id}: {view.name}", rows)
+
+    def sorted_checkpoints(
+        self,
+        found: list[CheckpointView],
+        sort_by: CheckpointSortBy | str | None,
+        order_by: OrderBy | str | None,
+        max_results: int | None,
+    ) -> list[CheckpointView]:
+        """Return checkpoints in the order that was asked for, best first by default."""
+        return sort_checkpoints(
+            found,
+            sort_by=sort_by,
+            order_by=order_by,
+            metric=self.view.metric,
+            smaller_is_better=self.view.smaller_is_better,
+            max_results=max_results,
+        )
+
+    def best_first(self, found: list[CheckpointView], count: int) -> list[CheckpointView]:
+        """Return the best validated checkpoints."""
+        validated = [item for item in found if item.validation is not None]
+        return self.sorted_checkpoints(validated, None, None, count)
+
+    def resync_event(self, snapshot: CurvesView) -> Event:
+        """Return the event that carries a fresh snapshot."""
+        return Event(
+            id=snapshot.cursor,
+            kind="resync",
+            experiment_id=self.id,
+            data=snapshot.model_dump(mode="json"),
+        )
+
+    def learn(self, item: CurvesView | Event) -> None:
+        """Keep what a snapshot or an event says, but the config, which events do not carry."""
+        if isinstance(item, CurvesView):
+            self.view = item.experiment
+        elif item.kind == "experiment":
+            fresh = ExperimentView.model_validate(item.data)
+            self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
+
+
+def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
+    """Return the error for waiting longer than was asked for."""
+    return TimeoutError(f"experiment {view.id} is still {view.state.value} after {timeout:g} s")
+
+
+def first_page(experiment_id: int) -> Flow[CurvesView]:
+    """The cheapest snapshot: cursor and state, hardly a curve."""
+    return operations.curves(experiment_id, max_points=2, max_trials=1)
+
+
+def write_code(experiment_id: int, data: bytes, output_dir: str | Path | None) -> Path:
+    """Write the code of an experiment as `experiment_<id>_code.tar.gz` and return the file."""
+    folder = Path(output_dir or ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"experiment_{experiment_id}_code.tar.gz"
+    partial = target.with_name(f".{target.name}.partial")
+    partial.write_bytes(data)
+    return partial.replace(target)
+
+
+def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:
+    """Return the feed of an experiment's events without its metrics."""
+    return event_feed(experiment_id, cursor, groups=(NO_GROUP,))
+
+
+def no_checkpoint(experiment_id: int) -> DetlabError:
+    """Return the error for asking the best of no checkpoints."""
+    return DetlabError(
+        f"experiment {experiment_id} has no validated checkpoint",
+        hint=f"See which there are: det experiment list-checkpoints {experiment_id}",
+    )
+
+
+class TrialFacts:
+    """What is known about a trial, as of the last answer of the master."""
+
+    def __init__(self, view: TrialView) -> None:
+        self.view = view
+
+    @property
+    def id(self) -> int:
+        """Number of the trial."""
+        return self.view.id
+
+    @property
+    def experiment_id(self) -> int:
+        """Number of its experiment."""
+        return self.view.experiment_id
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Its hyperparameters."""
+        return self.view.hparams
+
+    @property
+    def state(self) -> TrialState:
+        """State as of the last answer; `reload` asks anew."""
+        return self.view.state
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, TrialFacts) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.id))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id}, experiment_id={self.experiment_id}, state={self.state.value})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        rows = {
+            "experiment": view.experiment_id,
+            "state": view.display_state or view.state.value,
+            "ended": view.end_reason.value if view.end_reason else None,
+            "hyperparameters": settings(view.hparams),
+            "steps": view.steps_completed,
+            "best validation": view.best_validation,
+            "restarts": view.restarts or None,
+            "waits for": view.pending_reason,
+            "failure": view.failure.message if view.failure else None,
+            "warnings": "; ".join(view.warnings),
+        }
+        return card(f"Trial {view.id}", rows)
+
+
+class CheckpointFacts:
+    """What is known about a checkpoint."""
+
+    def __init__(self, view: CheckpointView) -> None:
+        self.view = view
+
+    @property
+    def uuid(self) -> str:
+        """Its id."""
+        return self.view.uuid
+
+    @property
+    def trial_id(self) -> int:
+        """The trial that wrote it."""
+        return self.view.trial_id
+
+    @property
+    def experiment_id(self) -> int:
+        """The experiment of that trial."""
+        return self.view.experiment_id
+
+    @property
+    def steps_completed(self) -> int:
+        """At which step it was written."""
+        return self.view.steps_completed
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the code said about it."""
+        return self.view.metadata
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Its files and their sizes in bytes."""
+        return {path: file.size for path, file in self.view.files.items()}
+
+    @property
+    def files(self) -> dict[str, CheckpointFile]:
+        """Its files with sizes and digests."""
+        return self.view.files
+
+    @property
+    def validation(self) -> float | None:
+        """The searcher metric at the same step, if it was reported."""
+        return self.view.validation
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, CheckpointFacts) and other.uuid == self.uuid
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.uuid))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(uuid={self.uuid!r}, trial_id={self.trial_id}, steps={self.steps_completed})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        rows = {
+            "trial": view.trial_id,
+            "steps": view.steps_completed,
+            "validation": view.validation,
+            "written": moment(view.created_at),
+            "size": f"{view.size:,} bytes in {len(view.files)} files",
+        }
+        return card(f"Checkpoint {view.uuid}", rows)
+
+    def _default_target(self) -> Path:
+        return Path("checkpoints") / self.uuid
+
+
+class TrialMetrics:
+    """One report of a trial: the values of one group at one step.
+
+    Attributes:
+        trial_id: The trial.
+        group: `training`, `validation` or a group of the code's own.
+        steps_completed: The step.
+        metrics: Name to value; NaN and infinities included.
+        report_time: Seconds since the epoch.
+    """
+
+    __slots__ = ("group", "metrics", "report_time", "steps_completed", "trial_id")
+
+    def __init__(
+        self, trial_id: int, group: str, steps_completed: int, metrics: dict[str, float], report_time: float | None
+    ) -> None:
+        self.trial_id = trial_id
+        self.group = group
+        self.steps_completed = steps_completed
+        self.metrics = metrics
+        self.report_time = report_time
+
+    def __repr__(self) -> str:
+        return f"TrialMetrics(trial_id={self.trial_id}, {self.group}@{self.steps_completed}, {self.metrics})"
+
+
+def reports(series: list[SeriesView]) -> list[TrialMetrics]:
+    """Join the curves of a trial into reports, by group and step, in order of step."""
+    found: dict[tuple[int, str], TrialMetrics] = {}
+    for curve in series:
+        for at, (step, value) in enumerate(zip(curve.steps, curve.values, strict=True)):
+            when = curve.times[at] if at < len(curve.times) else None
+            key = (step, curve.group)
+            if key not in found:
+                found[key] = TrialMetrics(curve.trial_id, curve.group, step, {}, when)
+            found[key].metrics[curve.name] = value
+    return [found[key] for key in sorted(found)]
+
+
+def next_logs(page: tuple[list[LogLine], int | None], after: int | None) -> int | None:
+    """Return the id after which the next page begins, or None if this page was the last."""
+    lines, following = page
+    if following is None or not lines or following == after:
+        return None
+    return following

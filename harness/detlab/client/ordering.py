@@ -1,0 +1,74 @@
+"""Sorting checkpoints and trials for people: Determined's names for the keys and directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from detlab.schemas.wire import CheckpointView
+
+
+class OrderBy(StrEnum):
+    """Direction of a list."""
+
+    ASCENDING = "asc"
+    DESCENDING = "desc"
+    ASC = ASCENDING
+    DESC = DESCENDING
+
+
+class CheckpointSortBy(StrEnum):
+    """Key of a list of checkpoints."""
+
+    UUID = "uuid"
+    TRIAL_ID = "trial_id"
+    BATCH_NUMBER = "steps_completed"
+    END_TIME = "created_at"
+    STATE = "state"
+    SEARCHER_METRIC = "validation"
+
+
+def sort_checkpoints(
+    checkpoints: Sequence[CheckpointView],
+    *,
+    sort_by: CheckpointSortBy | str | None,
+    order_by: OrderBy | str | None,
+    metric: str,
+    smaller_is_better: bool,
+    max_results: int | None = None,
+) -> list[CheckpointView]:
+    """Return checkpoints in order; those without the key come last, whatever the direction.
+
+    Args:
+        checkpoints: In any order.
+        sort_by: Key, or the searcher metric's name; None means the searcher metric.
+        order_by: Direction; None means best first for the searcher metric and ascending for other keys.
+        metric: Name of the searcher metric.
+        smaller_is_better: Which end of the searcher metric is best.
+        max_results: Keep that many.
+
+    Raises:
+        ValueError: Checkpoints cannot be sorted by that.
+    """
+    named = CheckpointSortBy.SEARCHER_METRIC if sort_by is None or sort_by == metric else sort_by
+    try:
+        key = CheckpointSortBy(named)
+    except ValueError:
+        known = ", ".join(item.value for item in CheckpointSortBy)
+        message = f"checkpoints cannot be sorted by {sort_by!r}, only by {known} or the searcher metric {metric!r}"
+        raise ValueError(message) from None
+    by_metric = key is CheckpointSortBy.SEARCHER_METRIC
+    if order_by is None:
+        descending = by_metric and not smaller_is_better
+    else:
+        descending = OrderBy(order_by) is OrderBy.DESCENDING
+    ranked = sorted(checkpoints, key=lambda item: (item.created_at, item.uuid))
+    present = [item for item in ranked if _ordered(getattr(item, key.value))]
+    missing = [item for item in ranked if not _ordered(getattr(item, key.value))]
+    present.sort(key=lambda item: getattr(item, key.value), reverse=descending)
+    return (present + missing)[:max_results]
+
+
+def _ordered(value: object) -> bool:
+    """Whether a value has a place in an order: NaN and None have none."""
+    return value is not None and value == value  # noqa: PLR0124

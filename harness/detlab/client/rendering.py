@@ -1,0 +1,48 @@
+"""Small HTML tables for notebooks. Every text is a user's: it is escaped, without exception."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MOST_ROWS = 200
+
+
+def cell(value: Any) -> str:
+    """Return one value as escaped text."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return html.escape(f"{value:.6g}") if math.isfinite(value) else html.escape(str(value))
+    return html.escape(str(value))
+
+
+def card(title: str, rows: Mapping[str, Any]) -> str:
+    """Return a two-column table of what is set, under a title."""
+    lines = "".join(
+        f'<tr><th style="text-align:left">{cell(key)}</th><td style="text-align:left">{cell(value)}</td></tr>'
+        for key, value in rows.items()
+        if value not in (None, "", [], {})
+    )
+    return f"<div><strong>{cell(title)}</strong><table>{lines}</table></div>"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table of at most `MOST_ROWS` rows."""
+    kept = list(rows)
+    head = "".join(f'<th style="text-align:left">{cell(column)}</th>' for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{cell(value)}</td>' for value in row) + "</tr>"
+        for row in kept[:MOST_ROWS]
+    )
+    more = f"<p>… and {len(kept) - MOST_ROWS} more</p>" if len(kept) > MOST_ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def settings(values: Mapping[str, Any], most: int = 300) -> str:
+    """Return hyperparameters as one line `a=1, b=0.5`, cut if it is long."""
+    parts = [f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()]
+    line = ", ".join(parts)
+    return line if len(line) <= most else f"{line[: most - 1]}…"

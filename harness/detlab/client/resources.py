@@ -1,0 +1,374 @@
+"""Experiments, trials and checkpoints as blocking objects (the asynchronous twins are in `aresources`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from detlab.client import operations
+from detlab.client.calls import Flow, Progress
+from detlab.client.downloads import DownloadMode, download
+from detlab.client.facts import (
+    CheckpointFacts,
+    ExperimentFacts,
+    TrialFacts,
+    TrialMetrics,
+    first_page,
+    next_logs,
+    no_checkpoint,
+    reports,
+    states_feed,
+    timed_out,
+    write_code,
+)
+from detlab.client.following import Notice, follow
+from detlab.client.ordering import CheckpointSortBy, OrderBy
+from detlab.client.session import Session
+from detlab.client.streaming import Feed, event_feed, log_feed
+from detlab.errors import DetlabError
+from detlab.schemas.wire import CheckpointView, CurvesView, Event, ExperimentState, ExperimentView, LogLine, TrialView
+
+
+class Experiment(ExperimentFacts):
+    """An experiment, blocking."""
+
+    def __init__(self, session: Session, view: ExperimentView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    def reload(self) -> Experiment:
+        """Ask the master anew; return itself."""
+        self.view = self._session.run(operations.experiment(self.id))
+        return self
+
+    def activate(self) -> None:
+        """Let it run, again or for the first time."""
+        self.view = self._session.run(operations.act(self.id, "activate"))
+
+    def pause(self) -> None:
+        """Checkpoint and free its slots; `activate` goes on."""
+        self.view = self._session.run(operations.act(self.id, "pause"))
+
+    def cancel(self) -> None:
+        """End it in good order: trials may write a checkpoint."""
+        self.view = self._session.run(operations.act(self.id, "cancel"))
+
+    def kill(self) -> None:
+        """End it now."""
+        self.view = self._session.run(operations.act(self.id, "kill"))
+
+    def delete(self) -> None:
+        """Remove an ended experiment with its checkpoints."""
+        self._session.run(operations.delete_experiment(self.id))
+
+    def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
+        """Follow the experiment to its end and return the state it ended in.
+
+        Args:
+            timeout: Seconds to wait at most; None waits for ever, through outages of the master.
+            notice: Told about every break of the connection.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        snapshot = self._session.run(first_page(self.id))
+        self.view = snapshot.experiment
+        if not self.state.terminal:
+            feed = states_feed(self.id, snapshot.cursor)
+            for event in self._follow(feed, deadline=deadline, notice=notice):
+                self.learn(event)
+        self.reload()
+        if not self.state.terminal:
+            raise timed_out(self.view, timeout)
+        return self.state
+
+    def await_first_trial(self, timeout: float | None = None) -> Trial:
+        """Wait for the first trial and return it.
+
+        Raises:
+            TimeoutError: There is none by then.
+            DetlabError: The experiment ended without one.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        snapshot = self._session.run(first_page(self.id))
+        trials = self.list_trials(limit=1)
+        if trials:
+            return trials[0]
+        for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
+            self.learn(event)
+            if isinstance(event, CurvesView) or event.kind == "trial":
+                trials = self.list_trials(limit=1)
+                if trials:
+                    return trials[0]
+        if self.reload().state.terminal:
+            raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
+        raise timed_out(self.view, timeout)
+
+    def list_trials(self, *, limit: int | None = None) -> list[Trial]:
+        """Return its trials in creation order."""
+        views = self._session.run(operations.experiment_trials(self.id, limit=limit))
+        return [Trial(self._session, view) for view in views]
+
+    def iter_trials(self) -> Iterator[Trial]:
+        """Yield its trials in creation order."""
+        yield from self.list_trials()
+
+    def list_checkpoints(
+        self,
+        sort_by: CheckpointSortBy | str | None = None,
+        order_by: OrderBy | str | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
+        found = self._session.run(operations.experiment_checkpoints(self.id))
+        return [
+            Checkpoint(self._session, item) for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
+        ]
+
+    def top_n_checkpoints(self, limit: int) -> list[Checkpoint]:
+        """Return the validated checkpoints with the best values of the searcher metric."""
+        found = self._session.run(operations.experiment_checkpoints(self.id))
+        return [Checkpoint(self._session, item) for item in self.best_first(found, limit)]
+
+    def top_checkpoint(self) -> Checkpoint:
+        """Return the checkpoint with the best value of the searcher metric.
+
+        Raises:
+            DetlabError: No checkpoint was validated yet.
+        """
+        best = self.top_n_checkpoints(1)
+        if not best:
+            raise no_checkpoint(self.id)
+        return best[0]
+
+    def download_code(self, output_dir: str | Path | None = None) -> Path:
+        """Write the code it runs as a tar.gz into a folder (default: here) and return the file."""
+        return write_code(self.id, self._session.run(operations.experiment_bundle(self.id)), output_dir)
+
+    def curves(
+        self,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        max_points: int | None = None,
+        max_trials: int | None = None,
+    ) -> CurvesView:
+        """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
+        snapshot = self._session.run(
+            operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
+        )
+        self.view = snapshot.experiment
+        return snapshot
+
+    def stream(
+        self,
+        after: int | None = None,
+        *,
+        names: tuple[str, ...] = (),
+        groups: tuple[str, ...] = (),
+        notice: Notice | None = None,
+    ) -> Iterator[Event]:
+        """Yield the events after a cursor, through disconnects, until the experiment has ended.
+
+        Where the master no longer keeps what came after the cursor, one `resync` event comes whose data is a
+        fresh `CurvesView` as JSON; the events after it go on from there.
+        """
+        feed = event_feed(self.id, after, names=names, groups=groups)
+        for item in self._follow(feed, notice=notice):
+            self.learn(item)
+            yield self.resync_event(item) if isinstance(item, CurvesView) else item
+
+    def watch(
+        self,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        max_points: int | None = None,
+        max_trials: int | None = None,
+        notice: Notice | None = None,
+    ) -> Iterator[CurvesView | Event]:
+        """Yield a snapshot, then the events after it; another snapshot wherever events were lost."""
+        snapshot = self.curves(group=group, name=name, max_points=max_points, max_trials=max_trials)
+        yield snapshot
+        if snapshot.experiment.state.terminal:
+            return
+        feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
+        again = operations.curves
+        for item in self._follow(
+            feed,
+            snapshot=lambda: again(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials),
+            notice=notice,
+        ):
+            self.learn(item)
+            yield item
+
+    def _ended(self) -> bool:
+        return self._session.run(operations.experiment(self.id)).state.terminal
+
+    def _follow(
+        self,
+        feed: Feed[Event],
+        *,
+        snapshot: Callable[[], Flow[CurvesView]] | None = None,
+        deadline: float | None = None,
+        notice: Notice | None = None,
+    ) -> Iterator[CurvesView | Event]:
+        for event in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
+            if event.kind != "resync":
+                yield event
+                continue
+            fresh = self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            feed.resume_from(fresh.cursor)
+            yield fresh
+            if fresh.experiment.state.terminal:
+                return
+
+
+class Trial(TrialFacts):
+    """A trial, blocking."""
+
+    def __init__(self, session: Session, view: TrialView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    def reload(self) -> Trial:
+        """Ask the master anew, for its summary too; return itself."""
+        self.view = self._session.run(operations.trial(self.id))
+        return self
+
+    def kill(self) -> None:
+        """End this trial; its experiment goes on."""
+        self.view = self._session.run(operations.kill_trial(self.id))
+
+    def get_experiment(self) -> Experiment:
+        """Return its experiment."""
+        return Experiment(self._session, self._session.run(operations.experiment(self.experiment_id)))
+
+    def logs(self, tail: int | None = None, *, rank: int | None = None, search: str | None = None) -> list[LogLine]:
+        """Return its last `tail` lines of output, or all of them."""
+        if tail is not None:
+            return self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search))[0]
+        return list(self.iter_logs(rank=rank, search=search))
+
+    def iter_logs(
+        self,
+        follow: bool = False,
+        *,
+        after: int | None = None,
+        rank: int | None = None,
+        search: str | None = None,
+        notice: Notice | None = None,
+    ) -> Iterator[LogLine]:
+        """Yield its output line by line.
+
+        Args:
+            follow: Go on until the trial has ended, through disconnects.
+            after: Id of the last line that is already known.
+            rank: Only this rank's lines.
+            search: Only lines that hold this text.
+            notice: Told about every break of the connection while following.
+        """
+        if follow:
+            for line in self._follow_logs(after, notice):
+                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                    yield line
+            return
+        position = after
+        while True:
+            page = self._session.run(operations.trial_logs(self.id, after=position, rank=rank, search=search))
+            yield from page[0]
+            position = next_logs(page, position)
+            if position is None:
+                return
+
+    def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
+        return follow(
+            self._session,
+            log_feed(self.id, after),
+            lambda: self._session.run(operations.trial(self.id)).state.terminal,
+            notice=notice,
+        )
+
+    def iter_metrics(self, group: str | None = None, *, max_points: int | None = None) -> Iterator[TrialMetrics]:
+        """Yield its reports in order of step, of one group or of all."""
+        series = self._session.run(operations.trial_metrics(self.id, group=group, max_points=max_points))
+        yield from reports(series)
+
+    def list_checkpoints(
+        self,
+        sort_by: CheckpointSortBy | str | None = None,
+        order_by: OrderBy | str | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Return its checkpoints, best first unless told otherwise."""
+        found = self._session.run(operations.trial_checkpoints(self.id))
+        order = self.get_experiment().sorted_checkpoints(found, sort_by, order_by, max_results)
+        return [Checkpoint(self._session, item) for item in order]
+
+    def top_checkpoint(self) -> Checkpoint:
+        """Return its checkpoint with the best value of the searcher metric.
+
+        Raises:
+            DetlabError: No checkpoint was validated yet.
+        """
+        found = self._session.run(operations.trial_checkpoints(self.id))
+        best = self.get_experiment().best_first(found, 1)
+        if not best:
+            raise no_checkpoint(self.experiment_id)
+        return Checkpoint(self._session, best[0])
+
+    def select_checkpoint(self, *, latest: bool = False, best: bool = False, uuid: str | None = None) -> Checkpoint:
+        """Return one checkpoint: the latest, the best, or the one of that id; exactly one way must be chosen.
+
+        Raises:
+            ValueError: None or several ways were chosen.
+            DetlabError: There is no such checkpoint.
+        """
+        if sum((latest, best, uuid is not None)) != 1:
+            raise ValueError("choose exactly one of latest, best and uuid")
+        if uuid is not None:
+            return Checkpoint(self._session, self._session.run(operations.checkpoint(uuid)))
+        if best:
+            return self.top_checkpoint()
+        found = self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC, 1)
+        if not found:
+            raise no_checkpoint(self.experiment_id)
+        return found[0]
+
+
+class Checkpoint(CheckpointFacts):
+    """A committed checkpoint, blocking."""
+
+    def __init__(self, session: Session, view: CheckpointView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    def download(
+        self,
+        path: str | Path | None = None,
+        mode: DownloadMode = "auto",
+        *,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Bring its files into a folder (default `checkpoints/<uuid>`) and return that folder.
+
+        Every file is verified by its digest, and the folder appears complete or not at all.
+
+        Args:
+            path: Folder to make. If it holds the checkpoint already, nothing is transferred.
+            mode: `direct` copies from the storage, which must be mounted here; `master` asks the master;
+                `auto` copies if it can.
+            progress: Called with (bytes done, bytes in all).
+
+        Raises:
+            StorageError: The folder is taken, or the storage is not here.
+            CheckpointError: A file is damaged.
+        """
+        target = Path(path) if path is not None else self._default_target()
+        return self._session.run(download(self.view, target, mode, progress))
+
+    def get_trial(self) -> Trial:
+        """Return the trial that wrote it."""
+        return Trial(self._session, self._session.run(operations.trial(self.trial_id)))

@@ -1,0 +1,161 @@
+"""The functions of `detlab.client`: one client per process, found or logged in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from detlab.client.client import Client
+from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.client.submission import ConfigSource
+from detlab.errors import DetlabError
+from detlab.schemas.wire import AgentView, UserView
+
+
+class Determined(Client):
+    """`Client` under the name and with the first argument that Determined's users know.
+
+    Args:
+        master: Address of the cluster; None looks for one.
+        user: Refused: people sign in at the Hub, programs carry a token.
+        password: Refused likewise.
+        token: Hub token.
+
+    Raises:
+        DetlabError: A user name or password was given.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        token: str | None = None,
+    ) -> None:
+        _no_password(user, password)
+        super().__init__(master, token)
+
+
+class _Current:
+    """The client of this process, and the cluster it was made for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._chosen = False
+
+    def get(self) -> Client:
+        with self._lock:
+            if self._client is not None and self._chosen:
+                return self._client
+            # Folder and environment may change in a long-lived kernel: look again, reuse if it is the same.
+            return self._use(find_cluster(), chosen=False)
+
+    def choose(self, address: ClusterAddress) -> Client:
+        with self._lock:
+            return self._use(address, chosen=True)
+
+    def _use(self, address: ClusterAddress, *, chosen: bool) -> Client:
+        if self._client is None or self._client.address != address:
+            fresh = Client(address=address)
+            if self._client is not None:
+                self._client.close()
+            self._client = fresh
+        self._chosen = chosen
+        return self._client
+
+    def drop(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            self._client, self._chosen = None, False
+
+
+_current = _Current()
+
+
+def _no_password(user: str | None, password: str | None) -> None:
+    if user is not None or password is not None:
+        raise DetlabError(
+            "detlab takes no user name and password: people sign in at the Hub, programs carry a token",
+            hint="Make a token at the Hub (/hub/token) and give it as token=…, DET_TOKEN or by det login URL",
+        )
+
+
+def current_client() -> Client:
+    """Return the client behind this module's functions."""
+    return _current.get()
+
+
+def login(
+    master: str | None = None, user: str | None = None, password: str | None = None, *, token: str | None = None
+) -> UserView:
+    """Choose the cluster for this process; return who the token belongs to.
+
+    Args:
+        master: Address of the cluster; None looks for one.
+        user: Refused (see `Determined`).
+        password: Refused (see `Determined`).
+        token: Hub token; None takes the one that belongs to the address.
+    """
+    _no_password(user, password)
+    return _current.choose(find_cluster(master, token)).whoami()
+
+
+def logout() -> None:
+    """Forget the cluster that `login` chose; the next call looks for one again."""
+    _current.drop()
+
+
+def whoami() -> UserView:
+    """Return who the token belongs to."""
+    return current_client().whoami()
+
+
+def create_experiment(
+    config: ConfigSource,
+    model_dir: str | Path | None = None,
+    includes: Iterable[str | Path] | None = None,
+    *,
+    template: ConfigSource | None = None,
+    files: Mapping[str, bytes | str] | None = None,
+    activate: bool = True,
+) -> Experiment:
+    """Submit an experiment (see `Client.create_experiment`)."""
+    return current_client().create_experiment(
+        config, model_dir, includes, template=template, files=files, activate=activate
+    )
+
+
+def get_experiment(experiment_id: int) -> Experiment:
+    """Return one experiment."""
+    return current_client().get_experiment(experiment_id)
+
+
+def list_experiments(
+    *,
+    limit: int | None = None,
+    state: str | None = None,
+    owner: str | None = None,
+    name: str | None = None,
+) -> list[Experiment]:
+    """Return experiments, newest first."""
+    return current_client().list_experiments(limit=limit, state=state, owner=owner, name=name)
+
+
+def get_trial(trial_id: int) -> Trial:
+    """Return one trial, with its summary."""
+    return current_client().get_trial(trial_id)
+
+
+def get_checkpoint(uuid: str) -> Checkpoint:
+    """Return one checkpoint."""
+    return current_client().get_checkpoint(uuid)
+
+
+def list_agents() -> list[AgentView]:
+    """Return all agents."""
+    return current_client().list_agents()

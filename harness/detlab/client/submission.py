@@ -1,0 +1,96 @@
+"""From what a person gives `create_experiment` to what is submitted: config files, templates, code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from detlab.client.bundle import Bundle, build_bundle
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.expconf.checking import errors_of
+from detlab.schemas.expconf.loading import load_yaml
+from detlab.schemas.expconf.merging import merge
+
+ConfigSource = Mapping[str, Any] | str | Path
+
+
+def config_text(config: ConfigSource) -> Mapping[str, Any] | str:
+    """Return a config as a mapping or as YAML text.
+
+    Args:
+        config: A mapping; a path (`Path`, or a text of one line that names a file); or YAML text of several lines.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, str) and "\n" in config:
+        return config
+    path = Path(config)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError([Problem("", f"{path} cannot be read: {reason}")], f"no config at {path}") from error
+
+
+def config_mapping(config: ConfigSource) -> dict[str, Any]:
+    """Return a config as plain data; what it means is the master's to judge.
+
+    Raises:
+        ConfigError: The text is no YAML, names a key twice, or is no mapping.
+    """
+    found = config_text(config)
+    if isinstance(found, Mapping):
+        return dict(found)
+    name = str(config) if isinstance(config, Path) or found is not config else "config"
+    data, problems = load_yaml(found, name)
+    if errors_of(problems):
+        raise ConfigError(problems, f"{name} cannot be used")
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError([Problem("", "must be a mapping of keys to values")], f"{name} cannot be used")
+    return data
+
+
+def merged(config: ConfigSource, template: ConfigSource) -> dict[str, Any]:
+    """Return a config with a template under it, by Determined's merge rules."""
+    return merge(config_mapping(config), config_mapping(template))
+
+
+def set_key(config: dict[str, Any], assignment: str) -> None:
+    """Set one key of a config: `searcher.max_trials=4`; the value is read as YAML.
+
+    Raises:
+        ConfigError: The assignment has no `=`, leads through something that is no mapping, or is no YAML.
+    """
+    path, equals, text = assignment.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError([Problem(path, "an override looks like searcher.max_trials=4")])
+    value, problems = load_yaml(text, path)
+    if errors_of(problems):
+        raise ConfigError([Problem(path, f"the value {text!r} cannot be read: {problems[0].message}")])
+    place = config
+    for depth, key in enumerate(keys[:-1]):
+        inner = place.get(key)
+        if inner is None:
+            inner = place[key] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError([Problem(".".join(keys[: depth + 1]), "is no mapping, so it has no keys to set")])
+        place = inner
+    place[keys[-1]] = value
+
+
+def pack(
+    model_dir: str | Path | None,
+    includes: Iterable[str | Path] | None,
+    files: Mapping[str, bytes | str] | None = None,
+) -> Bundle | None:
+    """Return the bundle of a submission, or None if there is no code at all."""
+    if model_dir is None and not includes and not files:
+        return None
+    return build_bundle(model_dir, includes=includes or (), files=files)
