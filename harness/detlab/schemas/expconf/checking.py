@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf import completeness, rules, structure, suggesting
 from detlab.schemas.expconf.experiment import TRIAL_CLASS, ExperimentConfig
-from detlab.schemas.expconf.hyperparameters import Hyperparameter
+from detlab.schemas.expconf.hyperparameters import TYPES, Hyperparameter
 from detlab.schemas.expconf.loading import load_yaml
 from detlab.schemas.expconf.paths import Path, render
 from detlab.schemas.expconf.scalars import NOTE_IGNORED, NOTE_OLD, describe, note
@@ -81,7 +81,7 @@ def _fields(raw: dict[str, Any]) -> Iterator[Problem]:
 
 def _top_level_type(hyperparameters: dict[str, Any]) -> Iterator[Problem]:
     kind = hyperparameters["type"]
-    if isinstance(kind, str):
+    if kind in TYPES:
         yield Problem(
             "hyperparameters.type",
             f"is a hyperparameter named `type` with the value {kind!r}",

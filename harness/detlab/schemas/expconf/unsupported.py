@@ -13,6 +13,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.checking import in_order, is_trial_class
 from detlab.schemas.expconf.environment import EnvironmentConfig, ImageMap
 from detlab.schemas.expconf.experiment import ExperimentConfig
+from detlab.schemas.expconf.extras import OptimizationsConfig
 from detlab.schemas.expconf.storage import DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
 
 _PROCESSES = "trials run as plain processes on the node, without a container"
@@ -98,9 +99,10 @@ def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
-    for key in ("perform_initial_validation", "optimizations"):
-        if key in config.model_fields_set and getattr(config, key):
-            yield _ignored(key, "only the old Trial classes read it")
+    if config.perform_initial_validation:
+        yield _ignored("perform_initial_validation", "only the old Trial classes read it")
+    if config.optimizations != OptimizationsConfig():
+        yield _ignored("optimizations", "only the old Trial classes read it")
 
 
 def unsupported_keys(config: ExperimentConfig) -> list[Problem]:
