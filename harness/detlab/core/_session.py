@@ -1,0 +1,156 @@
+"""How a trial talks to its master: a thin HTTP session that lives through outages.
+
+The token is read from the task directory for each request, because the launcher renews it. A request is
+repeated, with growing pauses, while the master cannot be reached or answers 5xx or 429, up to a limit:
+`INTERACTIVE_LIMIT` (5 minutes) for calls whose answer the code waits for, `COMMIT_LIMIT` (1 hour) for what must not
+be lost: committing a checkpoint and acknowledging a preemption. All calls of the task API are idempotent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from detlab import errors
+from detlab.info import ClusterInfo, read_token
+from detlab.schemas.wire import API_PREFIX
+
+logger = logging.getLogger("detlab.core")
+
+INTERACTIVE_LIMIT = 300.0
+COMMIT_LIMIT = 3600.0
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TOKEN_RETRIES = 5
+
+
+def pauses(
+    *, first: float = 0.2, factor: float = 2.0, longest: float = 10.0, rng: random.Random | None = None
+) -> Iterator[float]:
+    """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
+    rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
+    pause = first
+    while True:
+        yield pause * rng.uniform(0.5, 1.0)
+        pause = min(longest, pause * factor)
+
+
+def decode_reply(response: httpx.Response) -> Any:
+    """Return the JSON body of a 2xx reply (None if it has none).
+
+    Raises:
+        DetlabError: What the master's error reply stands for (`errors.from_reply`).
+    """
+    if response.is_success:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise errors.ApiError(
+                f"{response.request.url} did not answer with JSON: is this address really the master's?",
+                status=response.status_code,
+            ) from error
+    try:
+        body = response.json()
+    except ValueError:
+        body = {}
+    raise errors.from_reply(response.status_code, body if isinstance(body, Mapping) else {})
+
+
+class TaskSession:
+    """Calls to the task API of one allocation.
+
+    Args:
+        master_url: Base of the service.
+        task_dir: Where the token is.
+        transport: For tests.
+        sleep: Pauses between attempts; wakes early when the session closes.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        master_url: str,
+        task_dir: Path,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.base_url = api_base(master_url)
+        self.task_dir = task_dir
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
+        self._clock = clock
+        self._http = httpx.Client(
+            base_url=self.base_url,
+            timeout=httpx.Timeout(30.0, connect=10.0),
+            transport=transport,
+            trust_env=False,  # a proxy setting of the user must not catch calls to the master
+        )
+
+    @classmethod
+    def from_info(cls, info: ClusterInfo) -> TaskSession:
+        """Return the session of the current task."""
+        return cls(info.master_url, info.task_dir)
+
+    def close(self) -> None:
+        """Close connections; a call that waits for its next attempt fails at once."""
+        self._closed.set()
+        self._http.close()
+
+    def get(self, path: str, *, limit: float = INTERACTIVE_LIMIT) -> Any:
+        """GET `path` and return the decoded reply. Raises as `call` does."""
+        return self.call("GET", path, limit=limit)
+
+    def call(self, method: str, path: str, *, body: Any = None, limit: float = INTERACTIVE_LIMIT) -> Any:
+        """Send one request, repeating it through an outage of at most `limit` seconds.
+
+        Raises:
+            ClusterUnreachable: The master did not answer within `limit`.
+            StaleAttempt: A newer attempt of this trial runs: end this process.
+            DetlabError: Any other error reply.
+        """
+        give_up = self._clock() + limit
+        denials = 0
+        for pause in pauses():
+            try:
+                return self._once(method, path, body)
+            except errors.AuthError:
+                denials += 1
+                if denials > _TOKEN_RETRIES or self._clock() + pause > give_up:
+                    raise
+                reason = "the token was refused: reading it again"
+            except errors.ClusterUnreachable as error:
+                if self._closed.is_set() or self._clock() + pause > give_up:
+                    raise
+                reason = error.message
+            logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
+            self._sleep(pause)
+        raise AssertionError("pauses() never ends")
+
+    def _once(self, method: str, path: str, body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
+        try:
+            response = self._http.request(method, path, json=body, headers=headers)
+        except (httpx.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
+            raise errors.ClusterUnreachable(
+                f"the master at {self.base_url} does not answer: {error or type(error).__name__}"
+            ) from error
+        if response.status_code in _TRANSIENT:
+            raise errors.ClusterUnreachable(
+                f"the master at {self.base_url} cannot serve now (status {response.status_code})"
+            )
+        return decode_reply(response)
+
+
+def api_base(master_url: str) -> str:
+    """Return the address under which the REST API of a master lies, with a trailing slash."""
+    return master_url.rstrip("/") + "/" + API_PREFIX

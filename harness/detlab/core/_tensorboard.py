@@ -1,0 +1,110 @@
+"""TensorBoard files of a trial: a local directory, copied to checkpoint storage.
+
+They are stored where Determined stores them: `<cluster>/tensorboard/experiment/<id>/trial/<id>/` under the root of
+the checkpoint storage. detlab writes no event files itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from detlab.errors import StorageError
+from detlab.info import ClusterInfo
+from detlab.storage import StorageManager
+
+logger = logging.getLogger("detlab.core")
+
+
+class TensorboardMode(enum.Enum):
+    """Who copies TensorBoard files to storage: AUTO when the context closes, MANUAL by `upload_tensorboard_files`."""
+
+    AUTO = "AUTO"
+    MANUAL = "MANUAL"
+
+
+class TensorboardManager:
+    """One rank's directory of event files and where it is copied to.
+
+    Args:
+        base_path: Local directory; made on first use.
+        mode: Who copies.
+        rank: Rank of this process, for the mangler.
+        storage: Where to copy to; None off-cluster.
+        prefix: Folder in the storage.
+    """
+
+    def __init__(
+        self,
+        base_path: Path,
+        mode: TensorboardMode,
+        rank: int,
+        storage: StorageManager | None = None,
+        prefix: str = "tensorboard",
+    ) -> None:
+        self._base_path = base_path
+        self.mode = mode
+        self._rank = rank
+        self._storage = storage
+        self._prefix = PurePosixPath(prefix)
+        self._copied: dict[Path, tuple[int, int]] = {}
+
+    @classmethod
+    def for_task(
+        cls, info: ClusterInfo, mode: TensorboardMode, rank: int, storage: StorageManager
+    ) -> TensorboardManager:
+        """Return the manager of one rank of a trial."""
+        trial = info.trial
+        prefix = PurePosixPath(
+            info.cluster_id,
+            "tensorboard",
+            "experiment",
+            str(trial.experiment_id),
+            "trial",
+            str(trial.trial_id),
+        )
+        return cls(info.task_dir / "tensorboard" / f"rank{rank}", TensorboardMode(mode), rank, storage, str(prefix))
+
+    @classmethod
+    def off_cluster(cls, rank: int, base_path: Path | None = None) -> TensorboardManager:
+        """Return a manager that only has a directory."""
+        path = base_path or Path(tempfile.gettempdir()) / "detlab-tensorboard" / f"rank{rank}"
+        return cls(path, TensorboardMode.MANUAL, rank)
+
+    @property
+    def base_path(self) -> Path:
+        """The local directory; it exists."""
+        self._base_path.mkdir(parents=True, exist_ok=True)
+        return self._base_path
+
+    def sync(
+        self,
+        selector: Callable[[Path], bool] = lambda _: True,
+        mangler: Callable[[Path, int], Path] = lambda path, _: path,
+    ) -> None:
+        """Copy files that are new or changed since the last call."""
+        if self._storage is None or not self._base_path.is_dir():
+            return
+        for path in sorted(self._base_path.rglob("*")):
+            relative = path.relative_to(self._base_path)
+            if path.is_symlink() or not path.is_file() or not selector(relative):
+                continue
+            status = path.stat()
+            version = (status.st_mtime_ns, status.st_size)
+            if self._copied.get(relative) == version:
+                continue
+            target = self._prefix / PurePosixPath(mangler(relative, self._rank))
+            self._storage.put_file(path, target.as_posix())
+            self._copied[relative] = version
+
+    def close(self) -> None:
+        """Copy what is left, in AUTO mode; a failure is logged, because it must not fail the trial."""
+        if self.mode is not TensorboardMode.AUTO:
+            return
+        try:
+            self.sync()
+        except StorageError as error:
+            logger.warning("TensorBoard files were not copied to storage: %s", error)

@@ -1,0 +1,75 @@
+"""The interface of a checkpoint store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from detlab.storage.manifest import Manifest
+
+Selector = Callable[[str], bool]
+"""Whether to take a file, by its relative POSIX path."""
+
+
+@runtime_checkable
+class StorageManager(Protocol):
+    """Keeps checkpoints by uuid.
+
+    Writing is in steps so that several ranks, on several machines, can share it: each rank puts its files into the
+    stage of the uuid, then one of them publishes. Nothing of a checkpoint can be read before `publish` has
+    returned, whatever dies in between. Retention, naming and the master's commit are not its business.
+
+    All methods raise `StorageError` when the store cannot be read or written, `CheckpointError` when what is in it
+    is incomplete, altered or unknown.
+    """
+
+    def stage(self, uuid: str) -> Path:
+        """Return a directory to write the files of `uuid` into; the same one for all ranks of a node."""
+        ...
+
+    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
+        """Copy the files of a local directory into the stage and return their relative POSIX paths.
+
+        Links are refused, not followed; special files too.
+        """
+        ...
+
+    def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
+        """Write `metadata.json`, then the manifest, and make the checkpoint readable, all of it or nothing."""
+        ...
+
+    def discard(self, uuid: str) -> None:
+        """Remove the stage of a checkpoint that will not be published; harmless if there is none."""
+        ...
+
+    def manifest(self, uuid: str) -> Manifest:
+        """Read the manifest of a published checkpoint."""
+        ...
+
+    def restore_path(
+        self, uuid: str, manifest: Manifest, *, selector: Selector | None = None
+    ) -> AbstractContextManager[Path]:
+        """Give a directory with the verified files, to be read while the block lasts.
+
+        Raises:
+            CheckpointError: A selected file is missing or differs from the manifest; it is named.
+        """
+        ...
+
+    def download(self, uuid: str, target: Path, manifest: Manifest, *, selector: Selector | None = None) -> list[str]:
+        """Copy verified files into `target` (made if missing) and return their relative POSIX paths.
+
+        Raises:
+            CheckpointError: A selected file is missing or differs from the manifest; it is named.
+        """
+        ...
+
+    def delete(self, uuid: str) -> None:
+        """Remove a checkpoint; harmless if it is gone."""
+        ...
+
+    def put_file(self, source: Path, name: str) -> None:
+        """Store one file that belongs to no checkpoint under a relative POSIX path, replacing what was there."""
+        ...

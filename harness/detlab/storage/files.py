@@ -1,0 +1,175 @@
+"""Copying and digesting files: streaming, durable, and never through a link."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from detlab.errors import CheckpointError
+
+_BLOCK = 4 * 1024 * 1024
+_FICLONE = 0x40049409  # ioctl of btrfs, xfs and others: share the blocks of a file (linux/fs.h)
+_CANNOT_CLONE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.ENOSYS}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies below a directory, by relative POSIX path, sorted."""
+
+    files: tuple[str, ...]
+    empty_directories: tuple[str, ...]
+
+
+def walk(root: Path) -> Found:
+    """List files and empty folders below `root`.
+
+    Raises:
+        CheckpointError: There is a link or a special file; it is named.
+    """
+    files: list[str] = []
+    empty: list[str] = []
+    for folder, names, entries in _walk(root):
+        relative = folder.relative_to(root)
+        files.extend((relative / name).as_posix() for name in entries)
+        if not names and not entries and folder != root:
+            empty.append(relative.as_posix())
+    return Found(tuple(sorted(files)), tuple(sorted(empty)))
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        names: list[str] = []
+        files: list[str] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                kind = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(kind):
+                    names.append(entry.name)
+                elif stat.S_ISREG(kind):
+                    files.append(entry.name)
+                else:
+                    what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
+                    raise CheckpointError(
+                        f"{entry.path} is {what}: a checkpoint holds regular files and folders only",
+                        hint="Copy what the link points to, or leave it out with a selector.",
+                    )
+        pending.extend(folder / name for name in names)
+        yield folder, names, files
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file for reading without following a link in its last part.
+
+    Raises:
+        OSError: It cannot be opened, or is a link or no regular file (`ELOOP`).
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ELOOP, "not a regular file", str(path))
+    return fd
+
+
+def digest(path: Path) -> tuple[str, int, int]:
+    """Return digest `sha256:<hex>`, size in bytes and permission bits of a regular file."""
+    fd = open_regular(path)
+    try:
+        status = os.fstat(fd)
+        size, checksum = 0, hashlib.sha256()
+        for block in _blocks(fd):
+            checksum.update(block)
+            size += len(block)
+    finally:
+        os.close(fd)
+    return "sha256:" + checksum.hexdigest(), size, stat.S_IMODE(status.st_mode) & 0o777
+
+
+def copy(source: Path, target: Path, *, mode: int | None = None) -> str:
+    """Copy a regular file durably, sharing blocks where the file system can, and return the digest of the copy.
+
+    Args:
+        source: A regular file, not a link.
+        target: Where to; its folder must exist, it must not.
+        mode: Permission bits of the copy; those of `source` if None.
+
+    Raises:
+        OSError: As the operating system says.
+    """
+    read_fd = open_regular(source)
+    try:
+        bits = stat.S_IMODE(os.fstat(read_fd).st_mode) & 0o777 if mode is None else mode
+        write_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            checksum = _clone(read_fd, write_fd) or _stream(read_fd, write_fd)
+            os.fchmod(write_fd, bits | stat.S_IRUSR)
+            os.fsync(write_fd)
+        finally:
+            os.close(write_fd)
+    finally:
+        os.close(read_fd)
+    return "sha256:" + checksum
+
+
+def write(target: Path, data: bytes) -> None:
+    """Put `data` at `target` so that it is there in full, on disk, or not at all."""
+    partial = target.with_name(f".{target.name}.partial")
+    with partial.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Force a regular file to disk."""
+    fd = open_regular(path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Force a folder's entries to disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _clone(read_fd: int, write_fd: int) -> str | None:
+    try:
+        fcntl.ioctl(write_fd, _FICLONE, read_fd)
+    except OSError as error:
+        if error.errno in _CANNOT_CLONE:
+            return None
+        raise
+    checksum = hashlib.sha256()
+    for block in _blocks(write_fd):
+        checksum.update(block)
+    return checksum.hexdigest()
+
+
+def _stream(read_fd: int, write_fd: int) -> str:
+    checksum = hashlib.sha256()
+    for block in _blocks(read_fd):
+        checksum.update(block)
+        view = memoryview(block)
+        while view:
+            view = view[os.write(write_fd, view) :]
+    return checksum.hexdigest()
+
+
+def _blocks(fd: int) -> Iterator[bytes]:
+    while block := os.read(fd, _BLOCK):
+        yield block

@@ -1,0 +1,279 @@
+"""Checkpoint stores on a file system: `shared_fs` and `directory`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from detlab.errors import CheckpointError, StorageError
+from detlab.schemas.wire import CheckpointFile
+from detlab.storage import files
+from detlab.storage.base import Selector
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
+
+_STAGE_PREFIX = ".stage-"
+_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+
+
+class PosixStorage:
+    """Checkpoints as folders `<root>/<uuid>/`.
+
+    The stage is `<root>/.stage-<uuid>/`, on the same file system, so that training code writes its files once and
+    `publish` is one rename. Folders are private to their owner (mode 0700).
+
+    Args:
+        root: Where the checkpoints lie; made when something is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def stage(self, uuid: str) -> Path:
+        """Return the stage of `uuid`, made if it is missing."""
+        path = self._stage_path(uuid)
+        with self._storage_errors("make", path):
+            self.root.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
+        """Copy files into the stage; see `StorageManager.upload`."""
+        if not source.is_dir():
+            raise CheckpointError(f"{source} is not a directory that could be uploaded")
+        with self._storage_errors("read", source):
+            found = files.walk(source)
+        chosen = [name for name in found.files if selector is None or selector(name)]
+        if MANIFEST_NAME in chosen:
+            _refuse_foreign_manifest(source / MANIFEST_NAME)
+            chosen.remove(MANIFEST_NAME)
+        stage = self.stage(uuid)
+        with self._storage_errors("write", stage):
+            for name in found.empty_directories if selector is None else ():
+                (stage / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in chosen:
+                target = stage / name
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.copy(source / name, target)
+        return chosen
+
+    def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
+        """Make the staged files a checkpoint; see `StorageManager.publish`."""
+        stage, final = self.stage(uuid), self._path(uuid)
+        try:
+            encoded = json.dumps(metadata, indent=2).encode()
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"the metadata of checkpoint {uuid} cannot be JSON: {error}") from error
+        with self._storage_errors("write", stage):
+            if (stage / MANIFEST_NAME).exists():
+                _refuse_foreign_manifest(stage / MANIFEST_NAME)
+                (stage / MANIFEST_NAME).unlink()
+            files.write(stage / METADATA_NAME, encoded)
+            manifest = _describe(stage, uuid, metadata)
+            files.write(stage / MANIFEST_NAME, manifest.to_bytes())
+            stage.rename(final)
+            files.sync_directory(self.root)
+        return manifest
+
+    def discard(self, uuid: str) -> None:
+        """Remove a stage; harmless if there is none."""
+        self._remove(self._stage_path(uuid))
+
+    def manifest(self, uuid: str) -> Manifest:
+        """Read the manifest of a published checkpoint."""
+        path = self._path(uuid) / MANIFEST_NAME
+        try:
+            data = _read(path)
+        except FileNotFoundError as error:
+            raise CheckpointError(f"there is no complete checkpoint {uuid} in {self.root}") from error
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error}") from error
+        return Manifest.from_bytes(data, uuid=uuid)
+
+    @contextlib.contextmanager
+    def restore_path(self, uuid: str, manifest: Manifest, *, selector: Selector | None = None) -> Iterator[Path]:
+        """Give the checkpoint's own folder after verifying it: read it, do not write into it."""
+        path = self._path(uuid)
+        for name, entry in manifest.files.items():
+            if selector is None or selector(name):
+                self._verify(uuid, path / name, name, entry)
+        yield path
+
+    def download(self, uuid: str, target: Path, manifest: Manifest, *, selector: Selector | None = None) -> list[str]:
+        """Copy verified files; see `StorageManager.download`."""
+        source, done = self._path(uuid), []
+        with self._storage_errors("make", target):
+            target.mkdir(parents=True, exist_ok=True)
+            for name in manifest.directories if selector is None else ():
+                _inside(target, name).mkdir(parents=True, exist_ok=True)
+        for name, entry in manifest.files.items():
+            if selector is None or selector(name):
+                self._fetch(uuid, source / name, _inside(target, name), name, entry)
+                done.append(name)
+        return done
+
+    def delete(self, uuid: str) -> None:
+        """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
+        path = self._path(uuid)
+        with self._storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            (path / MANIFEST_NAME).unlink()
+        self._remove(path)
+
+    def put_file(self, source: Path, name: str) -> None:
+        """Store one file that belongs to no checkpoint."""
+        target = _inside(self.root, name)
+        partial = target.with_name(f".{target.name}.partial")
+        with self._storage_errors("write", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.unlink(missing_ok=True)
+            files.copy(source, partial)
+            partial.replace(target)
+
+    def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
+        """Remove stages that nothing was written to for `older_than` seconds; return their uuids."""
+        gone = []
+        with self._storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
+            for path in sorted(self.root.iterdir()):
+                if not path.name.startswith(_STAGE_PREFIX) or path.is_symlink():
+                    continue
+                if clock() - _last_change(path) > older_than:
+                    self._remove(path)
+                    gone.append(path.name.removeprefix(_STAGE_PREFIX))
+        return gone
+
+    def _path(self, uuid: str) -> Path:
+        if not _UUID.fullmatch(uuid):
+            raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
+        return self.root / uuid
+
+    def _stage_path(self, uuid: str) -> Path:
+        return self._path(uuid).with_name(_STAGE_PREFIX + uuid)
+
+    def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
+        try:
+            actual, size, _ = files.digest(path)
+        except OSError as error:
+            raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+        _compare(uuid, name, entry, actual, size)
+
+    def _fetch(self, uuid: str, source: Path, target: Path, name: str, entry: CheckpointFile) -> None:
+        partial = target.with_name(f".{target.name}.partial")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.unlink(missing_ok=True)
+            actual = files.copy(source, partial, mode=entry.mode)
+            _compare(uuid, name, entry, actual, partial.stat().st_size)
+            partial.replace(target)
+        except OSError as error:
+            raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _remove(self, path: Path) -> None:
+        with self._storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    @contextlib.contextmanager
+    def _storage_errors(self, verb: str, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot {verb} {path}: {error}") from error
+
+
+class SharedFSStorage(PosixStorage):
+    """`shared_fs`: a directory that every node sees under the same path.
+
+    Args:
+        host_path: Absolute directory.
+        storage_path: Folder below it, relative or absolute.
+
+    Raises:
+        StorageError: The paths do not fit together.
+    """
+
+    def __init__(self, host_path: str | os.PathLike[str], storage_path: str | None = None) -> None:
+        host = Path(host_path)
+        if not host.is_absolute():
+            raise StorageError(f"checkpoint_storage.host_path must be absolute, not {str(host)!r}")
+        root = Path(os.path.normpath(host / storage_path)) if storage_path else host
+        if not root.is_relative_to(os.path.normpath(host)):
+            raise StorageError(f"checkpoint_storage.storage_path {storage_path!r} leads out of {host}")
+        super().__init__(root)
+
+
+class DirectoryStorage(PosixStorage):
+    """`directory`: a directory as the task sees it.
+
+    Args:
+        container_path: Absolute directory.
+
+    Raises:
+        StorageError: The path is not absolute.
+    """
+
+    def __init__(self, container_path: str | os.PathLike[str]) -> None:
+        root = Path(container_path)
+        if not root.is_absolute():
+            raise StorageError(f"checkpoint_storage.container_path must be absolute, not {str(root)!r}")
+        super().__init__(root)
+
+
+def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
+    found = files.walk(stage)
+    entries: dict[str, CheckpointFile] = {}
+    for name in found.files:
+        files.sync_file(stage / name)
+        checksum, size, mode = files.digest(stage / name)
+        entries[name] = CheckpointFile(size=size, digest=checksum, mode=mode)
+    folders = {(stage / name).parent for name in found.files} | {stage / n for n in found.empty_directories}
+    for folder in sorted(folders):
+        files.sync_directory(folder)
+    return Manifest.of(uuid, entries, metadata, found.empty_directories)
+
+
+def _refuse_foreign_manifest(path: Path) -> None:
+    """Let a manifest of detlab's own pass (a restored checkpoint that is stored again), refuse any other."""
+    try:
+        document = json.loads(_read(path))
+    except (OSError, ValueError):
+        document = None
+    if not (isinstance(document, dict) and document.keys() >= {"format", "uuid", "files", "directories"}):
+        raise CheckpointError(
+            f"{MANIFEST_NAME} at the top of a checkpoint is written by detlab: name your file differently "
+            "or put it into a folder"
+        )
+
+
+def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int) -> None:
+    if size != entry.size:
+        raise CheckpointError(f"{name} of checkpoint {uuid} is altered: {size} bytes, {entry.size} were stored")
+    if digest != entry.digest:
+        raise CheckpointError(f"{name} of checkpoint {uuid} is altered: its digest is not what was stored")
+
+
+def _inside(root: Path, name: str) -> Path:
+    try:
+        return root / safe_path(name)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _read(path: Path) -> bytes:
+    fd = files.open_regular(path)
+    with os.fdopen(fd, "rb") as stream:
+        return stream.read()
+
+
+def _last_change(path: Path) -> float:
+    newest = path.lstat().st_mtime
+    for folder, _, names in os.walk(path):
+        for name in names:
+            newest = max(newest, (Path(folder) / name).lstat().st_mtime)
+    return newest
