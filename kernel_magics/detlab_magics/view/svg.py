@@ -16,7 +16,7 @@ INK = "#7b8794"  # reads on white and on near-black: the picture lies on the pag
 COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#d4a72c")
 GREY = "#9aa5b1"
 BEST = "#e8590c"
-STATIC_POINTS = 40
+STATIC_POINTS = 32
 Scale = Callable[[float], float]
 
 

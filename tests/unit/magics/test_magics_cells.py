@@ -1,0 +1,110 @@
+"""Cells as modules, and notebook variables in YAML."""
+
+import sys
+import traceback
+
+import pytest
+import yaml
+from detlab_magics.actions import name_cells
+from detlab_magics.errors import MagicError
+from detlab_magics.expand import Expansion
+from detlab_magics.modules import CellModules
+
+
+@pytest.fixture
+def modules():
+    cells = CellModules()
+    cells.install()
+    yield cells
+    cells.uninstall()
+    for name in cells.cells:
+        sys.modules.pop(name, None)
+
+
+def test_a_cell_is_importable_and_its_tracebacks_name_cell_and_line(modules):
+    modules.capture("cell_a", "def invert(x):\n    return 1 / x\n", 14)
+    import cell_a
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        cell_a.invert(0)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'File "cell 14 (cell_a.py)", line 3, in invert' in shown  # the magic itself is line 1 of the cell
+    assert "return 1 / x" in shown
+
+
+def test_a_cell_runs_at_import_not_at_capture(modules):
+    modules.capture("cell_b", "raise RuntimeError('now')", 3)
+    with pytest.raises(RuntimeError, match="now"):
+        import cell_b  # noqa: F401
+
+
+def test_the_later_cell_of_a_name_wins(modules):
+    modules.capture("cell_c", "VALUE = 1", 1)
+    import cell_c
+
+    assert cell_c.VALUE == 1
+    modules.capture("cell_c", "VALUE = 2", 2)
+    import cell_c as again
+
+    assert again.VALUE == 2
+    assert modules.provenance()["cell_c.py"]["cell"] == 2
+
+
+def test_a_syntax_error_is_at_the_cells_own_line(modules):
+    with pytest.raises(SyntaxError) as caught:
+        modules.capture("cell_d", "x = 1\ny = = 2\n", 5)
+    assert (caught.value.filename, caught.value.lineno) == ("cell 5 (cell_d.py)", 3)
+
+
+@pytest.mark.parametrize("name", ["1a", "a-b", "class", "a.b", "", "../x"])
+def test_impossible_module_names_are_refused(modules, name):
+    with pytest.raises(MagicError, match="module name"):
+        modules.capture(name, "", 1)
+
+
+def test_a_cell_cannot_hide_an_installed_package(modules):
+    with pytest.raises(MagicError, match="would hide it"):
+        modules.capture("json", "", 1)
+
+
+def test_log_lines_of_captured_cells_are_named_by_cell():
+    line = '  File "/tmp/x/tasks/1.a.1/work/train.py", line 12, in main'
+    cells = {"train.py": {"cell": 14, "line_offset": 0}}
+    assert name_cells(line, cells) == '  File "cell 14 (train.py)", line 12, in main'
+    assert name_cells("plain /train.py text", cells) == "plain /train.py text"
+
+
+class Scalar:
+    def tolist(self):
+        return 4
+
+
+def expand(text, **names):
+    expansion = Expansion(names)
+    return expansion.unmask(yaml.safe_load(expansion.mask(text)))
+
+
+def test_a_reference_keeps_its_type_alone_and_is_text_within_text():
+    text = "a: {x: ${n}, y: [${s}, 2]}\nname: run-${n}\n${s}: key\nlist: ${l}\nnumpy: ${z}"
+    assert expand(text, n=4, s="a: b", l=[1, {"q": None}], z=Scalar()) == {
+        "a": {"x": 4, "y": ["a: b", 2]},
+        "name": "run-4",
+        "a: b": "key",
+        "list": [1, {"q": None}],
+        "numpy": 4,
+    }
+
+
+def test_a_value_that_looks_like_a_reference_is_not_expanded_again():
+    assert expand("a: ${x}", x="${y}") == {"a": "${y}"}
+
+
+def test_doubled_dollar_writes_the_text():
+    assert expand("cmd: echo $${HOME}") == {"cmd": "echo ${HOME}"}
+
+
+def test_all_unknown_names_are_told_at_once_with_cell_lines():
+    with pytest.raises(MagicError) as caught:
+        Expansion({"epochs": 3}).mask("a: ${epoch}\nb: 1\nc: ${nothing}")
+    assert "line 2 of the cell: no variable 'epoch' in this notebook, did you mean ${epochs}?" in str(caught.value)
+    assert "line 4 of the cell: no variable 'nothing'" in str(caught.value)

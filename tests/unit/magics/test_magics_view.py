@@ -1,0 +1,218 @@
+"""The view: a function of (experiment, cursor), small, and safe with hostile text."""
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+from detlab_magics.view import ViewState, mimebundle
+from detlab_magics.view.frames import FrameWriter
+from detlab_magics.view.render import MAX_BYTES
+from detlab_magics.view.state import MAX_POINTS, thin
+from detlab_magics.view.text import duration, number, progress_line
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detlab.schemas.wire import (
+    BestView,
+    CurvesView,
+    EndReason,
+    Event,
+    ExperimentState,
+    ExperimentView,
+    FailureView,
+    SeriesView,
+    TrialState,
+    TrialView,
+)
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def experiment(**changes):
+    values = {
+        "id": 7, "name": "digits", "owner": "ada", "state": "ACTIVE", "metric": "loss", "trials_total": 4,
+        "created_at": 1000.0, "started_at": 1000.0,
+    }  # fmt: skip
+    return ExperimentView(**{**values, **changes})
+
+
+def trial(i, **changes):
+    values = {
+        "id": i,
+        "index": i - 1,
+        "experiment_id": 7,
+        "request_id": f"r{i}",
+        "state": "ACTIVE",
+        "hparams": {"lr": i},
+    }
+    return TrialView(**{**values, **changes})
+
+
+def metrics(event_id, trial_id, step, value, run=1):
+    data = {"group": "validation", "steps_completed": step, "run": run, "metrics": {"loss": value}}
+    return Event(id=event_id, kind="metrics", experiment_id=7, trial_id=trial_id, data=data)
+
+
+def start(**changes):
+    return ViewState.start(CurvesView(cursor=10, experiment=experiment(**changes), trials=[trial(1), trial(2)]))
+
+
+def test_events_at_or_before_the_cursor_change_nothing():
+    state = start()
+    assert not state.apply([metrics(10, 1, 5, 0.5)])
+    assert state.apply([metrics(11, 1, 5, 0.5)])
+    assert not state.apply([metrics(11, 1, 6, 0.4)])
+    assert (state.curves[1].steps, state.cursor) == ([5], 11)
+
+
+@given(cut=st.integers(0, 12), chunks=st.integers(1, 5))
+def test_the_view_depends_only_on_experiment_and_cursor(cut, chunks):
+    events = [metrics(11 + i, 1 + i % 2, 1 + i // 2, 1.0 / (1 + i)) for i in range(12)]
+    whole, parts = start(), start()
+    whole.apply(events)
+    for at in range(0, 12, chunks):
+        parts.apply(events[max(at - 2, 0) : at + chunks])  # overlapping deliveries, as after a reconnect
+    assert whole.curves == parts.curves
+    first = start()
+    first.apply(events[:cut])
+    series = [
+        SeriesView(trial_id=i, group="validation", name="loss", steps=c.steps, values=c.values)
+        for i, c in first.curves.items()
+    ]
+    snapshot = CurvesView(cursor=first.cursor, experiment=experiment(), trials=[trial(1), trial(2)], curves=series)
+    reopened = ViewState.start(snapshot)
+    reopened.apply(events)
+    assert {i: (c.steps, c.values) for i, c in reopened.curves.items()} == {
+        i: (c.steps, c.values) for i, c in whole.curves.items()
+    }
+
+
+def test_a_restarted_trial_leaves_no_double_points_and_marks_the_gap():
+    state = start()
+    state.apply([metrics(11 + i, 1, i + 1, 1.0) for i in range(5)])
+    state.apply([metrics(20, 1, 4, 0.7, run=2), metrics(21, 1, 5, 0.6, run=2)])
+    assert state.curves[1].steps == [1, 2, 3, 4, 5]
+    assert state.curves[1].values == [1.0, 1.0, 1.0, 0.7, 0.6]
+    assert state.curves[1].resumed_at == [3]
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400), st.integers(4, 90))
+def test_thinning_keeps_the_ends_and_the_extremes(values, limit):
+    steps = list(range(len(values)))
+    kept_steps, kept = thin(steps, values, limit)
+    assert len(kept) <= max(limit, 2)
+    assert kept_steps[0] == 0
+    assert kept_steps[-1] == steps[-1]
+    assert kept_steps == sorted(set(kept_steps))
+    inner = [v for v in values[1:-1] if math.isfinite(v)]
+    if inner and len(values) > limit:
+        assert min(inner) in kept
+        assert max(inner) in kept
+
+
+def test_a_long_curve_stays_bounded_and_its_last_value_exact():
+    state = start()
+    state.apply(metrics(11 + i, 1, i, i / 7) for i in range(5000))
+    curve = state.curves[1]
+    assert len(curve.steps) <= 2 * MAX_POINTS
+    assert (curve.steps[-1], curve.values[-1]) == (4999, 4999 / 7)
+
+
+class Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, [name for name, _ in attrs]))
+
+
+def hostile_state():
+    failure = FailureView(kind=HOSTILE, message=HOSTILE, where=HOSTILE, log_tail=[HOSTILE] * 20, hint=HOSTILE)
+    view = experiment(name=HOSTILE, metric=HOSTILE, warnings=[HOSTILE], failure=failure, pending_reason=HOSTILE)
+    view = view.model_copy(update={"best": BestView(trial_id=1, trial_index=0, steps_completed=3, value=0.5)})
+    trials = [trial(1, hparams={HOSTILE: HOSTILE}, best_validation=0.5), trial(2, hparams={HOSTILE: "x"})]
+    curves = [SeriesView(trial_id=1, group="validation", name=HOSTILE, steps=[1, 3], values=[0.7, 0.5])]
+    return ViewState.start(CurvesView(cursor=1, experiment=view, trials=trials, curves=curves))
+
+
+def test_hostile_text_is_shown_as_text():
+    bundle = mimebundle(hostile_state(), url='javascript:"><script>')
+    elements = Elements()
+    elements.feed(bundle["text/html"])
+    assert {tag for tag, _ in elements.found} <= {"div", "a", "img", "pre", "table", "thead", "tbody", "tr", "th", "td"}
+    assert not [attr for _, attrs in elements.found for attr in attrs if attr.startswith("on")]
+    assert sum(tag == "img" for tag, _ in elements.found) == 1
+    tags = {element.tag.split("}")[1] for element in ET.fromstring(bundle["image/svg+xml"]).iter()}
+    assert tags <= {"svg", "style", "text", "path", "g", "title", "circle"}
+    assert HOSTILE in bundle["text/plain"]
+
+
+def test_control_characters_cannot_reach_a_terminal():
+    state = start(name="a\x1b[2Jb\r\n")
+    assert "\x1b" not in mimebundle(state)["text/plain"]
+
+
+def test_the_frozen_view_of_a_large_search_is_under_100_kb():
+    trials = [
+        trial(i, state="COMPLETED", best_validation=i / 1000, hparams={f"parameter_{k}": i * k for k in range(12)})
+        for i in range(1, 1001)
+    ]
+    curves = [
+        SeriesView(
+            trial_id=i,
+            group="validation",
+            name="loss",
+            steps=list(range(500)),
+            values=[math.sin(s * i) for s in range(500)],
+        )
+        for i in range(1, 301)
+    ]
+    view = experiment(state="COMPLETED", trials_total=1000, ended_at=2000.0, warnings=["w" * 900] * 50)
+    state = ViewState.start(CurvesView(cursor=1, experiment=view, trials=trials, curves=curves))
+    assert sum(len(text.encode()) for text in mimebundle(state).values()) < MAX_BYTES
+
+
+def test_nothing_to_draw_says_what_it_waits_for():
+    assert "waiting for the first report of" in mimebundle(start())["image/svg+xml"]
+    ended = mimebundle(start(state="COMPLETED"))["image/svg+xml"]
+    assert "no report of" in ended
+
+
+def test_only_nan_reports_draw_nothing_and_do_not_fail():
+    state = start()
+    state.apply([metrics(11, 1, 1, "NaN"), metrics(12, 1, 2, "Infinity")])
+    assert ET.fromstring(mimebundle(state)["image/svg+xml"]) is not None
+
+
+def test_frames_carry_only_what_changed_and_are_strict_json():
+    state, frames = start(), FrameWriter()
+    state.apply([metrics(11 + i, 1, i, float(i)) for i in range(50)])
+    frames.increment(state)
+    state.apply([metrics(90, 1, 50, "NaN")])
+    frame = frames.increment(state)
+    assert [(c["trial"], c["from"], c["steps"], c["values"]) for c in frame["curves"]] == [(1, 50, [50], ["NaN"])]
+    json.loads(json.dumps(frame, allow_nan=False))
+    assert len(json.dumps(frame)) < 2_000
+    assert frames.snapshot(state)["curves"][0]["from"] == 0
+
+
+def test_the_progress_line_says_done_running_best_and_time():
+    state = start(progress=0.5)
+    state.trials[1] = trial(1, state=TrialState.COMPLETED, end_reason=EndReason.STOPPED)
+    state.trials[2] = trial(2, display_state="RUNNING")
+    state.experiment = state.experiment.model_copy(
+        update={"best": BestView(trial_id=1, trial_index=0, steps_completed=3, value=0.25)}
+    )
+    line = progress_line(state, now=1100.0)
+    assert line == "1/4 trials · running · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
+    state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
+    assert progress_line(state).endswith("took 1:05")
+
+
+def test_numbers_and_durations_read_well():
+    assert [number(v) for v in (None, 3.0, 0.98765, 1e-5, math.nan, math.inf, 1234567.8)] == [
+        "–", "3", "0.9877", "1e-05", "nan", "inf", "1.235e+06",
+    ]  # fmt: skip
+    assert [duration(s) for s in (0.4, 59, 61, 3600, 7325)] == ["0 s", "59 s", "1:01", "1:00:00", "2:02:05"]
