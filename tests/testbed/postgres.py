@@ -1,0 +1,203 @@
+"""A private PostgreSQL server for tests: its own folder, a free loopback port, an unprivileged user.
+
+    python tests/testbed/postgres.py up DIR     start (or find running) and print its URL
+    python tests/testbed/postgres.py down DIR   stop and remove it
+
+Both do no harm when done twice. PostgreSQL refuses to run as root, so root starts it as `nobody`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PREFIX = "detlab-postgres-"
+USER = "postgres"
+
+
+class CannotRun(Exception):
+    """There is no PostgreSQL here; the message begins with `cannot run here because`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"cannot run here because {why}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    directory: Path
+    port: int
+    password: str
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def sql(self, statement: str) -> str:
+        """Run one statement in the maintenance database and return what psql prints."""
+        environment = {"PATH": os.environ.get("PATH", ""), "PGPASSWORD": self.password}
+        done = subprocess.run(
+            [binary("psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-XAtqc", statement],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{statement!r}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+
+def binary(name: str) -> str:
+    """Return the path of a PostgreSQL program; Debian keeps them out of PATH."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3].split(".")[0])
+    )
+    if found:
+        return str(found[-1])
+    on_path = shutil.which(name)
+    if on_path is None:
+        raise CannotRun(f"PostgreSQL's {name} is not installed (Debian: apt-get install postgresql)")
+    return on_path
+
+
+def up(directory: Path | None = None) -> Server:
+    """Return the running server of `directory` (default: a new one), starting it if need be.
+
+    Raises:
+        CannotRun: PostgreSQL is missing, or does not start; the message has the end of its log.
+    """
+    if directory is None:
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    directory = directory.absolute()
+    data = directory / "data"
+    binary("initdb")
+    if not (data / "PG_VERSION").exists():
+        _initialise(directory)
+    password = (directory / "password").read_text(encoding="ascii")
+    for _ in range(5):
+        port = _running_port(directory)
+        if port is not None:
+            return Server(directory, port, password)
+        _start(directory, _free_port())
+    log = (directory / "log").read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
+    raise CannotRun("PostgreSQL did not start:\n" + "\n".join(log))
+
+
+def down(directory: Path) -> None:
+    """Stop the server of `directory` and remove the folder."""
+    if _running_port(directory) is not None:
+        _run(directory, [binary("pg_ctl"), "-D", str(directory / "data"), "-m", "immediate", "-w", "stop"])
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Take down servers whose test run was killed before it could do so."""
+    for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/owner"):
+        pid = owner.read_text(encoding="ascii").strip()
+        if owner.stat().st_uid == os.getuid() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            down(owner.parent)
+
+
+def _initialise(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "owner").write_text(str(os.getpid()), encoding="ascii")
+    password = directory / "password"
+    password.write_text(secrets.token_hex(16), encoding="ascii")
+    directory.chmod(0o700)
+    if os.getuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(directory, nobody.pw_uid, nobody.pw_gid)
+        os.chown(password, nobody.pw_uid, nobody.pw_gid)
+    password.chmod(0o600)
+    _run(
+        directory,
+        [
+            *(binary("initdb"), "-D", str(directory / "data"), "-U", USER, "--no-sync", "-E", "UTF8"),
+            *("--locale=C.UTF-8", "-A", "scram-sha-256", f"--pwfile={password}"),
+        ],
+    )
+
+
+def _start(directory: Path, port: int) -> None:
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "port": port,
+        "unix_socket_directories": directory,
+        # A throw-away server: the machine's crash is no case here, that of our processes is.
+        "fsync": "off",
+        "synchronous_commit": "off",
+        "full_page_writes": "off",
+        "max_connections": 100,
+        "shared_buffers": "64MB",
+    }
+    options = " ".join(f"-c {key}={value}" for key, value in settings.items())
+    command = [binary("pg_ctl"), "-D", str(directory / "data"), "-w", "-t", "30", "-l", str(directory / "log")]
+    _run(directory, [*command, "-o", options, "start"], check=False)
+
+
+def _run(directory: Path, command: list[str], *, check: bool = True) -> None:
+    """Run a server program as an unprivileged user. Its output must not be a pipe: the server inherits it."""
+    account = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={"PATH": os.environ.get("PATH", ""), "HOME": str(directory), "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            **account,  # type: ignore[call-overload]
+        )
+        output.seek(0)
+        if check and done.returncode != 0:
+            raise CannotRun(f"{command[0]} failed: {output.read().strip()}")
+
+
+def _running_port(directory: Path) -> int | None:
+    """Return the port if the server of `directory` answers."""
+    try:
+        lines = (directory / "data" / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        port = int(lines[3])
+    except (OSError, ValueError, IndexError):
+        return None
+    ready = subprocess.run(
+        [binary("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)], capture_output=True, check=False
+    )
+    return port if ready.returncode == 0 else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main(arguments: list[str]) -> int:
+    """The command line."""
+    if len(arguments) != 2 or not re.fullmatch("up|down", arguments[0]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        if arguments[0] == "down":
+            down(Path(arguments[1]))
+        else:
+            print(up(Path(arguments[1])).url())
+    except CannotRun as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
