@@ -195,6 +195,13 @@ def test_scheduling_zero_slot_tasks_run_anywhere_up_to_a_hundred_per_agent():
     assert plan([agent("none", 0)], pending[:1]).assignments == (Assignment("z0", "none", ()),)
 
 
+def test_scheduling_zero_slot_tasks_go_where_others_already_are():
+    idle, visited, busy = agent("a", 0), agent("b", 2, zero_slot_tasks=50), agent("c", 2, used=1)
+    assert where(plan([idle, visited, busy], [request("z", 0)])) == {"z": "c"}
+    for name in ("z1", "z2", "z3"):
+        assert where(plan([idle, visited], [request(name, 0)])) == {name: "b"}
+
+
 def test_scheduling_zero_slot_tasks_do_not_wait_behind_slots_nor_for_max_slots():
     result = plan(
         [agent("a", 2, used=1)],

@@ -356,6 +356,16 @@ def test_searchers_halving_progress_holds_a_sixth_back_for_the_upper_rungs():
     assert run.search.progress() == 1.0
 
 
+def test_searchers_halving_progress_follows_the_ended_trials_once_the_first_rung_is_full():
+    run = Runner(halving(max_concurrent_trials=10))
+    for trial in range(10):
+        run.report(trial, float(trial), 100)
+    assert run.search.progress() == pytest.approx(10 / 12)
+    for trial in range(1, 10):
+        run.exit(trial)
+    assert run.search.progress() == pytest.approx(0.9)
+
+
 # --- adaptive_asha ------------------------------------------------------------------------------------------
 
 
