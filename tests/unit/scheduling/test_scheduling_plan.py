@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab_hub.core.scheduling import (
@@ -15,6 +15,10 @@ from detlab_hub.core.scheduling import (
     impossible,
     schedule,
 )
+
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A loaded machine is no failure."""
 
 
 def agent(name, slots, used=0, **fields):
@@ -274,6 +278,7 @@ def snapshots(draw):
     return Snapshot(tuple(agents), tuple(pending), tuple(running))
 
 
+@calm
 @given(snapshots())
 def test_scheduling_i2_a_slot_has_at_most_one_owner(snapshot):
     agents = {view.id: view for view in snapshot.agents}
@@ -289,6 +294,7 @@ def test_scheduling_i2_a_slot_has_at_most_one_owner(snapshot):
             taken.add(slot)
 
 
+@calm
 @given(snapshots())
 def test_scheduling_every_request_is_placed_or_has_a_reason(snapshot):
     result = schedule(snapshot)
@@ -296,6 +302,7 @@ def test_scheduling_every_request_is_placed_or_has_a_reason(snapshot):
     assert all(reason.text for reason in result.reasons.values())
 
 
+@calm
 @given(snapshots())
 def test_scheduling_only_on_agents_that_may_take_the_task(snapshot):
     agents = {view.id: view for view in snapshot.agents}
@@ -311,6 +318,7 @@ def test_scheduling_only_on_agents_that_may_take_the_task(snapshot):
         assert wanted.slots != 0 or view.zero_slot_tasks + zero[view.id] <= 100
 
 
+@calm
 @given(snapshots())
 def test_scheduling_max_slots_is_respected(snapshot):
     requests = {r.allocation_id: r for r in snapshot.pending}
@@ -324,6 +332,7 @@ def test_scheduling_max_slots_is_respected(snapshot):
         assert limit is None or slots == 0 or held + slots <= limit
 
 
+@calm
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_scheduling_is_deterministic_whatever_the_order_of_the_snapshot(snapshot, random):
     agents, pending = list(snapshot.agents), list(snapshot.pending)
@@ -333,6 +342,7 @@ def test_scheduling_is_deterministic_whatever_the_order_of_the_snapshot(snapshot
     assert shuffled == schedule(snapshot)
 
 
+@calm
 @given(snapshots())
 def test_scheduling_no_later_request_takes_what_an_earlier_one_waits_for(snapshot):
     """On an agent where a request could ever run, nothing later starts while that request waits for room."""
@@ -354,6 +364,7 @@ def test_scheduling_no_later_request_takes_what_an_earlier_one_waits_for(snapsho
             assert late.slots == 0 or placed.get(late.allocation_id) not in could
 
 
+@calm
 @given(snapshots())
 def test_scheduling_wastes_no_slot_on_a_single_user_cluster_of_one_slot_tasks(snapshot):
     """Where nothing can be reserved (all need one slot), whoever waits for room finds none free."""

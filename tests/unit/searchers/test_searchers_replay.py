@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab_hub.core.searchers import (
@@ -25,6 +25,9 @@ from detlab_hub.core.searchers import (
     make_searcher,
     replay,
 )
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A loaded machine is no failure."""
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1, "count": 3},
@@ -155,6 +158,7 @@ def histories(draw):
     return history
 
 
+@calm
 @given(histories())
 def test_searchers_i8_replay_gives_the_same_decisions(history):
     search, answers = replay(history.config, SPACE, history.seed, history.journal)
@@ -162,6 +166,7 @@ def test_searchers_i8_replay_gives_the_same_decisions(history):
     assert search.fingerprint() == history.search.fingerprint()
 
 
+@calm
 @given(histories(), st.data())
 def test_searchers_i8_a_crash_at_any_point_does_not_change_the_rest(history, data):
     cut = data.draw(st.integers(0, len(history.journal)))
@@ -171,6 +176,7 @@ def test_searchers_i8_a_crash_at_any_point_does_not_change_the_rest(history, dat
     assert search.fingerprint() == history.search.fingerprint()
 
 
+@calm
 @given(histories())
 def test_searchers_i8_events_that_leave_the_revision_alone_need_no_journal(history):
     kept = [event for event, changed in zip(history.journal, history.revisions, strict=True) if changed]
@@ -181,6 +187,7 @@ def test_searchers_i8_events_that_leave_the_revision_alone_need_no_journal(histo
     assert search.fingerprint() == history.search.fingerprint()
 
 
+@calm
 @given(histories())
 def test_searchers_budget_and_concurrency_hold_under_any_interleaving(history):
     history.finish()
@@ -190,6 +197,7 @@ def test_searchers_budget_and_concurrency_hold_under_any_interleaving(history):
     assert history.most_active <= at_a_time
 
 
+@calm
 @given(histories())
 def test_searchers_shutdown_comes_exactly_once_when_all_trials_are_closed(history):
     history.finish()
@@ -214,6 +222,7 @@ def _first_early(journal):
             seen.add(event.request_id)
 
 
+@calm
 @given(histories())
 def test_searchers_decisions_survive_json(history):
     for answer in history.answers:
