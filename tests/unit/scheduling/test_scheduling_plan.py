@@ -16,7 +16,6 @@ from detlab_hub.core.scheduling import (
     schedule,
 )
 
-
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A loaded machine is no failure."""
 
