@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from detlab.client import Experiment
-from detlab.client.operations import Submission
-from detlab.errors import Problem
-from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView
+from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, ProblemView
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.follow import Watch
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
@@ -62,8 +60,9 @@ def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
     client = session.client()
     known = session.submitted.get(prepared.key)
     if known is None:
-        active = client.list_experiments(states=[s for s in ExperimentState if not s.terminal], limit=200)
-        known = next((e.id for e in active if e.view.source.get("key") == prepared.key), None)
+        recent = client.list_experiments(limit=200)
+        same = (e.id for e in recent if not e.state.terminal and e.view.source.get("key") == prepared.key)
+        known = next(same, None)
     if known is None:
         return None
     experiment: Experiment = client.get_experiment(known)
@@ -73,22 +72,21 @@ def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
 
 
 def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
-    client = session.client()
     source = {**prepared.source, "key": prepared.key}
-    reply = client.submit(Submission(config=prepared.config, bundle=prepared.bundle, source=source))
-    experiment: Experiment = client.get_experiment(reply.experiment.id)
+    reply = session.client().submit(prepared.config, bundle=prepared.bundle, source=source)
+    experiment: Experiment = reply.experiment
     session.submitted[prepared.key] = experiment.id
     print(f"experiment {experiment.id} submitted: {_shipped(prepared)}")
-    _print_warnings([Problem(w.path, w.message, w.hint, "warning") for w in reply.warnings])
+    _print_warnings(reply.warnings)
     return experiment
 
 
 def _dry_run(session: KernelSession, prepared: Prepared) -> None:
-    reply = session.client().submit(Submission(config=prepared.config, bundle=prepared.bundle, dry_run=True))
+    reply = session.client().submit(prepared.config, bundle=prepared.bundle, dry_run=True)
     print(f"would ship {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
-    _print_warnings([Problem(w.path, w.message, w.hint, "warning") for w in reply.warnings])
+    _print_warnings(reply.warnings)
     print("nothing was submitted (--dry-run)")
 
 
@@ -99,9 +97,10 @@ def _shipped(prepared: Prepared) -> str:
     return f"{len(names)} files, {size:,} bytes ({listed})" if names else "no files"
 
 
-def _print_warnings(problems: list[Problem]) -> None:
-    for problem in problems:
-        print(plain(str(problem), 400))
+def _print_warnings(warnings: list[ProblemView]) -> None:
+    for warning in warnings:
+        hint = f" ({warning.hint})" if warning.hint else ""
+        print(plain(f"warning: {warning.path}: {warning.message}{hint}", 400))
 
 
 def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
@@ -201,10 +200,9 @@ def status(session: KernelSession) -> Status:
     return Status.collect(session, magic_table())
 
 
-def listing(session: KernelSession, *, every: bool, limit: int) -> Listing:
+def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:
     """Return experiments, newest first, to be displayed."""
     if limit < 1:
         raise MagicError("--limit must be 1 or more")
-    states = None if every else [s for s in ExperimentState if not s.terminal]
-    found = session.client().list_experiments(states=states, limit=limit)
-    return Listing([e.view for e in found], every)
+    found = [e.view for e in session.client().list_experiments(limit=limit)]
+    return Listing([e for e in found if not (active and e.state.terminal)], active)

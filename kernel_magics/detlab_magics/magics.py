@@ -137,14 +137,14 @@ class DetMagics(Magics):
         actions.watch(self.session, self._id(args.id), wait=args.wait or None)
 
     @magic_arguments()
-    @argument("--all", "-a", action="store_true", help="also those that ended")
+    @argument("--active", "-a", action="store_true", help="only those that have not ended")
     @argument("--limit", type=int, default=20, help="rows")
     @line_magic
     @short_errors
     def det_list(self, line: str) -> None:
         """List experiments, newest first."""
         args = parse_argstring(self.det_list, line)
-        display(actions.listing(self.session, every=args.all, limit=args.limit))
+        display(actions.listing(self.session, active=args.active, limit=args.limit))
 
     @magic_arguments()
     @argument("trial", type=int, help="trial id")

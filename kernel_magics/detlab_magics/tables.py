@@ -41,7 +41,7 @@ class Status:
         """Ask the cluster; a cluster out of reach becomes a line with the next command."""
         try:
             client = session.client()
-            cluster, user = client.cluster(), client.whoami()
+            cluster, user = client.get_cluster(), client.whoami()
         except DetlabError as problem:
             session.forget_client()
             hint = [f"next: {problem.hint}"] if problem.hint else []
@@ -49,7 +49,9 @@ class Status:
         busy = f"{cluster.slots_used} of {cluster.slots_total} slots in use on {cluster.agents} agents"
         running = f"{cluster.experiments_active} experiments active"
         drained = ["the cluster is being drained: nothing new starts"] if cluster.draining else []
-        return cls([f"{cluster.url or client.url} as {plain(user.name)}", f"{busy}, {running}", *drained], magics)
+        return cls(
+            [f"{cluster.url or client.address.url} as {plain(user.name)}", f"{busy}, {running}", *drained], magics
+        )
 
     def __repr__(self) -> str:
         """Return the text form."""
@@ -65,7 +67,7 @@ class Listing:
     """The answer of %det_list."""
 
     experiments: list[ExperimentView]
-    every: bool
+    active: bool
 
     HEADER = ("id", "name", "state", "trials", "best", "progress")
 
@@ -93,6 +95,6 @@ class Listing:
         return html_table(list(self.HEADER), self.rows())
 
     def _empty(self) -> str:
-        if self.every:
-            return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."
-        return "Nothing runs now. %det_list --all shows what ended."
+        if self.active:
+            return "Nothing runs now. %det_list shows what ended."
+        return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."

@@ -5,6 +5,7 @@ import traceback
 
 import pytest
 import yaml
+
 from detlab_magics.actions import name_cells
 from detlab_magics.errors import MagicError
 from detlab_magics.expand import Expansion

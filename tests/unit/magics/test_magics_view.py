@@ -5,11 +5,6 @@ import math
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
-from detlab_magics.view import ViewState, mimebundle
-from detlab_magics.view.frames import FrameWriter
-from detlab_magics.view.render import MAX_BYTES
-from detlab_magics.view.state import MAX_POINTS, thin
-from detlab_magics.view.text import duration, number, progress_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +20,11 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
+from detlab_magics.view import ViewState, mimebundle
+from detlab_magics.view.frames import FrameWriter
+from detlab_magics.view.render import MAX_BYTES
+from detlab_magics.view.state import MAX_POINTS, thin
+from detlab_magics.view.text import duration, number, progress_line
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
