@@ -1,0 +1,119 @@
+"""The agents that are connected, and those that are missed.
+
+Pure bookkeeping over injected time: who may send to us, whom we may send to, who is suspect (no new work) and
+who is overdue (lost). An agent that connects twice is served by its newer connection only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from detlab.schemas.wire import Hello, MasterMessage
+from detlab_hub.backends.base import Node
+
+_log = logging.getLogger(__name__)
+Send = Callable[[MasterMessage], None]
+
+
+@dataclass
+class Connection:
+    """One connection of an agent. `send` puts a message into the connection's queue and must not block."""
+
+    agent_id: str
+    hello: Hello
+    send: Send
+    serial: int
+    last_heard: float
+
+
+@dataclass
+class Agents:
+    """All agents of which something may be expected."""
+
+    suspect_after: float
+    lost_after: float
+    _connections: dict[str, Connection] = field(default_factory=dict)
+    _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
+    """Agents without a connection: what they had, and when they were last heard."""
+    _serials: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def expect(self, node: Node, now: float) -> None:
+        """Wait for an agent that was there before this master started."""
+        self._missed[node.id] = (node, now)
+
+    def connect(self, hello: Hello, send: Send, now: float) -> Connection:
+        """Take a connection; an older one of the same agent is superseded."""
+        connection = Connection(hello.agent_id, hello, send, next(self._serials), now)
+        self._connections[hello.agent_id] = connection
+        self._missed.pop(hello.agent_id, None)
+        return connection
+
+    def is_current(self, connection: Connection) -> bool:
+        """Whether this is the agent's newest connection, and the agent is not given up."""
+        return self._connections.get(connection.agent_id) is connection
+
+    def heard(self, connection: Connection, now: float) -> None:
+        """Something came from the agent."""
+        connection.last_heard = max(connection.last_heard, now)
+
+    def disconnect(self, connection: Connection) -> bool:
+        """The connection is gone; returns whether it was the current one."""
+        if not self.is_current(connection):
+            return False
+        del self._connections[connection.agent_id]
+        self._missed[connection.agent_id] = (_node(connection, suspect=True), connection.last_heard)
+        return True
+
+    def give_up(self, agent_id: str) -> None:
+        """The agent is lost: nothing is expected of it until it says Hello again."""
+        self._connections.pop(agent_id, None)
+        self._missed.pop(agent_id, None)
+
+    def connected(self) -> list[Connection]:
+        """The current connections."""
+        return list(self._connections.values())
+
+    def state_of(self, agent_id: str, now: float) -> str:
+        """`connected`, `suspect` or `lost`."""
+        connection = self._connections.get(agent_id)
+        if connection is not None:
+            return "suspect" if now - connection.last_heard > self.suspect_after else "connected"
+        return "suspect" if agent_id in self._missed else "lost"
+
+    def last_heard(self, agent_id: str) -> float | None:
+        """When the agent was last heard in this master's life."""
+        connection = self._connections.get(agent_id)
+        if connection is not None:
+            return connection.last_heard
+        missed = self._missed.get(agent_id)
+        return None if missed is None else missed[1]
+
+    def overdue(self, now: float) -> list[str]:
+        """Agents that were silent for so long that their tasks must be taken as dead."""
+        silent = [c.agent_id for c in self._connections.values() if now - c.last_heard > self.lost_after]
+        missed = [agent_id for agent_id, (_, heard) in self._missed.items() if now - heard > self.lost_after]
+        return sorted(silent + missed)
+
+    def deliver(self, node_id: str, message: MasterMessage) -> None:
+        """Send a message if the agent is connected; else do nothing."""
+        connection = self._connections.get(node_id)
+        if connection is None:
+            _log.info("agent %s is away; %s waits for its return", node_id, message.type)
+            return
+        connection.send(message)
+
+    def nodes(self, now: float) -> tuple[Node, ...]:
+        """Connected agents, and suspect ones (marked so)."""
+        present = [
+            _node(connection, suspect=now - connection.last_heard > self.suspect_after)
+            for connection in self._connections.values()
+        ]
+        return tuple(sorted((*present, *(node for node, _ in self._missed.values())), key=lambda n: n.id))
+
+
+def _node(connection: Connection, *, suspect: bool) -> Node:
+    hello = connection.hello
+    return Node(hello.agent_id, tuple(slot.id for slot in hello.slots), hello.serves_user, suspect)

@@ -1,0 +1,108 @@
+"""Failure cards: what, where, likely cause, last lines, next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import FailureView
+from detlab_hub.services.diagnosis import Line, diagnose
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, TrialRow
+
+LOOK_BACK = 400
+"""Lines of output read to understand a failure."""
+
+_HINTS = {
+    "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
+    "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
+    "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
+    "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
+}
+_DEFAULT_HINT = "the whole output: {logs}"
+
+
+def _hint(kind: str, trial_id: int) -> str:
+    return _HINTS.get(kind, _DEFAULT_HINT).format(logs=f"det trial logs {trial_id}")
+
+
+def of_exit(
+    s: Session,
+    experiment: ExperimentRow,
+    trial: TrialRow,
+    row: AllocationRow,
+    *,
+    rank: int | None = None,
+    setup_message: str | None = None,
+) -> FailureView:
+    """The card of a task that failed by itself."""
+    if setup_message is not None:
+        return FailureView(
+            kind="config",
+            message=f"the task could not be set up: {setup_message}",
+            trial_id=trial.id,
+            exit_code=row.exit_code,
+            hint=f"det agent list; {_hint('', trial.id)}",
+        )
+    found = s.execute(
+        select(LogRow.rank, LogRow.text)
+        .where(LogRow.trial_id == trial.id, LogRow.run == row.run)
+        .order_by(LogRow.id.desc())
+        .limit(LOOK_BACK)
+    ).all()
+    cells = experiment.source.get("cells") if isinstance(experiment.source, dict) else None
+    diagnosis = diagnose(
+        [Line(line_rank, text) for line_rank, text in reversed(found)],
+        exit_code=row.exit_code,
+        rank=rank,
+        allocation_id=row.id,
+        cells=cells if isinstance(cells, dict) else None,
+    )
+    return FailureView(
+        kind=diagnosis.kind,
+        message=diagnosis.message,
+        trial_id=trial.id,
+        rank=diagnosis.rank,
+        exit_code=row.exit_code,
+        signal=diagnosis.signal,
+        where=diagnosis.where,
+        log_tail=list(diagnosis.log_tail),
+        hint=_hint(diagnosis.kind, trial.id),
+    )
+
+
+def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
+    """The card of a trial without which the search cannot go on: it never reported the metric."""
+    return FailureView(
+        kind="no_metrics",
+        message=(
+            f"the trial ended without ever reporting the searcher metric {experiment.metric!r};"
+            f" {experiment.searcher_name} cannot rank it"
+        ),
+        trial_id=trial.id,
+        exit_code=0,
+        hint=(
+            f"report {experiment.metric!r} with report_validation_metrics, or correct searcher.metric;"
+            f" the output: det trial logs {trial.id}"
+        ),
+    )
+
+
+def of_search(
+    experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]
+) -> FailureView:
+    """The card of a trial whose report the search cannot use."""
+    names = ", ".join(sorted(report)[:TAIL_NAMES]) or "nothing"
+    return FailureView(
+        kind="searcher",
+        message=f"{error}; the report contained: {names}",
+        trial_id=trial.id,
+        hint=(
+            f"searcher {experiment.searcher_name} needs its metric {experiment.metric!r} as a number and its"
+            f" time_metric in the same validation report; the output: det trial logs {trial.id}"
+        ),
+    )
+
+
+TAIL_NAMES = 20

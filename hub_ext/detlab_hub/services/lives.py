@@ -1,0 +1,377 @@
+"""The shell around the state machines: load a row, step, write it back, carry out the actions, in one `Turn`.
+
+What belongs to the database happens here; what leaves it goes to the turn's outbox. The machines call each
+other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
+the searcher's decisions are events of trials and of the experiment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import assert_never
+
+from sqlalchemy import func, select
+
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, Kill, TrialState
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import experiment as experiments
+from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.core.searchers import (
+    CreateTrial,
+    Decision,
+    SearcherInputError,
+    Shutdown,
+    Started,
+    StopTrial,
+    TrialCreated,
+    TrialExited,
+    TrialExitedEarly,
+)
+from detlab_hub.core.searchers import (
+    Event as SearchEvent,
+)
+from detlab_hub.services import failures
+from detlab_hub.services.launching import build_launch
+from detlab_hub.services.rows import (
+    TERMINAL_TRIALS,
+    allocation_of,
+    graces_of,
+    slots_per_trial,
+    trial_of,
+    write_allocation,
+    write_trial,
+)
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+
+_log = logging.getLogger(__name__)
+
+_ORDERS: dict[experiments.Order, trials.Event] = {
+    experiments.Order.PAUSE: trials.PauseRequested(),
+    experiments.Order.ACTIVATE: trials.ActivateRequested(),
+    experiments.Order.CANCEL: trials.CancelRequested(),
+    experiments.Order.KILL: trials.KillRequested(),
+    experiments.Order.CONDEMN: trials.Condemned(),
+}
+
+
+# --- allocations
+
+
+def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -> None:
+    """Give an allocation an event."""
+    old = allocation_of(row)
+    step = allocations.step(old, event)
+    if step.state == old and not step.actions:
+        return
+    write_allocation(row, step.state)
+    if old.state is not step.state.state:
+        _log.info("allocation %s: %s", row.id, step.state.state)
+        _note_times(turn, row, step.state.state)
+    turn.changed_trial(turn.trial(row.trial_id))
+    for action in step.actions:
+        match action:
+            case allocations.SendLaunch():
+                _send_launch(turn, row)
+            case allocations.SignalPreempt():
+                turn.outbox.wake_allocations.add(row.id)
+            case allocations.SendKill():
+                send_kill(turn, row)
+            case allocations.EndAttempt(kind):
+                _end_attempt(turn, row, kind)
+            case _:
+                assert_never(action)
+
+
+def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+    if state is AllocationState.ASSIGNED:
+        row.assigned_at = turn.now
+    elif state is AllocationState.RUNNING:
+        row.started_at = turn.now
+        trial, experiment = turn.trial(row.trial_id), turn.experiment(row.experiment_id)
+        if trial.started_at is None:
+            trial.started_at = turn.now
+        if experiment.started_at is None:
+            experiment.started_at = turn.now
+        turn.changed_experiment(experiment.id)
+    elif state is AllocationState.TERMINATED:
+        row.ended_at = turn.now
+
+
+def _send_launch(turn: Turn, row: AllocationRow) -> None:
+    if row.agent_id is not None:
+        turn.outbox.messages.append((row.agent_id, build_launch(turn, row)))
+
+
+def send_kill(turn: Turn, row: AllocationRow) -> None:
+    """Tell the allocation's agent to kill its task (again)."""
+    if row.agent_id is not None:
+        kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
+        turn.outbox.messages.append((row.agent_id, kill))
+
+
+def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+    turn.outbox.kick_scheduler = True
+    turn.outbox.wake_logs.add(row.trial_id)
+    trial = turn.trial(row.trial_id)
+    condemned = trial.state == TrialState.STOPPING_ERROR
+    if kind is allocations.EndKind.FAILED and not condemned:
+        experiment, heard = turn.experiment(row.experiment_id), turn.exits.get(row.id)
+        card = failures.of_exit(
+            turn.session,
+            experiment,
+            trial,
+            row,
+            rank=None if heard is None else heard.rank,
+            setup_message=heard.message if heard is not None and heard.reason == "setup" else None,
+        )
+        trial.failure = card.model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind))
+
+
+# --- trials
+
+
+def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:
+    """The newest allocation of a trial, None before the first."""
+    if row.run == 0:
+        return None
+    return turn.session.scalar(
+        select(AllocationRow).where(AllocationRow.trial_id == row.id, AllocationRow.run == row.run)
+    )
+
+
+def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
+    """Give a trial an event."""
+    experiment = turn.experiment(row.experiment_id)
+    current = current_allocation(turn, row)
+    old = trial_of(row, experiment, current)
+    step = trials.step(old, event)
+    if step.state == old and not step.actions:
+        return
+    write_trial(row, step.state)
+    if old.state is not step.state.state:
+        _log.info("trial %d: %s", row.id, step.state.state)
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    for action in step.actions:
+        match action:
+            case trials.RequestAllocation(run):
+                _request_allocation(turn, experiment, row, run)
+            case trials.AskToLeave(reason):
+                if current is not None:
+                    ask_to_leave(turn, experiment, current, reason)
+            case trials.KillTask():
+                if current is not None:
+                    apply_allocation(turn, current, allocations.KillRequested(turn.now))
+            case trials.TellSearcherEarly(reason):
+                tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
+            case trials.WarnNeverReported():
+                _warn_never_reported(experiment, row)
+            case trials.CloseTrial():
+                _close_trial(turn, experiment, row)
+            case _:
+                assert_never(action)
+
+
+def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, run: int) -> None:
+    request = AllocationRow(
+        id=f"{experiment.id}.{row.request_id}.{run}",
+        trial_id=row.id,
+        experiment_id=experiment.id,
+        run=run,
+        state=AllocationState.PENDING.value,
+        slots_needed=slots_per_trial(experiment.config),
+        priority=experiment.priority,
+        requested_at=turn.now,
+    )
+    turn.session.add(request)
+    turn.session.flush()
+    turn.outbox.kick_scheduler = True
+
+
+def ask_to_leave(
+    turn: Turn, experiment: ExperimentRow, row: AllocationRow, reason: allocations.PreemptReason
+) -> None:
+    """Preempt an allocation, with the experiment's deadlines."""
+    graces = graces_of(experiment.config, turn.settings)
+    apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
+
+
+def _warn_never_reported(experiment: ExperimentRow, row: TrialRow) -> None:
+    row.warnings = [*row.warnings, f"never reported {experiment.metric!r}"]
+    experiment.warnings = [*experiment.warnings, f"trial {row.idx} never reported {experiment.metric!r}"]
+
+
+def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    row.ended_at = turn.now
+    if row.state == TrialState.COMPLETED:
+        row.failure = None
+        if row.end_reason == EndReason.COMPLETED:
+            row.progress = 1.0
+    elif row.end_reason == EndReason.NO_METRICS:
+        row.failure = failures.no_metrics(experiment, row).model_dump()
+    turn.outbox.wake_logs.add(row.id)
+    turn.closed.add(experiment.id)
+    turn.session.flush()
+    tell_search(turn, experiment, TrialExited(row.request_id))
+
+
+# --- the search
+
+
+def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> None:
+    """Give the search an event and carry out what it decides.
+
+    Events that arise while decisions are carried out wait for their turn, so that the journal has each
+    decision before its consequences.
+
+    Raises:
+        SearcherInputError: If the search cannot use this event; nothing is changed.
+    """
+    turn.search_queue.append((experiment, event))
+    if len(turn.search_queue) > 1:
+        return
+    while turn.search_queue:
+        owner, first = turn.search_queue[0]
+        try:
+            decisions = _step_search(turn, owner, first)
+            for decision in decisions:
+                _carry_out(turn, owner, decision)
+        finally:
+            turn.search_queue.popleft()
+
+
+def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
+    state = ExperimentState(experiment.state)
+    if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
+        # The search is over for this experiment: it must not make trials that nobody wants.
+        return []
+    decisions = turn.searches.step(turn.session, experiment, event)
+    progress = turn.searches.get(turn.session, experiment).progress()
+    if progress != experiment.progress:
+        experiment.progress = progress
+        turn.changed_experiment(experiment.id)
+    return decisions
+
+
+def start_search(turn: Turn, experiment: ExperimentRow) -> None:
+    """Ask a new experiment's search for its first trials."""
+    tell_search(turn, experiment, Started())
+
+
+def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> None:
+    match decision:
+        case CreateTrial():
+            _create_trial(turn, experiment, decision)
+        case StopTrial(request_id):
+            row = turn.session.scalars(
+                select(TrialRow).where(
+                    TrialRow.experiment_id == experiment.id, TrialRow.request_id == request_id
+                )
+            ).one()
+            apply_trial(turn, row, trials.StopDecided())
+        case Shutdown(cancel, failure):
+            apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
+        case _:
+            assert_never(decision)
+
+
+def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
+    paused = experiment.state == ExperimentState.PAUSED
+    row = TrialRow(
+        experiment_id=experiment.id,
+        idx=decision.index,
+        request_id=decision.request_id,
+        state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
+        hparams=decision.hparams,
+        seed=decision.trial_seed,
+        created_at=turn.now,
+        run=0,
+        restarts=0,
+        warnings=[],
+    )
+    turn.session.add(row)
+    turn.session.flush()
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    tell_search(turn, experiment, TrialCreated(decision.request_id))
+    apply_trial(turn, row, trials.Created())
+
+
+def condemn_trial(turn: Turn, row: TrialRow, error: SearcherInputError | str, report: Iterable[str]) -> None:
+    """End a trial whose report the search cannot use; the failure card says what the report contained."""
+    experiment = turn.experiment(row.experiment_id)
+    row.failure = failures.of_search(experiment, row, str(error), report).model_dump()
+    apply_trial(turn, row, trials.Condemned())
+
+
+# --- experiments
+
+
+def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -> None:
+    """Give an experiment an event.
+
+    Raises:
+        RequestRefusedError: If its state does not allow what a user asks for.
+    """
+    old = ExperimentState(row.state)
+    step = experiments.step(old, event)
+    if step.state is old and not step.actions:
+        return
+    row.state = step.state.value
+    if old is not step.state:
+        _log.info("experiment %d: %s", row.id, step.state)
+    turn.changed_experiment(row.id)
+    for action in step.actions:
+        match action:
+            case experiments.OrderTrials(order):
+                _order_trials(turn, row, _ORDERS[order])
+            case experiments.Finish():
+                _finish(turn, row)
+            case _:
+                assert_never(action)
+
+
+def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
+    living = turn.session.scalars(
+        select(TrialRow)
+        .where(TrialRow.experiment_id == row.id, TrialRow.state.not_in(TERMINAL_TRIALS))
+        .order_by(TrialRow.idx)
+    ).all()
+    for trial in living:
+        apply_trial(turn, trial, event)
+    turn.closed.add(row.id)
+
+
+def _finish(turn: Turn, row: ExperimentRow) -> None:
+    row.ended_at = turn.now
+    if row.state == ExperimentState.COMPLETED:
+        row.progress = 1.0
+    if row.state == ExperimentState.ERROR and row.failure is None:
+        failed = turn.session.scalar(
+            select(TrialRow)
+            .where(TrialRow.experiment_id == row.id, TrialRow.failure.is_not(None))
+            .order_by(TrialRow.idx)
+            .limit(1)
+        )
+        row.failure = None if failed is None else failed.failure
+    turn.searches.forget(row.id)
+
+
+def finish_turn(turn: Turn) -> None:
+    """End the stopping experiments whose last trial ended in this turn. Call it last."""
+    turn.session.flush()
+    for experiment_id in sorted(turn.closed):
+        row = turn.experiment(experiment_id)
+        if not is_stopping(row.state):
+            continue
+        living = turn.session.scalar(
+            select(func.count())
+            .select_from(TrialRow)
+            .where(TrialRow.experiment_id == experiment_id, TrialRow.state.not_in(TERMINAL_TRIALS))
+        )
+        if living == 0:
+            apply_experiment(turn, row, experiments.LastTrialClosed())

@@ -1,0 +1,103 @@
+"""Placing: from the rows and the connected agents to a snapshot, from the plan to assigned allocations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.backends.base import Node
+from detlab_hub.core.lifecycle.allocation import Assigned
+from detlab_hub.core.scheduling import AgentView, Request, Snapshot, schedule
+from detlab_hub.services.lives import apply_allocation
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+
+PLACED = (
+    AllocationState.ASSIGNED,
+    AllocationState.PULLING,
+    AllocationState.STARTING,
+    AllocationState.RUNNING,
+    AllocationState.TERMINATING,
+)
+"""States in which an allocation owns its slots."""
+
+
+def place(
+    turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int, str], float], *, draining: bool
+) -> dict[str, str]:
+    """Assign what can start now; return why everything else waits, by allocation."""
+    pending = list(
+        turn.session.execute(
+            select(AllocationRow, TrialRow.idx)
+            .join(TrialRow, TrialRow.id == AllocationRow.trial_id)
+            .where(AllocationRow.state == AllocationState.PENDING)
+        ).tuples()
+    )
+    if not pending:
+        return {}
+    if draining:
+        return {row.id: "the cluster is draining: nothing new starts until it is restarted" for row, _ in pending}
+    excluded: defaultdict[int, set[str]] = defaultdict(set)
+    for (trial_id, agent_id), until in refusals.items():
+        if until > turn.now:
+            excluded[trial_id].add(agent_id)
+    requests = tuple(
+        _request(turn.experiment(row.experiment_id), row, idx, frozenset(excluded.get(row.trial_id, ())))
+        for row, idx in pending
+    )
+    agents, running = agent_views(turn.session, nodes)
+    plan = schedule(Snapshot(agents=agents, pending=requests, running=running))
+    rows = {row.id: row for row, _ in pending}
+    for assignment in plan.assignments:
+        row = rows[assignment.allocation_id]
+        row.agent_id, row.slots = assignment.agent_id, list(assignment.slots)
+        apply_allocation(turn, row, Assigned())
+    return {allocation_id: reason.text for allocation_id, reason in plan.reasons.items()}
+
+
+def _request(experiment: ExperimentRow, row: AllocationRow, idx: int, excluded: frozenset[str]) -> Request:
+    resources = experiment.config.get("resources") or {}
+    return Request(
+        allocation_id=row.id,
+        experiment_id=experiment.id,
+        user=experiment.owner,
+        slots=row.slots_needed,
+        priority=row.priority,
+        submitted_at=experiment.created_at,
+        order=idx,
+        max_slots=resources.get("max_slots"),
+        excluded_agents=excluded,
+    )
+
+
+def agent_views(
+    s: Session, nodes: Sequence[Node]
+) -> tuple[tuple[AgentView, ...], tuple[tuple[int | None, int], ...]]:
+    """The agents with what they run, and (experiment, slots) of everything that has a place."""
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    zero_slot: defaultdict[str, int] = defaultdict(int)
+    running: list[tuple[int | None, int]] = []
+    for agent_id, slots, experiment_id in s.execute(
+        select(AllocationRow.agent_id, AllocationRow.slots, AllocationRow.experiment_id).where(
+            AllocationRow.state.in_(PLACED)
+        )
+    ):
+        used[agent_id].update(slots)
+        zero_slot[agent_id] += not slots
+        running.append((experiment_id, len(slots)))
+    agents = tuple(
+        AgentView(
+            id=node.id,
+            slots=node.slots,
+            used=frozenset(used[node.id]),
+            serves_user=node.serves_user,
+            suspect=node.suspect,
+            zero_slot_tasks=zero_slot[node.id],
+        )
+        for node in nodes
+    )
+    return agents, tuple(running)

@@ -1,0 +1,221 @@
+"""What trials report: metrics, progress, status, early exits and log lines, each taken exactly once.
+
+A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events move
+together or not at all. A record seen before is skipped by its number, so a batch may be sent again at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from detlab.schemas.wire import (
+    EarlyExitRecord,
+    LogRecord,
+    MetricsRecord,
+    ProgressRecord,
+    Record,
+    RecordAck,
+    RecordBatch,
+    RefusedRecord,
+    StatusRecord,
+    decode_float,
+    encode_floats,
+)
+from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.lifecycle.allocation import TaskStarted
+from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
+from detlab_hub.services.callers import TaskCaller
+from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.lives import apply_allocation, apply_trial, condemn_trial, tell_search
+from detlab_hub.services.turn import Turn
+from detlab_hub.store import BadReport
+from detlab_hub.store.queries import logs, metrics
+from detlab_hub.store.tables import AllocationRow, TrialRow
+
+VALIDATION = "validation"
+STATUS_CHARS = 1000
+STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
+"""Time metrics that a report's own steps_completed stands for when they are not in it."""
+
+
+@dataclass
+class _Taking:
+    """One batch on its way in."""
+
+    turn: Turn
+    row: AllocationRow
+    trial: TrialRow
+    refused: list[RefusedRecord] = field(default_factory=list)
+
+
+def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
+    """Take a batch of records.
+
+    Raises:
+        StaleAttempt: The task may not write any more.
+    """
+    row, trial = current_attempt(turn.session, task)
+    # The task is heard, whether or not its agent has told us that it started.
+    apply_allocation(turn, row, TaskStarted())
+    taking = _Taking(turn, row, trial)
+    mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
+    fresh: list[Record] = []
+    for record in batch.records:
+        if record.seq > mark:
+            mark = record.seq
+            fresh.append(record)
+    if batch.stream == "logs":
+        row.logs_seq = mark
+        _take_logs(taking, fresh)
+    else:
+        row.metrics_seq = mark
+        for record in fresh:
+            _take_one(taking, record)
+    return RecordAck(acked=mark, refused=taking.refused)
+
+
+def _take_logs(taking: _Taking, records: Sequence[Record]) -> None:
+    lines = []
+    for record in records:
+        if isinstance(record, LogRecord):
+            lines.append(record)
+        else:
+            _refuse(taking, record.seq, "record.stream", f"a {record.kind} record is not a log line")
+    if lines:
+        logs.append(taking.turn.session, taking.trial.id, taking.row.run, lines)
+        taking.turn.outbox.wake_logs.add(taking.trial.id)
+
+
+def _take_one(taking: _Taking, record: Record) -> None:
+    match record:
+        case MetricsRecord():
+            _take_metrics(taking, record)
+        case ProgressRecord():
+            _take_progress(taking, record)
+        case StatusRecord():
+            taking.trial.status = record.status[:STATUS_CHARS]
+            taking.turn.changed_trial(taking.trial)
+        case EarlyExitRecord():
+            _take_early_exit(taking, record)
+        case LogRecord():
+            _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
+
+
+def _refuse(taking: _Taking, seq: int, code: str, message: str) -> None:
+    taking.refused.append(RefusedRecord(seq=seq, code=code, message=message))
+
+
+def _take_progress(taking: _Taking, record: ProgressRecord) -> None:
+    if math.isnan(record.progress):
+        return
+    turn, trial = taking.turn, taking.trial
+    trial.progress = min(max(record.progress, 0.0), 1.0)
+    turn.changed_trial(trial)
+    experiment = turn.experiment(trial.experiment_id)
+    tell_search(turn, experiment, ProgressReported(trial.request_id, trial.progress))
+
+
+def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
+    if record.reason not in trials.EARLY_EXITS:
+        known = ", ".join(trials.EARLY_EXITS)
+        _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is none of {known}")
+        return
+    apply_trial(taking.turn, taking.trial, trials.EarlyExitReported(record.reason))
+
+
+# --- metrics
+
+
+def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
+    turn, row, trial = taking.turn, taking.row, taking.trial
+    try:
+        metrics.check_report(record.group, record.steps_completed, record.metrics)
+    except BadReport as error:
+        _refuse(taking, record.seq, error.code, error.message)
+        return
+    metrics.insert_report(
+        turn.session,
+        trial.id,
+        row.run,
+        record.group,
+        record.steps_completed,
+        record.time,
+        record.metrics,
+        row.resume_step,
+    )
+    if not row.superseded_applied:
+        row.superseded_applied = True
+        if row.run > 1:
+            _recount(turn, row, trial)
+    trial.steps_completed = max(trial.steps_completed, record.steps_completed)
+    numbers = {name: number for name, value in record.metrics.items() if (number := decode_float(value)) is not None}
+    data = {
+        "group": record.group,
+        "steps_completed": record.steps_completed,
+        "run": row.run,
+        "time": record.time,
+        "metrics": encode_floats(numbers),
+    }
+    turn.event("metrics", trial.experiment_id, trial.id, data)
+    turn.changed_trial(trial)
+    if record.group == VALIDATION:
+        _take_validation(turn, trial, record)
+
+
+def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
+    """The points of earlier attempts beyond the resumed step are gone: bests must not point at them."""
+    experiment = turn.experiment(trial.experiment_id)
+    trial.steps_completed = row.resume_step or 0
+    turn.session.flush()
+    name, smaller = experiment.metric, experiment.smaller_is_better
+    own = metrics.trial_best(turn.session, trial.id, VALIDATION, name, smaller)
+    trial.best_validation = None if own is None else own[1]
+    if experiment.best_trial_id != trial.id:
+        return
+    best = metrics.experiment_best(turn.session, experiment.id, VALIDATION, name, smaller)
+    experiment.best_trial_id, experiment.best_step, experiment.best_value = best or (None, None, None)
+    turn.changed_experiment(experiment.id)
+
+
+def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
+    experiment = turn.experiment(trial.experiment_id)
+    if experiment.metric not in record.metrics:
+        return
+    value = decode_float(record.metrics[experiment.metric])
+    if value is None:
+        got = type(record.metrics[experiment.metric]).__name__
+        error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
+        condemn_trial(turn, trial, error, record.metrics)
+        return
+    trial.searcher_metric_seen = True
+    trial.latest_validation = value
+    _keep_best(turn, trial, record.steps_completed, value)
+    event = ValidationReported(trial.request_id, value, _time_of(experiment.config, record))
+    try:
+        tell_search(turn, experiment, event)
+    except SearcherInputError as error:
+        condemn_trial(turn, trial, error, record.metrics)
+
+
+def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:
+    searcher = config.get("searcher")
+    name = searcher.get("time_metric") if isinstance(searcher, dict) else None
+    if name is None:
+        return None
+    if name in record.metrics:
+        return decode_float(record.metrics[name])
+    return float(record.steps_completed) if name in STEP_TIMES else None
+
+
+def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:
+    if math.isnan(value):
+        return
+    experiment = turn.experiment(trial.experiment_id)
+    sign = 1.0 if experiment.smaller_is_better else -1.0
+    if trial.best_validation is None or sign * value < sign * trial.best_validation:
+        trial.best_validation = value
+    if experiment.best_value is None or sign * value < sign * experiment.best_value:
+        experiment.best_trial_id, experiment.best_step, experiment.best_value = trial.id, step, value
+        turn.changed_experiment(experiment.id)

@@ -1,0 +1,105 @@
+"""The searches of active experiments, in memory; the journal in the database is the truth.
+
+Used only inside the writer's transactions. Each entry remembers the journal number it stands at; one that does
+not match the database (a transaction failed after the search had moved on) is rebuilt by replay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.core.searchers import (
+    Decision,
+    Event,
+    ProgressReported,
+    Searcher,
+    decision_to_json,
+    event_from_json,
+    event_to_json,
+    make_searcher,
+    replay,
+)
+from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
+
+_log = logging.getLogger(__name__)
+_KEEP = 200
+
+
+class Searches:
+    """Searches by experiment."""
+
+    def __init__(self, keep: int = _KEEP) -> None:
+        self._keep = keep
+        self._entries: OrderedDict[int, tuple[Searcher, int]] = OrderedDict()
+
+    def forget(self, experiment_id: int | None = None) -> None:
+        """Drop one search, or all: the next use replays the journal."""
+        if experiment_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(experiment_id, None)
+
+    def get(self, s: Session, row: ExperimentRow) -> Searcher:
+        """The search of an experiment, as the journal has it."""
+        return self._entry(s, row)[0]
+
+    def step(self, s: Session, row: ExperimentRow, event: Event) -> list[Decision]:
+        """Give the search one event and journal it with its decisions, in the caller's transaction.
+
+        Events that cannot change a decision (progress, a report between two rungs) are not journaled.
+
+        Raises:
+            SearcherInputError: If the search cannot use the event; it is then unchanged.
+        """
+        searcher, seq = self._entry(s, row)
+        before = searcher.revision
+        decisions = searcher.step(event)
+        if searcher.revision != before or decisions:
+            seq += 1
+            s.add(
+                SearcherJournal(
+                    experiment_id=row.id,
+                    seq=seq,
+                    event=event_to_json(event),
+                    decisions=[decision_to_json(decision) for decision in decisions],
+                )
+            )
+            s.flush()
+        self._entries[row.id] = (searcher, seq)
+        return decisions
+
+    def _entry(self, s: Session, row: ExperimentRow) -> tuple[Searcher, int]:
+        journaled = s.scalar(
+            select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == row.id)
+        )
+        seq = journaled or 0
+        entry = self._entries.get(row.id)
+        if entry is None or entry[1] != seq:
+            entry = (self._rebuild(s, row), seq)
+            self._entries[row.id] = entry
+            while len(self._entries) > self._keep:
+                self._entries.popitem(last=False)
+        self._entries.move_to_end(row.id)
+        return entry
+
+    def _rebuild(self, s: Session, row: ExperimentRow) -> Searcher:
+        config, space = row.config["searcher"], row.config.get("hyperparameters") or {}
+        journal = s.scalars(
+            select(SearcherJournal)
+            .where(SearcherJournal.experiment_id == row.id)
+            .order_by(SearcherJournal.seq)
+        ).all()
+        if not journal:
+            return make_searcher(config, space, row.seed)
+        searcher, _ = replay(config, space, row.seed, [event_from_json(entry.event) for entry in journal])
+        # Progress is not journaled: it is in the rows of the trials.
+        for request_id, progress in s.execute(
+            select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == row.id)
+        ):
+            searcher.step(ProgressReported(request_id, progress))
+        _log.info("experiment %d: search replayed from %d events", row.id, len(journal))
+        return searcher

@@ -1,0 +1,101 @@
+"""What all services share: the store, the clock, the searches, the agents, and the way a change is made.
+
+`Shell.write` is the one door for changes: it runs a function of a `Turn` in one transaction, and after the commit
+sends what the turn collected. The database is the truth; whatever is sent can be derived from it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from detlab_hub.backends.base import Backend
+from detlab_hub.services.lives import finish_turn
+from detlab_hub.services.searches import Searches
+from detlab_hub.services.settings import Settings
+from detlab_hub.services.turn import Outbox, Turn
+from detlab_hub.services.wakeups import Wakeups
+from detlab_hub.store import Clock, Store
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Shell:
+    """Shared by the services of one master."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    backend: Backend
+    searches: Searches = field(default_factory=Searches)
+    wakeups: Wakeups = field(default_factory=Wakeups)
+    scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
+    pending_reasons: dict[str, str] = field(default_factory=dict)
+    """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
+    refusals: dict[tuple[int, str], float] = field(default_factory=dict)
+    """(trial, agent that refused it) -> until when it is not asked again."""
+    draining: bool = False
+    started_at: float = 0.0
+    _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    async def write(self, fn: Callable[[Turn], T]) -> T:
+        """Run `fn` in one transaction and then carry out its outbox.
+
+        A caller that is cancelled does not interrupt it: either nothing happens, or everything.
+
+        Raises:
+            Unavailable: The database is busy or broken; nothing was changed, or what was is not known.
+        """
+        task: asyncio.Task[T] = asyncio.ensure_future(self._write(fn))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return await asyncio.shield(task)
+
+    async def _write(self, fn: Callable[[Turn], T]) -> T:
+        outboxes: list[Outbox] = []
+
+        def run(session: Session) -> T:
+            turn = Turn(session, self.clock(), self.settings, self.searches)
+            try:
+                result = fn(turn)
+                finish_turn(turn)
+            except BaseException:
+                # The searches have moved on, the database has not.
+                self.searches.forget()
+                raise
+            outboxes.append(turn.outbox)
+            return result
+
+        result = await self.store.write(run)
+        for outbox in outboxes:
+            self.dispatch(outbox)
+        return result
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` on one snapshot of the database."""
+        return await self.store.read(fn)
+
+    def dispatch(self, outbox: Outbox) -> None:
+        """Carry out what a committed turn asked for."""
+        for agent_id, message in outbox.messages:
+            self.backend.deliver(agent_id, message)
+        for allocation_id in outbox.wake_allocations:
+            self.wakeups.wake(("allocation", allocation_id))
+        for trial_id in outbox.wake_logs:
+            self.wakeups.wake(("logs", trial_id))
+        if outbox.wake_streams:
+            self.wakeups.wake("streams")
+        if outbox.kick_scheduler:
+            self.scheduler_kick.set()
+
+    async def settle(self) -> None:
+        """Wait for writes whose callers have gone away."""
+        while self._writes:
+            await asyncio.gather(*self._writes, return_exceptions=True)

@@ -1,0 +1,238 @@
+"""What a running task asks of the master: take records, tell of preemption, commit checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, NotFound
+from detlab.schemas.wire import (
+    BestValidationReply,
+    CheckpointView,
+    CommitCheckpoint,
+    PreemptReply,
+    RecordAck,
+    RecordBatch,
+    TokenReply,
+)
+from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
+from detlab_hub.services import records, views
+from detlab_hub.services.callers import TaskCaller
+from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.lives import apply_allocation
+from detlab_hub.services.manifests import check_commit, check_metadata
+from detlab_hub.services.rows import graces_of
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.services.wakeups import wait_until
+from detlab_hub.store.queries import checkpoints, tokens
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+_log = logging.getLogger(__name__)
+MAX_WAIT = 300.0
+
+
+class Tasks:
+    """The task API."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def records(self, task: TaskCaller, batch: RecordBatch) -> RecordAck:
+        """Take a batch of records; what is acknowledged is committed.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+        return await self._shell.write(lambda turn: records.take(turn, task, batch))
+
+    async def preempt(self, task: TaskCaller, timeout: float) -> PreemptReply:
+        """Whether the task should leave; waits up to `timeout` seconds for that to become so.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._shell.read(lambda s: _preempt_state(s, task))
+            if reply.preempt or timeout <= 0:
+                return reply
+            await wait_until(event, min(timeout, MAX_WAIT))
+        return await self._shell.read(lambda s: _preempt_state(s, task))
+
+    async def ack_preempt(self, task: TaskCaller) -> None:
+        """The task will checkpoint and exit 0; without this an exit 0 means that it is done.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def ack(turn: Turn) -> None:
+            row, trial = current_attempt(turn.session, task)
+            experiment = turn.experiment(trial.experiment_id)
+            graces = graces_of(experiment.config, turn.settings)
+            apply_allocation(turn, row, LeaveAcknowledged(turn.now, graces))
+
+        await self._shell.write(ack)
+
+    # --- checkpoints
+
+    async def commit_checkpoint(self, task: TaskCaller, commit: CommitCheckpoint) -> CheckpointView:
+        """Make what was uploaded a checkpoint. Committing the same again changes nothing.
+
+        Raises:
+            CheckpointError: The manifest is not one.
+            Conflict: The uuid is taken by another checkpoint.
+            StaleAttempt: The attempt is over.
+        """
+        size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
+        return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
+
+    async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
+        """A checkpoint of the task's experiment, or of its warm-start source.
+
+        Raises:
+            NotFound: There is none that this task may read.
+        """
+
+        def get(s: Session) -> CheckpointView:
+            row = s.get(CheckpointRow, uuid)
+            if row is None or row.state != "COMPLETED" or not _may_read(s, task, row):
+                raise NotFound(f"there is no checkpoint {uuid[:80]} for this trial")
+            return views.checkpoint_view(s, row)
+
+        return await self._shell.read(get)
+
+    async def delete_checkpoint(self, task: TaskCaller, uuid: str) -> None:
+        """Mark a checkpoint of the task's own trial as deleted; deleting it again changes nothing.
+
+        Raises:
+            NotFound: This trial has no such checkpoint.
+            StaleAttempt: The attempt is over.
+        """
+
+        def delete(turn: Turn) -> None:
+            _, trial = current_attempt(turn.session, task)
+            row = turn.session.get(CheckpointRow, uuid)
+            if row is None or row.trial_id != trial.id:
+                raise NotFound(f"this trial has no checkpoint {uuid[:80]}")
+            row.state = "DELETED"
+            turn.session.flush()
+            newest = checkpoints.latest(turn.session, trial.id)
+            trial.latest_checkpoint = None if newest is None else newest.uuid
+            _tell_checkpoint(turn, row)
+            turn.changed_trial(trial)
+
+        await self._shell.write(delete)
+
+    # --- metadata, best validation, token
+
+    async def get_metadata(self, task: TaskCaller) -> dict[str, Any]:
+        """The trial's metadata."""
+        return await self._shell.read(lambda s: current_attempt(s, task)[1].metadata_)
+
+    async def put_metadata(self, task: TaskCaller, metadata: dict[str, Any]) -> None:
+        """Replace the trial's metadata.
+
+        Raises:
+            CheckpointError: It is over 1 MiB.
+            StaleAttempt: The attempt is over.
+        """
+        check_metadata(metadata)
+
+        def put(turn: Turn) -> None:
+            _, trial = current_attempt(turn.session, task)
+            trial.metadata_ = metadata
+            turn.changed_trial(trial)
+
+        await self._shell.write(put)
+
+    async def best_validation(self, task: TaskCaller) -> BestValidationReply:
+        """The best searcher metric of the experiment so far."""
+
+        def best(s: Session) -> BestValidationReply:
+            experiment = s.get(ExperimentRow, task.experiment_id)
+            return BestValidationReply(value=None if experiment is None else experiment.best_value)
+
+        return await self._shell.read(best)
+
+    async def renew_token(self, task: TaskCaller) -> TokenReply:
+        """A fresh task token; the old one works until it expires.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def renew(turn: Turn) -> TokenReply:
+            current_attempt(turn.session, task)
+            expires_at = turn.now + turn.settings.task_token_ttl
+            token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
+            return TokenReply(token=token, expires_at=expires_at)
+
+        return await self._shell.write(renew)
+
+
+def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
+    row, _ = current_attempt(s, task)
+    if row.preempt_reason is None:
+        return PreemptReply(preempt=False)
+    return PreemptReply.model_validate({"preempt": True, "reason": row.preempt_reason})
+
+
+def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
+    if row.experiment_id == task.experiment_id:
+        return True
+    experiment = s.get(ExperimentRow, task.experiment_id)
+    if experiment is None:
+        return False
+    searcher = experiment.config.get("searcher") or {}
+    source = searcher.get("source_trial_id")
+    named = row.uuid == searcher.get("source_checkpoint_uuid") or (
+        source is not None and row.trial_id == int(source)
+    )
+    if not named:
+        return False
+    origin = s.get(ExperimentRow, row.experiment_id)
+    # Whether the owner may see the source was judged at submit; ids are never used again.
+    return origin is not None
+
+
+def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
+    row, trial = current_attempt(turn.session, task)
+    apply_allocation(turn, row, TaskStarted())
+    known = turn.session.get(CheckpointRow, commit.uuid)
+    if known is not None:
+        same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest
+        if not same or known.state != "COMPLETED":
+            raise Conflict(f"checkpoint {commit.uuid} exists and is another one")
+        return views.checkpoint_view(turn.session, known)
+    experiment = turn.experiment(trial.experiment_id)
+    made = CheckpointRow(
+        uuid=commit.uuid,
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        run=row.run,
+        steps_completed=commit.steps_completed,
+        state="COMPLETED",
+        created_at=turn.now,
+        size=size,
+        files={path: entry.model_dump() for path, entry in commit.files.items()},
+        metadata_=commit.metadata,
+        storage=experiment.config.get("checkpoint_storage") or {},
+        manifest_digest=commit.manifest_digest,
+    )
+    turn.session.add(made)
+    turn.session.flush()
+    newest = checkpoints.latest(turn.session, trial.id)
+    trial.latest_checkpoint = None if newest is None else newest.uuid
+    _tell_checkpoint(turn, made)
+    turn.changed_trial(trial)
+    turn.changed_experiment(experiment.id)
+    return views.checkpoint_view(turn.session, made)
+
+
+def _tell_checkpoint(turn: Turn, row: CheckpointRow) -> None:
+    view = views.checkpoint_view(turn.session, row)
+    data = view.model_dump(mode="json", exclude={"files", "storage"})
+    turn.event("checkpoint", row.experiment_id, row.trial_id, data)

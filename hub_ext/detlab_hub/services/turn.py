@@ -1,0 +1,101 @@
+"""One transaction of the master, and what it wants done once it is committed.
+
+A `Turn` carries the session, the time and the journaled searches through the functions that change rows. All
+that leaves the database (messages to agents, wake-ups) is collected in its `Outbox` and carried out by the
+shell after the commit; a transaction that fails leaves no trace outside.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import MasterMessage, TaskExited
+from detlab_hub.core.searchers import Event as SearchEvent
+from detlab_hub.services.settings import Settings
+from detlab_hub.store.queries import events
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+
+if TYPE_CHECKING:
+    from detlab_hub.services.searches import Searches
+
+
+@dataclass
+class Outbox:
+    """What to do after the commit. All of it can be derived from rows, so losing it loses nothing."""
+
+    messages: list[tuple[str, MasterMessage]] = field(default_factory=list)
+    """(agent id, message), in order."""
+    wake_allocations: set[str] = field(default_factory=set)
+    """Allocations whose long polls should look again."""
+    wake_logs: set[int] = field(default_factory=set)
+    """Trials with new log lines, or an end."""
+    wake_streams: bool = False
+    kick_scheduler: bool = False
+
+
+@dataclass
+class Turn:
+    """One transaction in progress."""
+
+    session: Session
+    now: float
+    settings: Settings
+    searches: Searches
+    outbox: Outbox = field(default_factory=Outbox)
+    search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
+    exits: dict[str, TaskExited] = field(default_factory=dict)
+    """What agents said of exits that this turn takes in, by allocation."""
+    closed: set[int] = field(default_factory=set)
+    """Experiments of which a trial ended in this turn: looked at once, when the turn is over."""
+    _told: set[tuple[str, int]] = field(default_factory=set)
+
+    def experiment(self, experiment_id: int) -> ExperimentRow:
+        """The row of an experiment.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(ExperimentRow, experiment_id)
+        if row is None:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        return row
+
+    def trial(self, trial_id: int) -> TrialRow:
+        """The row of a trial.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(TrialRow, trial_id)
+        if row is None:
+            raise NotFound(f"there is no trial {trial_id}")
+        return row
+
+    def allocation(self, allocation_id: str) -> AllocationRow | None:
+        """The row of an allocation, None if there is none."""
+        return self.session.get(AllocationRow, allocation_id)
+
+    def changed_experiment(self, experiment_id: int) -> None:
+        """Say once per turn that an experiment changed; readers of the stream get its view then."""
+        if ("experiment", experiment_id) not in self._told:
+            self._told.add(("experiment", experiment_id))
+            self._event("experiment", experiment_id, None, {})
+
+    def changed_trial(self, trial: TrialRow) -> None:
+        """Say once per turn that a trial changed."""
+        if ("trial", trial.id) not in self._told:
+            self._told.add(("trial", trial.id))
+            self._event("trial", trial.experiment_id, trial.id, {})
+
+    def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
+        """Append an event that carries its own data (metrics, checkpoint)."""
+        self._event(kind, experiment_id, trial_id, data)
+
+    def _event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
+        events.append(self.session, kind, self.now, experiment_id, trial_id, data)
+        self.outbox.wake_streams = True

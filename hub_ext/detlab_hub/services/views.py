@@ -1,0 +1,310 @@
+"""From rows to what callers see. Lists take a few queries, whatever their length."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import (
+    AllocationState,
+    BestView,
+    CheckpointFile,
+    CheckpointView,
+    EndReason,
+    ExperimentState,
+    ExperimentView,
+    FailureView,
+    TrialState,
+    TrialView,
+)
+from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.masking import masked_config, masked_storage
+from detlab_hub.store.queries import experiments, metrics, trials, workspaces
+from detlab_hub.store.tables import (
+    AllocationRow,
+    CheckpointRow,
+    ExperimentRow,
+    TrialRow,
+)
+
+Reasons = Mapping[str, str]
+CHUNK = 500
+"""Ids per statement: SQLite takes no more than 999 parameters on old builds."""
+
+
+# --- experiments
+
+
+def experiment_views(
+    s: Session, rows: Sequence[ExperimentRow], reasons: Reasons, *, full: bool = False
+) -> list[ExperimentView]:
+    """Views of many experiments.
+
+    Args:
+        s: A session.
+        rows: The experiments.
+        reasons: Why pending allocations wait, by allocation id.
+        full: Whether the (masked) config goes with each.
+    """
+    ids = [row.id for row in rows]
+    counts = _trial_counts(s, ids)
+    bests = _bests(s, rows)
+    names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
+    waiting = _dominant_reasons(reasons, set(ids))
+    return [
+        _experiment_view(row, counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
+        for row in rows
+    ]
+
+
+def experiment_view(s: Session, row: ExperimentRow, reasons: Reasons, *, full: bool = True) -> ExperimentView:
+    """The view of one experiment, by default with its config."""
+    return experiment_views(s, [row], reasons, full=full)[0]
+
+
+def _experiment_view(
+    row: ExperimentRow,
+    counts: dict[str, int],
+    best: BestView | None,
+    names: Mapping[int, tuple[str, str]],
+    reason: str | None,
+    *,
+    full: bool,
+) -> ExperimentView:
+    searcher = row.config.get("searcher") or {}
+    state = ExperimentState(row.state)
+    workspace, project = names.get(row.project_id or 0, ("", ""))
+    return ExperimentView(
+        id=row.id,
+        name=row.name,
+        description=row.description,
+        labels=row.labels,
+        owner=row.owner,
+        workspace=workspace,
+        project=project,
+        state=state,
+        searcher=row.searcher_name,
+        metric=row.metric,
+        smaller_is_better=row.smaller_is_better,
+        time_metric=searcher.get("time_metric"),
+        max_time=searcher.get("max_time"),
+        progress=row.progress,
+        trials_total=trials_total(row.config),
+        trials=counts,
+        best=best,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        pending_reason=None if state.terminal else reason,
+        warnings=row.warnings,
+        bundle=row.bundle,
+        config=masked_config(row.config) if full else None,
+        failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        source=row.source,
+    )
+
+
+def trials_total(config: dict[str, Any]) -> int | None:
+    """How many trials a search makes at most; None if its config is not understood any more."""
+    searcher = config.get("searcher") or {}
+    if searcher.get("name") != "grid":
+        total = searcher.get("max_trials")
+        return 1 if searcher.get("name") == "single" else total
+    try:
+        return make_searcher(searcher, config.get("hyperparameters") or {}, 0).trials_total
+    except SearcherConfigError:
+        return None
+
+
+def _trial_counts(s: Session, ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    counts = experiments.trial_counts(s, ids)
+    running = experiments.running_counts(s, ids, (AllocationState.RUNNING, AllocationState.TERMINATING))
+    for experiment_id, number in running.items():
+        if number:
+            counts[experiment_id]["RUNNING"] = number
+    return counts
+
+
+def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
+    leaders = [row for row in rows if row.best_trial_id is not None]
+    trial_ids = [row.best_trial_id for row in leaders]
+    index: dict[int, int] = {}
+    saved: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+    for part in _parts(trial_ids):
+        index.update(s.execute(select(TrialRow.id, TrialRow.idx).where(TrialRow.id.in_(part))).tuples())
+        for trial_id, steps, uuid in s.execute(
+            select(CheckpointRow.trial_id, CheckpointRow.steps_completed, CheckpointRow.uuid)
+            .where(CheckpointRow.trial_id.in_(part), CheckpointRow.state == "COMPLETED")
+            .order_by(CheckpointRow.steps_completed, CheckpointRow.created_at)
+        ):
+            saved[trial_id].append((steps, uuid))
+    bests = {}
+    for row in leaders:
+        if row.best_trial_id is None or row.best_step is None or row.best_value is None:
+            continue
+        bests[row.id] = BestView(
+            trial_id=row.best_trial_id,
+            trial_index=index.get(row.best_trial_id, 0),
+            steps_completed=row.best_step,
+            value=row.best_value,
+            checkpoint=best_checkpoint(saved[row.best_trial_id], row.best_step),
+        )
+    return bests
+
+
+def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
+    """The checkpoint that belongs to a trial's best validation at `step`.
+
+    One saved at that very step; else the newest before it, which at least led there; else the first after it.
+
+    Args:
+        saved: (steps, uuid) of the trial's checkpoints, ascending.
+        step: Where the best validation was reported.
+    """
+    exact = [uuid for steps, uuid in saved if steps == step]
+    if exact:
+        return exact[-1]
+    before = [uuid for steps, uuid in saved if steps < step]
+    after = [uuid for steps, uuid in saved if steps > step]
+    return before[-1] if before else (after[0] if after else None)
+
+
+def _dominant_reasons(reasons: Reasons, ids: set[int]) -> dict[int, str]:
+    votes: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for allocation_id, text in reasons.items():
+        experiment = int(allocation_id.partition(".")[0])
+        if experiment in ids:
+            votes[experiment][text] += 1
+    return {experiment: count.most_common(1)[0][0] for experiment, count in votes.items()}
+
+
+# --- trials
+
+
+def trial_views(
+    s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summary: bool = False
+) -> list[TrialView]:
+    """Views of many trials, each with its newest allocation.
+
+    Args:
+        s: A session.
+        rows: The trials.
+        reasons: Why pending allocations wait, by allocation id.
+        summary: Whether the summaries of all metrics go with each (a query per trial).
+    """
+    current = trials.latest_allocations(s, [row.id for row in rows])
+    return [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+
+
+def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = True) -> TrialView:
+    """The view of one trial, by default with the summaries of its metrics."""
+    return trial_views(s, [row], reasons, summary=summary)[0]
+
+
+def _trial_view(
+    s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
+) -> TrialView:
+    state = TrialState(row.state)
+    return TrialView(
+        id=row.id,
+        index=row.idx,
+        experiment_id=row.experiment_id,
+        request_id=row.request_id,
+        state=state,
+        allocation_state=None if current is None else AllocationState(current.state),
+        display_state=display_state(state, current),
+        end_reason=None if row.end_reason is None else EndReason(row.end_reason),
+        hparams=row.hparams,
+        seed=row.seed,
+        restarts=row.restarts,
+        run=row.run,
+        progress=row.progress,
+        status=row.status,
+        steps_completed=row.steps_completed,
+        best_validation=row.best_validation,
+        latest_validation=row.latest_validation,
+        latest_checkpoint=row.latest_checkpoint,
+        agent_id=None if current is None else current.agent_id,
+        slots=[] if current is None else current.slots,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        pending_reason=None if current is None else reasons.get(current.id),
+        warnings=row.warnings,
+        failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        summary=metrics.summaries(s, row.id) if summary else {},
+        metadata=row.metadata_,
+    )
+
+
+def display_state(state: TrialState, current: AllocationRow | None) -> str:
+    """One word for people."""
+    if state.terminal:
+        return state.value
+    allocation = None if current is None else AllocationState(current.state)
+    live = allocation is not None and allocation is not AllocationState.TERMINATED
+    if state is not TrialState.ACTIVE:
+        leaving = "PAUSING" if state is TrialState.PAUSED else "STOPPING"
+        return leaving if live else state.value
+    if not live or allocation is AllocationState.PENDING:
+        return "QUEUED"
+    if allocation is AllocationState.RUNNING:
+        return "RUNNING" if current is None or current.preempt_reason is None else "PREEMPTING"
+    return "STOPPING" if allocation is AllocationState.TERMINATING else "STARTING"
+
+
+# --- checkpoints
+
+
+def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
+    """Views of many checkpoints, each with the searcher metric reported at its step."""
+    validations: dict[str, float] = {}
+    by_experiment: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
+    for row in rows:
+        by_experiment[row.experiment_id].append(row)
+    for experiment_id, group in by_experiment.items():
+        experiment = s.get(ExperimentRow, experiment_id)
+        if experiment is not None and experiment.metric:
+            validations.update(_validations_at(s, experiment.metric, group))
+    return [_checkpoint_view(row, validations.get(row.uuid)) for row in rows]
+
+
+def checkpoint_view(s: Session, row: CheckpointRow) -> CheckpointView:
+    """The view of one checkpoint."""
+    return checkpoint_views(s, [row])[0]
+
+
+def _validations_at(s: Session, metric: str, rows: Sequence[CheckpointRow]) -> dict[str, float]:
+    by_trial: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
+    for row in rows:
+        by_trial[row.trial_id].append(row)
+    validations: dict[str, float] = {}
+    for trial_id, group in by_trial.items():
+        found = metrics.values_at(s, trial_id, "validation", metric, [row.steps_completed for row in group])
+        validations.update({row.uuid: found[row.steps_completed] for row in group if row.steps_completed in found})
+    return validations
+
+
+def _checkpoint_view(row: CheckpointRow, validation: float | None) -> CheckpointView:
+    return CheckpointView(
+        uuid=row.uuid,
+        trial_id=row.trial_id,
+        experiment_id=row.experiment_id,
+        run=row.run,
+        steps_completed=row.steps_completed,
+        state="DELETED" if row.state == "DELETED" else "COMPLETED",
+        created_at=row.created_at,
+        size=row.size,
+        files={path: CheckpointFile.model_validate(entry) for path, entry in row.files.items()},
+        metadata=row.metadata_,
+        storage=masked_storage(row.storage),
+        validation=validation,
+        manifest_digest=row.manifest_digest,
+    )
+
+
+def _parts(ids: Sequence[Any]) -> list[Sequence[Any]]:
+    return [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
