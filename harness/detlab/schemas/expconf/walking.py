@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_origin
 
 from detlab.schemas.expconf import searchers, storage
 from detlab.schemas.expconf.experiment import ExperimentConfig
@@ -59,7 +59,7 @@ def _visit(model: type[Block], raw: object, path: Path) -> Iterator[Visit]:
 
 
 def _visit_value(model: type[Block], key: str, value: object, path: Path) -> Iterator[Visit]:
-    members = _blocks_of(model, key)
+    members = _blocks_of(model, key, entries=isinstance(value, list))
     if not members:
         return
     if isinstance(value, list):
@@ -80,16 +80,19 @@ def _choose(members: tuple[type[Block], ...], value: object) -> type[Block] | No
 
 
 @cache
-def _blocks_of(model: type[Block], key: str) -> tuple[type[Block], ...]:
-    return tuple(_blocks_in(model.model_fields[key].annotation))
+def _blocks_of(model: type[Block], key: str, *, entries: bool) -> tuple[type[Block], ...]:
+    """Return the blocks that a field holds as mappings, or as entries of its list."""
+    return tuple(_blocks_in(model.model_fields[key].annotation, entries, False))
 
 
-def _blocks_in(annotation: Any) -> Iterator[type[Block]]:
+def _blocks_in(annotation: Any, entries: bool, inside: bool) -> Iterator[type[Block]]:
     if isinstance(annotation, type) and issubclass(annotation, Block):
-        yield annotation
+        if entries == inside:
+            yield annotation
         return
+    inside = inside or get_origin(annotation) is list
     for argument in get_args(annotation):
-        yield from _blocks_in(argument)
+        yield from _blocks_in(argument, entries, inside)
 
 
 def _visit_hyperparameter(raw: object, path: Path) -> Iterator[Visit]:
