@@ -1,0 +1,25 @@
+"""`python -m detlab_hub`: run the master."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from detlab.errors import DetlabError
+from detlab_hub.app import DetHub
+
+
+def main() -> int:
+    """Run the master until it is told to stop; 1 with one clear line if it cannot serve."""
+    app = DetHub.instance()
+    try:
+        app.initialize()
+        app.start()
+    except DetlabError as error:
+        logging.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The master as an application: configuration and wiring, nothing else. `python -m detlab_hub` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tornado.httpserver import HTTPServer
+from traitlets import Dict, Float, Integer, List, Unicode, default
+from traitlets.config import Application
+from traitlets.config.loader import PyFileConfigLoader
+
+import detlab
+from detlab.errors import DetlabError
+from detlab.schemas.wire import SERVICE_PREFIX
+from detlab_hub.services import Services, Settings
+from detlab_hub.store import Store
+from detlab_hub.web.auth import Identifier, make_hub_auth
+from detlab_hub.web.routes import Background, WebSettings, make_application
+
+_UPLOAD_SLACK = 1024 * 1024
+
+
+class DetHub(Application):
+    """The master: one HTTP service of a JupyterHub, with a database of its own."""
+
+    name = "detlab_hub"
+    version = detlab.__version__
+    description = "The master of detlab, an external service of JupyterHub."
+
+    state_dir = Unicode(".detlab", help="Folder of the database, the bundles and the secrets.").tag(config=True)
+    db_url = Unicode(help="Database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.").tag(config=True)
+    ip = Unicode("127.0.0.1", help="Address to listen on.").tag(config=True)
+    port = Integer(8643, help="Port to listen on.").tag(config=True)
+    base_path = Unicode(help="Prefix of all routes.").tag(config=True)
+    hub_api_url = Unicode(help="Where this process reaches the Hub's API; ends with /hub/api.").tag(config=True)
+    hub_prefix = Unicode("/hub/", help="The Hub's own public prefix.").tag(config=True)
+    public_url = Unicode("http://127.0.0.1:8000", help="Public address of the Hub.").tag(config=True)
+    service_url = Unicode(help="How agents and tasks reach this service; ends with the base path.").tag(config=True)
+    service_token_file = Unicode(help="File with this service's token for the Hub.").tag(config=True)
+    cookie_secret_file = Unicode(help="File with the secret that signs cookies; made if missing.").tag(config=True)
+    enrolment_token_file = Unicode(
+        help="File with an enrolment token that does not expire (the embedded cluster's agent); may be missing."
+    ).tag(config=True)
+    cluster_id = Unicode(help="Name of this cluster in tasks' environments; made up once if empty.").tag(config=True)
+    checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
+        config=True
+    )
+    agent_reconnect_wait = Float(
+        25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
+    ).tag(config=True)
+    bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
+    config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
+
+    aliases: ClassVar[dict[str, str]] = {
+        "config": "DetHub.config_files",
+        "state-dir": "DetHub.state_dir",
+        "port": "DetHub.port",
+    }
+
+    @default("log_level")
+    def _log_level(self) -> int:
+        return logging.INFO
+
+    @default("db_url")
+    def _db_url(self) -> str:
+        return f"sqlite:///{self._root / 'db' / 'detlab.sqlite'}"
+
+    @default("base_path")
+    def _base_path(self) -> str:
+        return os.environ.get("JUPYTERHUB_SERVICE_PREFIX", SERVICE_PREFIX)
+
+    @default("hub_api_url")
+    def _hub_api_url(self) -> str:
+        return os.environ.get("JUPYTERHUB_API_URL", "http://127.0.0.1:8081/hub/api")
+
+    @default("service_url")
+    def _service_url(self) -> str:
+        return f"http://{self.ip}:{self.port}{self.base_path}"
+
+    @default("service_token_file")
+    def _service_token_file(self) -> str:
+        return str(self._root / "secrets" / "service_token")
+
+    @default("cookie_secret_file")
+    def _cookie_secret_file(self) -> str:
+        return str(self._root / "secrets" / "cookie_secret")
+
+    @default("enrolment_token_file")
+    def _enrolment_token_file(self) -> str:
+        return str(self._root / "secrets" / "enrolment_token")
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.state_dir).absolute()
+
+    def initialize(self, argv: Sequence[str] | None = None) -> None:
+        """Read the command line and the configuration files."""
+        self.parse_command_line(list(argv) if argv is not None else None)
+        said = copy.deepcopy(self.config)
+        for name in self.config_files:
+            path = Path(name).absolute()
+            self.update_config(PyFileConfigLoader(path.name, path=str(path.parent)).load_config())
+        self.update_config(said)
+
+    def settings(self) -> Settings:
+        """Return what the services are told."""
+        root = self._root
+        enrolment = _read_secret(self.enrolment_token_file)
+        checkpoints = root / "checkpoints"
+        return Settings(
+            state_dir=root,
+            bundles_dir=root / "bundles",
+            default_checkpoint_storage=dict(self.checkpoint_storage)
+            or {"type": "shared_fs", "host_path": str(checkpoints)},
+            service_url=self.service_url,
+            cluster_id=self.cluster_id or _made_once(root / "db" / "cluster_id", lambda: secrets.token_hex(8)),
+            version=detlab.__version__,
+            enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
+            agent_reconnect_wait=self.agent_reconnect_wait,
+            bundle_limit=self.bundle_limit_mb * 1024 * 1024,
+        )
+
+    def hub_token(self) -> str:
+        """Return this service's token for the Hub.
+
+        Raises:
+            DetlabError: There is none.
+        """
+        token = _read_secret(self.service_token_file) or os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        if not token:
+            raise DetlabError(
+                f"no token for the Hub: neither {self.service_token_file} nor JUPYTERHUB_API_TOKEN",
+                hint="Register the service 'detlab' with the Hub and write its api_token there.",
+            )
+        return token
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, or the database is lost. Running tasks go on when the master stops."""
+        store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
+        try:
+            services = Services(store, settings=self.settings())
+            await services.start()
+            try:
+                await self._serve_http(services, stop)
+            finally:
+                await services.stop()
+        finally:
+            store.close()
+
+    async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:
+        hub = make_hub_auth(
+            api_url=self.hub_api_url,
+            api_token=self.hub_token(),
+            base_url=self.base_path,
+            hub_prefix=self.hub_prefix,
+        )
+        background = Background()
+        cookie = _made_once(Path(self.cookie_secret_file), lambda: secrets.token_hex(32))
+        web = WebSettings(
+            cookie_secret=bytes.fromhex(cookie),
+            hub_public_url=self.hub_prefix,
+            background=background,
+            prefix=self.base_path,
+        )
+        application = make_application(services, Identifier(hub, services), web)
+        server = HTTPServer(application, xheaders=True, max_body_size=services.settings.bundle_limit + _UPLOAD_SLACK)
+        server.listen(self.port, address=self.ip)
+        self.log.info("serving on http://%s:%d%s", self.ip, self.port, self.base_path)
+        try:
+            await self._until_stop(services, stop)
+        finally:
+            server.stop()
+            await application.settings["streams"].close()
+            await server.close_all_connections()
+            await background.wait()
+
+    async def _until_stop(self, services: Services, stop: asyncio.Event) -> None:
+        """Return when told to stop; raise when the database has been lost for good: a fresh start is the cure."""
+        while not stop.is_set():
+            try:
+                await asyncio.wait_for(stop.wait(), 2.0)
+            except TimeoutError:
+                if not services.cluster.healthy():
+                    raise DetlabError("the master cannot write to its database any more: it ends") from None
+
+    def start(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        logging.basicConfig(level=self.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await self.serve(stop)
+        self.log.info("stopped")
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _made_once(path: Path, make: Any) -> str:
+    """Return a file's text, written (mode 0600) when it is first needed."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(make())
+    return path.read_text(encoding="ascii").strip()

@@ -1,0 +1,159 @@
+"""`det up`, `det down`, `det status` (and `preview-search`, which lives beside the searchers)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detlab.errors import DetlabError
+from detlab_hub.preview import preview_search
+
+__all__ = ["down", "preview_search", "status", "up"]
+
+_DEFAULT_DIR = Path(".detlab")
+
+_dir_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_DEFAULT_DIR,
+    show_default=True,
+    help="The state folder itself.",
+)
+
+
+@click.command()
+@_dir_option
+@click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
+@click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
+@click.option("--foreground", is_flag=True, help="Stay attached; Ctrl-C shuts the cluster down.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="traitlets file for Hub and master, read after DIR/detlab_config.py.",
+)
+@click.option("--timeout", type=float, default=90.0, show_default=True, help="Seconds to wait for the cluster.")
+def up(*, folder: Path, port: int, slots: int | None, foreground: bool, config: Path | None, timeout: float) -> None:
+    """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
+
+    Returns when it is healthy and its slots are registered. Starting it twice is harmless.
+    """
+    from detlab_hub.embedded import attached, lifecycle
+    from detlab_hub.embedded.state import StateFolder
+
+    state = StateFolder(folder)
+    options = lifecycle.Options(port=port, slots=slots, config=config, timeout=timeout)
+    if foreground:
+        sys.exit(asyncio.run(attached.run(state, options, lambda cluster: _print_cluster(cluster, folder), click.echo)))
+    cluster = lifecycle.up(state, options)
+    if cluster.already and (cluster.plan.port != port or (slots and cluster.plan.slots != slots)):
+        click.echo("It already runs with the settings below; to change them: det down, then det up.")
+    _print_cluster(cluster, folder)
+
+
+def _print_cluster(cluster: Any, folder: Path) -> None:
+    view, plan = cluster.view, cluster.plan
+    where = "" if folder == _DEFAULT_DIR else f" --dir {folder}"
+    password = cluster.password_file.read_text(encoding="ascii").strip()
+    lines = [
+        "detlab is up." if not cluster.already else "detlab is up already.",
+        f"  log in       {plan.url}/hub/login",
+        f"  user         {plan.operator}",
+        f"  password     {password}" if sys.stdout.isatty() else f"  password     in {cluster.password_file}",
+        f"  experiments  {plan.service_url}",
+        f"  slots        {view.slots_total} on {view.agents} {'agent' if view.agents == 1 else 'agents'}",
+        f"  state        {cluster.folder}",
+    ]
+    if sys.stdout.isatty():
+        lines.insert(4, f"               (kept in {cluster.password_file})")
+    lines += [
+        f"  {user:<12} password in {cluster.folder.password_file(user, plan.operator)}" for user in plan.extra_users
+    ]
+    if os.getuid() == 0:
+        lines += [
+            "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
+            f"  (the map is {cluster.folder.users_file}).",
+        ]
+    lines += [f"To stop it: det down{where}"]
+    click.echo("\n".join(lines))
+
+
+@click.command()
+@_dir_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds that running trials may take to save.",
+)
+def down(folder: Path, timeout: float) -> None:
+    """Stop the cluster: running trials save and leave (uncounted) and go on at the next `det up`."""
+    from detlab_hub.embedded import lifecycle
+    from detlab_hub.embedded.state import StateFolder
+
+    ending = lifecycle.down(StateFolder(folder), timeout, click.echo)
+    if not ending.was_running:
+        click.echo(f"No cluster runs on {folder}.")
+        return
+    if ending.left:
+        raise DetlabError(
+            f"stopped, but {ending.left} slots were still in use: their trials had not left in time",
+            hint="They are taken over, or started again from their last checkpoint, at the next det up.",
+        )
+    click.echo("Stopped. Experiments that were running go on at the next det up.")
+
+
+@click.command()
+@_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(folder: Path, as_json: bool) -> None:
+    """Show the parts of the cluster, its slots and its experiments; exit 0 only if it is healthy."""
+    from detlab_hub.embedded import lifecycle
+    from detlab_hub.embedded.state import StateFolder
+
+    found = lifecycle.status(StateFolder(folder))
+    if as_json:
+        data = dataclasses.asdict(dataclasses.replace(found, view=None))
+        data |= {"healthy": found.healthy, "view": found.view.model_dump(mode="json") if found.view else None}
+        click.echo(json.dumps(data, indent=1))
+    else:
+        _print_status(found)
+    sys.exit(0 if found.healthy else 1)
+
+
+def _print_status(found: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if found.url and any(part.pid for part in found.parts):
+        table = Table("part", "state", "pid", "up", "restarts", box=None, pad_edge=False)
+        for part in found.parts:
+            table.add_row(part.name, part.state, str(part.pid or ""), _span(part.uptime), str(part.restarts))
+        console.print(table)
+    if found.view is not None:
+        view = found.view
+        console.print(f"url          {found.url}", markup=False)
+        console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
+        console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
+    if found.problem:
+        console.print(f"Not healthy: {found.problem}.", markup=False)
+        console.print(f"Next: {found.advice}", markup=False)
+    else:
+        console.print("healthy")
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"

@@ -1,0 +1,105 @@
+"""The Hub's configuration, made from the state folder. `jupyterhub_config.py` beside it calls `configure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.services.callers import ADMIN, READ, WRITE
+
+ACCESS = "access:services!service=detlab"
+CUSTOM_SCOPES = {
+    READ: {"description": "See your experiments"},
+    WRITE: {"description": "Submit experiments and change your own", "subscopes": [READ]},
+    ADMIN: {"description": "See and change everybody's experiments; agents", "subscopes": [WRITE]},
+}
+
+
+def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
+    """Fill a traitlets config with everything that the embedded Hub needs."""
+    _addresses(c, folder, plan)
+    _users(c, folder, plan)
+    _roles(c, folder, plan)
+    _servers(c, folder, plan)
+
+
+def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
+    c.JupyterHub.bind_url = plan.url
+    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{plan.hub_port}"
+    # The supervisor runs the proxy: a Hub restart leaves open connections alone.
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{plan.proxy_api_port}"
+    c.ConfigurableHTTPProxy.auth_token = folder.secret("proxy_token")
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.db_url = f"sqlite:///{folder.root / 'db' / 'jupyterhub.sqlite'}"
+    c.JupyterHub.upgrade_db = True
+    folder.secret("hub_cookie_secret", text=False)
+    c.JupyterHub.cookie_secret_file = str(folder.secrets / "hub_cookie_secret")
+    c.JupyterHub.template_vars = {"announcement": ""}
+
+
+def _users(c: Any, folder: StateFolder, plan: Plan) -> None:
+    names = [plan.operator, *plan.extra_users]
+    files = {}
+    for name in names:
+        path = folder.password_file(name, plan.operator)
+        folder.secret(path.name)
+        files[name] = str(path)
+    c.JupyterHub.authenticator_class = "detlab_hub.embedded.login.GeneratedPasswords"
+    c.GeneratedPasswords.password_files = files
+    c.Authenticator.allowed_users = set(names)
+    c.Authenticator.admin_users = {plan.operator}
+    # 256 random bits need no slow hash
+    c.JupyterHub.trust_user_provided_tokens = True
+    # The Hub calls this setting pending deprecation and asks for use cases of services that act as users: this is
+    # one, the operator's command line.
+    c.JupyterHub.api_tokens = {folder.secret("user_token"): plan.operator}
+
+
+def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
+    c.JupyterHub.custom_scopes = CUSTOM_SCOPES
+    c.JupyterHub.extra_user_scopes = {WRITE, ACCESS}
+    c.JupyterHub.load_roles = [
+        {"name": "detlab-admin", "scopes": [ADMIN, ACCESS], "users": [plan.operator]},
+        {
+            "name": "server",
+            "scopes": ["users:activity!user", "access:servers!server", WRITE, ACCESS],
+        },
+        {"name": "detlab-supervisor", "scopes": ["proxy", "list:users", "servers"], "services": ["detlab-supervisor"]},
+    ]
+    c.JupyterHub.services = [
+        {
+            "name": "detlab",
+            "url": f"http://127.0.0.1:{plan.master_port}",
+            "api_token": folder.secret("service_token"),
+            "oauth_no_confirm": True,
+            "oauth_client_allowed_scopes": [READ, WRITE, ADMIN],
+            "display": True,
+            "timeout": 10,
+        },
+        {"name": "detlab-supervisor", "api_token": folder.secret("supervisor_token"), "display": False},
+    ]
+
+
+def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
+    c.JupyterHub.spawner_class = "detlab_hub.spawners.EmbeddedSpawner"
+    c.EmbeddedSpawner.state_dir = str(folder.root)
+    c.EmbeddedSpawner.operator = plan.operator
+    c.EmbeddedSpawner.operator_workdir = plan.workdir
+    c.EmbeddedSpawner.cluster_url = plan.url
+    c.Spawner.default_url = "/lab"
+    c.Spawner.start_timeout = 120
+    c.Spawner.http_timeout = 120
+
+
+def load(c: Any, load_subconfig: Any, folder: Path) -> None:
+    """Configure the Hub from a state folder, then let the operator's own files have the last word."""
+    state = StateFolder(folder)
+    plan = state.read_plan()
+    if plan is None:
+        raise FileNotFoundError(f"{state.plan_file}: the embedded Hub is started by det up")
+    configure(c, state, plan)
+    for path in (state.config_file, Path(plan.config) if plan.config else None):
+        if path is not None and path.exists():
+            load_subconfig(str(path))

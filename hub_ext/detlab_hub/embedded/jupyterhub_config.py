@@ -1,0 +1,9 @@
+"""Configuration file of the embedded Hub; the state folder is in DETLAB_STATE_DIR."""
+
+# ruff: noqa: F821
+import os
+from pathlib import Path
+
+from detlab_hub.embedded.hub import load
+
+load(c, load_subconfig, Path(os.environ["DETLAB_STATE_DIR"]))  # type: ignore[name-defined]

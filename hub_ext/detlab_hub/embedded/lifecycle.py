@@ -1,0 +1,430 @@
+"""`det up`, `det down` and `det status`, without their command lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from detlab.client.logins import user_state_folder
+from detlab.errors import DetlabError
+from detlab.schemas.wire import ClusterView
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded import ports, process
+from detlab_hub.embedded.master import MasterClient, answers
+from detlab_hub.embedded.parts import make_parts
+from detlab_hub.embedded.report import PartState, Report, read_report
+from detlab_hub.embedded.settings import EmbeddedCluster, read_config
+from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+
+Say = Callable[[str], None]
+
+_POLL = 0.1
+_SUPERVISOR = "supervisor"
+_EXITS_THAT_CONDEMN = 2
+"""A part that ended so often while we wait for it is not coming up."""
+
+
+class PartFailed(DetlabError):
+    """A part of the cluster does not come up.
+
+    Attributes:
+        part: Its name.
+        log: Its log file.
+    """
+
+    default_code = "cluster.part_failed"
+
+    def __init__(self, part: str, why: str, log: Path) -> None:
+        lines = process.tail(log)
+        shown = "\n".join(f"    {line}" for line in lines) or "    (the log is empty)"
+        super().__init__(
+            f"the {part} does not come up: {why}. The last lines of its log:\n{shown}", hint=f"The whole log: {log}"
+        )
+        self.part = part
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `det up` was asked for.
+
+    Attributes:
+        port: Public port.
+        slots: CPU slots; None leaves it to the agent.
+        config: Traitlets file beside `detlab_config.py`.
+        timeout: Seconds the cluster may take to come up.
+    """
+
+    port: int = 8642
+    slots: int | None = None
+    config: Path | None = None
+    timeout: float = 90.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is up."""
+
+    folder: StateFolder
+    plan: Plan
+    view: ClusterView
+    already: bool = False
+    """It ran before we came."""
+
+    @property
+    def password_file(self) -> Path:
+        """Where the operator's password is."""
+        return self.folder.password_file(self.plan.operator, self.plan.operator)
+
+
+# --- up ---------------------------------------------------------------------------------------------------
+
+
+def up(folder: StateFolder, options: Options) -> Cluster:
+    """Bring the cluster up in the background; return once it is healthy and its slots are registered.
+
+    Raises:
+        PartFailed: A part does not come up; everything that was started is stopped again.
+        DetlabError: The port is taken, a file is wrong, something is not installed.
+    """
+    folder.create()
+    deadline = time.monotonic() + options.timeout
+    if folder.locked:
+        return _join(folder, deadline)
+    plan = make_plan(folder, options)
+    folder.write_plan(plan)
+    make_parts(folder, plan)  # says now what is not installed
+    log = folder.log(_SUPERVISOR)
+    argv = [sys.executable, "-m", "detlab_hub.embedded", str(folder)]
+    child = process.start(argv, env=os.environ, cwd=folder.root, log=log)
+    try:
+        view = Waiting(folder, plan, child).until_ready(deadline)
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+    remember(folder)
+    return Cluster(folder, plan, view)
+
+
+def _join(folder: StateFolder, deadline: float) -> Cluster:
+    plan = folder.read_plan()
+    if plan is None:
+        raise DetlabError(f"{folder} is in use, but {folder.plan_file} cannot be read", hint="det down, then det up")
+    view = Waiting(folder, plan, None).until_ready(deadline)
+    remember(folder)
+    return Cluster(folder, plan, view, already=True)
+
+
+def make_plan(folder: StateFolder, options: Options) -> Plan:
+    """Decide on ports and users; look whether the public port is free.
+
+    Raises:
+        DetlabError: It is not, or a configuration file is wrong.
+    """
+    files = [folder.config_file] if folder.config_file.exists() else []
+    if options.config is not None:
+        files.append(options.config.absolute())
+    operator, others = EmbeddedCluster(config=read_config(files)).users()
+    before, report = folder.read_plan(), read_report(folder)
+    if not (before and before.port == options.port and _runs(report, names.PROXY)):
+        _check_port(options.port)
+    hub, api, master = _private_ports(before, report)
+    return Plan(
+        port=options.port,
+        hub_port=hub,
+        proxy_api_port=api,
+        master_port=master,
+        operator=operator,
+        extra_users=others,
+        slots=options.slots,
+        config=str(options.config.absolute()) if options.config else None,
+        workdir=str(Path.cwd()),
+    )
+
+
+def _runs(report: Report | None, part: str) -> bool:
+    found = report.parts.get(part) if report else None
+    return found is not None and found.running is not None
+
+
+def _check_port(port: int) -> None:
+    if ports.is_free(port):
+        return
+    owner = ports.owner_of(port)
+    raise DetlabError(
+        f"port {port} of 127.0.0.1 is taken" + (f" by {owner}" if owner else ""),
+        hint="Stop that program, or take another port: det up --port N",
+    )
+
+
+def _private_ports(before: Plan | None, report: Report | None) -> list[int]:
+    """Return the ports of Hub, proxy API and master: last time's if possible, since tasks may know them."""
+    fresh = ports.free_ports(3)
+    if before is None:
+        return fresh
+    old = [
+        (before.hub_port, names.HUB),
+        (before.proxy_api_port, names.PROXY),
+        (before.master_port, names.MASTER),
+    ]
+    return [
+        port if _runs(report, part) or ports.is_free(port) else other
+        for (port, part), other in zip(old, fresh, strict=True)
+    ]
+
+
+def remember(folder: StateFolder) -> None:
+    """Note this cluster as the one that this user started last."""
+    notes = user_state_folder()
+    notes.mkdir(parents=True, exist_ok=True)
+    write_atomically(notes / "last", f"{folder}\n", mode=0o600)
+
+
+class Waiting:
+    """Waits for a cluster to come up and finds out what keeps it from doing so.
+
+    Args:
+        folder: The state folder.
+        plan: What runs there.
+        supervisor: The supervisor's process, if we started it.
+    """
+
+    def __init__(self, folder: StateFolder, plan: Plan, supervisor: subprocess.Popen[bytes] | None) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._supervisor = supervisor
+        first = None if supervisor else read_report(folder)
+        self._earlier = {name: part.restarts for name, part in first.parts.items()} if first else {}
+
+    def until_ready(self, deadline: float) -> ClusterView:
+        """Return the cluster's view once the master is healthy through the proxy and slots are registered.
+
+        Raises:
+            PartFailed: A part ended twice, or the time is up.
+        """
+        master = MasterClient(self._plan.service_url, self._folder.secret("user_token"))
+        try:
+            while True:
+                self._look_for_failures()
+                view = master.view() if master.healthy() else None
+                if view is not None and view.slots_total >= (self._plan.slots or 1):
+                    return view
+                if time.monotonic() > deadline:
+                    raise self._blame()
+                time.sleep(_POLL)
+        finally:
+            master.close()
+
+    def _look_for_failures(self) -> None:
+        if self._supervisor is not None and self._supervisor.poll() is not None:
+            code = self._supervisor.returncode
+            raise PartFailed(_SUPERVISOR, f"it ended with status {code}", self._folder.log(_SUPERVISOR))
+        report = read_report(self._folder)
+        if report is None or (self._supervisor is not None and report.pid != self._supervisor.pid):
+            return  # still the one of an earlier supervisor
+        for name, part in report.parts.items():
+            exits = part.restarts - self._earlier.get(name, 0)
+            if exits >= _EXITS_THAT_CONDEMN and part.state is PartState.WAITING:
+                why = f"it ended {exits} times" + (f" (status {part.exit_code})" if part.exit_code is not None else "")
+                raise PartFailed(name, why, self._folder.log(name))
+
+    def _blame(self) -> PartFailed:
+        """Return the failure of the first part that does not do its work, when the time is up."""
+        plan, late = self._plan, "it did not answer in time"
+        if not answers(f"{plan.hub_api_url}/"):
+            return PartFailed(names.HUB, late, self._folder.log(names.HUB))
+        if not answers(f"{plan.master_url}health"):
+            return PartFailed(names.MASTER, late, self._folder.log(names.MASTER))
+        if not answers(plan.service_url):
+            return PartFailed(names.PROXY, late, self._folder.log(names.PROXY))
+        direct = MasterClient(plan.master_url, self._folder.secret("user_token"))
+        try:
+            view = direct.view()
+        finally:
+            direct.close()
+        if view is None:
+            return PartFailed(names.MASTER, "it does not take the operator's token", self._folder.log(names.MASTER))
+        wanted = plan.slots or 1
+        why = f"{view.slots_total} of {wanted} slots are registered"
+        return PartFailed(names.AGENT, why, self._folder.log(names.AGENT))
+
+
+# --- down -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How `det down` went.
+
+    Attributes:
+        was_running: There was something to stop.
+        drained: All tasks have saved and left, or there were none.
+        left: Slots that were still in use when the parts were stopped.
+    """
+
+    was_running: bool
+    drained: bool = True
+    left: int = 0
+
+
+def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
+    """Have running trials save and leave, then stop all parts. Doing it twice is harmless.
+
+    Args:
+        folder: The state folder.
+        timeout: Seconds that trials may take to save.
+        say: Told what is waited for.
+
+    Raises:
+        DetlabError: The supervisor does not end.
+    """
+    report, plan = read_report(folder), folder.read_plan()
+    locked = folder.root.exists() and folder.locked
+    orphans = [name for name in names.STOP_ORDER if _runs(report, name)]
+    if plan is None or not (locked or orphans):
+        folder.cluster_file.unlink(missing_ok=True)
+        return Ending(was_running=False)
+    drained, left = drain(plan, folder.secret("user_token"), timeout, say)
+    if locked and report is not None and report.supervisor is not None:
+        _stop_supervisor(report, folder)
+    asyncio.run(_stop_orphans(folder))
+    folder.cluster_file.unlink(missing_ok=True)
+    return Ending(True, drained, left)
+
+
+def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
+    """Preempt all tasks and wait until their slots are free.
+
+    Returns:
+        Whether they are, and how many are not.
+    """
+    master = MasterClient(plan.master_url, token)
+    try:
+        before = master.view()
+        if before is None or not master.drain(timeout):
+            say("The master does not answer, so running trials are not asked to save; they go on at the next det up.")
+            return False, 0
+        # The master ends what does not leave by itself: SIGTERM at the timeout, SIGKILL a few seconds later.
+        deadline = time.monotonic() + timeout + 15.0
+        used = before.slots_used
+        if used:
+            say(f"Waiting for the trials on {used} {'slot' if used == 1 else 'slots'} to save and leave …")
+        while used and time.monotonic() < deadline:
+            time.sleep(_POLL)
+            now = master.view()
+            used = now.slots_used if now is not None else used
+        return used == 0, used
+    finally:
+        master.close()
+
+
+def _stop_supervisor(report: Report, folder: StateFolder) -> None:
+    supervisor = report.supervisor
+    assert supervisor is not None
+
+    async def stop() -> None:
+        await supervisor.stop(grace=90.0)
+
+    asyncio.run(stop())
+    if folder.locked:
+        raise DetlabError(f"the supervisor of {folder} does not end", hint=f"See {folder.log(_SUPERVISOR)}")
+
+
+async def _stop_orphans(folder: StateFolder) -> None:
+    """Stop parts whose supervisor was killed."""
+    report = read_report(folder)
+    for name in names.STOP_ORDER:
+        part = report.parts.get(name) if report else None
+        running = part.running if part else None
+        if running is not None:
+            await running.stop(20.0)
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """One part, for people."""
+
+    name: str
+    state: str
+    pid: int | None
+    uptime: float | None
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `det status` shows.
+
+    Attributes:
+        problem: Why it is not healthy; None if it is.
+        advice: The next command.
+    """
+
+    folder: str
+    parts: list[PartStatus]
+    url: str | None = None
+    user: str | None = None
+    view: ClusterView | None = None
+    problem: str | None = None
+    advice: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything does its work."""
+        return self.problem is None
+
+
+def status(folder: StateFolder) -> Status:
+    """Look at the cluster of a state folder."""
+    plan, report = folder.read_plan(), read_report(folder)
+    where = str(folder)
+    parts = _part_states(report)
+    up_again = f"det up --dir {where}"
+    if plan is None or report is None or not (report.supervisor or any(part.pid for part in parts)):
+        return Status(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
+    master = MasterClient(plan.service_url, folder.secret("user_token"))
+    try:
+        view = master.view()
+    finally:
+        master.close()
+    problem, advice = _judge(folder, report, parts, view)
+    return Status(where, parts, plan.url, plan.operator, view, problem, advice or (up_again if problem else None))
+
+
+def _judge(
+    folder: StateFolder, report: Report, parts: list[PartStatus], view: ClusterView | None
+) -> tuple[str | None, str | None]:
+    if report.supervisor is None:
+        return "the supervisor is gone: its parts still run, but nobody would start them again", None
+    for part in parts:
+        if part.pid is None:
+            return f"the {part.name} is {part.state}", f"tail {folder.log(part.name)}"
+    if view is None:
+        return "the master does not answer through the proxy", f"tail {folder.log(names.MASTER)}"
+    if view.slots_total == 0:
+        return "no slots are registered", f"tail {folder.log(names.AGENT)}"
+    return None, None
+
+
+def _part_states(report: Report | None) -> list[PartStatus]:
+    found = []
+    for name in names.NAMES:
+        part = report.parts.get(name) if report else None
+        running = part.running if part else None
+        if part is None or running is None:
+            state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
+            found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
+        else:
+            uptime = max(0.0, time.time() - part.started_at)
+            found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
+    return found

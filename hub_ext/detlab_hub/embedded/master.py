@@ -1,0 +1,57 @@
+"""The few questions that `det up`, `down` and `status` ask the master."""
+
+from __future__ import annotations
+
+import httpx
+
+from detlab.schemas.wire import API_PREFIX, ClusterView
+
+
+class MasterClient:
+    """A client for one cluster on loopback.
+
+    Args:
+        base: The service's address; ends with `/services/detlab/`.
+        token: The operator's token.
+    """
+
+    def __init__(self, base: str, token: str) -> None:
+        self._base = base
+        headers = {"Authorization": f"Bearer {token}"}
+        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def healthy(self) -> bool:
+        """Whether the master answers that it serves."""
+        try:
+            return self._client.get(f"{self._base}health").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def view(self) -> ClusterView | None:
+        """Return one look at the cluster, None if the master does not answer."""
+        try:
+            reply = self._client.get(f"{self._base}{API_PREFIX}cluster")
+        except httpx.HTTPError:
+            return None
+        return ClusterView.model_validate_json(reply.content) if reply.is_success else None
+
+    def drain(self, timeout: float) -> bool:
+        """Have all tasks save and leave; False if the master does not take the order."""
+        try:
+            reply = self._client.post(f"{self._base}{API_PREFIX}cluster/drain", json={"timeout": timeout})
+        except httpx.HTTPError:
+            return False
+        return reply.is_success
+
+
+def answers(url: str) -> bool:
+    """Whether some HTTP server answers at this address, whatever it says."""
+    try:
+        httpx.get(url, timeout=2.0, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""The four parts of the embedded cluster as command lines, in the order in which they are stopped last to first."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detlab.errors import DetlabError
+from detlab_hub.embedded.state import Plan, StateFolder
+
+PROXY = "proxy"
+HUB = "hub"
+MASTER = "master"
+AGENT = "agent"
+NAMES = (PROXY, HUB, MASTER, AGENT)
+"""Start order; `STOP_ORDER` is its reverse."""
+STOP_ORDER = (AGENT, MASTER, HUB, PROXY)
+
+PROXY_PROGRAM = "configurable-http-proxy"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program that the supervisor keeps running.
+
+    Attributes:
+        name: `proxy`, `hub`, `master` or `agent`.
+        argv: Its command line.
+        extra_env: What its environment has beside ours.
+        log: Where its output goes.
+        cwd: Working directory.
+        stop_grace: Seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    cwd: Path
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    stop_grace: float = 10.0
+
+    @property
+    def digest(self) -> str:
+        """What tells whether a running process is this part as it would be started now."""
+        text = json.dumps([self.argv, sorted(self.extra_env.items())])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def environment(self) -> dict[str, str]:
+        """Return the whole environment: ours, less what belongs to somebody else's notebook or task."""
+        ours = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "DET_"))}
+        return {**ours, **self.extra_env}
+
+
+def find_proxy() -> list[str]:
+    """Return the command of configurable-http-proxy.
+
+    Looked for in DETLAB_PROXY_COMMAND, on PATH, and where `make` puts it (`node/` in the environment).
+
+    Raises:
+        DetlabError: It is not installed.
+    """
+    named = os.environ.get("DETLAB_PROXY_COMMAND")
+    if named:
+        return shlex.split(named)
+    on_path = shutil.which(PROXY_PROGRAM)
+    if on_path:
+        return [on_path]
+    for prefix in (Path(sys.prefix), Path(sys.executable).parent.parent):
+        candidate = prefix / "node" / "node_modules" / ".bin" / PROXY_PROGRAM
+        if candidate.exists():
+            return [str(candidate)]
+    raise DetlabError(
+        f"{PROXY_PROGRAM} is not installed: the Hub needs it, and it comes from npm (node 20 or newer)",
+        hint=f"npm install --prefix {sys.prefix}/node {PROXY_PROGRAM}@5.3.0",
+    )
+
+
+def make_parts(folder: StateFolder, plan: Plan) -> dict[str, Part]:
+    """Return the parts by name.
+
+    Raises:
+        DetlabError: The proxy is not installed.
+    """
+    made = (_proxy(folder, plan), _hub(folder), _master(folder, plan), _agent(folder, plan))
+    return {part.name: part for part in made}
+
+
+def _proxy(folder: StateFolder, plan: Plan) -> Part:
+    hub = f"http://127.0.0.1:{plan.hub_port}"
+    argv = [
+        *find_proxy(),
+        *("--ip", "127.0.0.1", "--port", str(plan.port)),
+        *("--api-ip", "127.0.0.1", "--api-port", str(plan.proxy_api_port)),
+        *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
+        *("--log-level", "warn"),
+    ]
+    env = {"CONFIGPROXY_AUTH_TOKEN": folder.secret("proxy_token")}
+    return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env)
+
+
+def _hub(folder: StateFolder) -> Part:
+    config = importlib.resources.files("detlab_hub.embedded") / "jupyterhub_config.py"
+    argv = (sys.executable, "-m", "jupyterhub", "-f", str(config))
+    env = {"DETLAB_STATE_DIR": str(folder.root)}
+    return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0)
+
+
+def _master(folder: StateFolder, plan: Plan) -> Part:
+    argv = [
+        *(sys.executable, "-m", "detlab_hub"),
+        f"--DetHub.state_dir={folder.root}",
+        f"--DetHub.port={plan.master_port}",
+        f"--DetHub.hub_api_url={plan.hub_api_url}",
+        f"--DetHub.public_url={plan.url}",
+        f"--DetHub.service_url={plan.master_url}",
+    ]
+    for path in (folder.config_file, Path(plan.config) if plan.config else None):
+        if path is not None and path.exists():
+            argv.append(f"--DetHub.config_files={path}")
+    return Part(MASTER, tuple(argv), folder.log(MASTER), folder.root, {}, stop_grace=20.0)
+
+
+def _agent(folder: StateFolder, plan: Plan) -> Part:
+    enrolment = folder.secret("enrolment_token", prefix="dtenrol_")
+    assert enrolment
+    argv = [
+        *(sys.executable, "-m", "detlab.cli", "agent", "run"),
+        *("--master", plan.master_url),
+        *("--dir", str(folder.root / "agent")),
+        *("--enrolment-token-file", str(folder.secrets / "enrolment_token")),
+    ]
+    if plan.slots is not None:
+        argv += ["--slots", str(plan.slots)]
+    return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})

@@ -1,0 +1,60 @@
+"""What an operator may say about the embedded cluster, in `detlab_config.py` or the file given by `--config`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+from traitlets import List, Unicode
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import PyFileConfigLoader
+
+from detlab.errors import DetlabError
+from detlab_hub.embedded.state import check_user_name
+
+
+def login_name() -> str:
+    """Return the login name of the user who runs this process, as the Hub writes it (lower case)."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name.lower()
+    except KeyError:
+        return f"uid{os.getuid()}"
+
+
+class EmbeddedCluster(Configurable):
+    """Options of `det up`."""
+
+    operator = Unicode(help="Hub user who runs the cluster; default: your login name.").tag(config=True)
+    extra_users = List(
+        Unicode(),
+        help="Other Hub users who may log in, each with a password of their own in secrets/password-NAME. On a"
+        " cluster that root started each has a uid of their own; else only the operator can run tasks.",
+    ).tag(config=True)
+
+    def users(self) -> tuple[str, list[str]]:
+        """Return (operator, others), checked.
+
+        Raises:
+            DetlabError: A name cannot be used.
+        """
+        operator = check_user_name((self.operator or login_name()).lower())
+        others = [check_user_name(name.lower()) for name in self.extra_users]
+        return operator, [name for name in dict.fromkeys(others) if name != operator]
+
+
+def read_config(paths: list[Path]) -> Config:
+    """Return the merged traitlets configuration of the files that exist, later ones winning.
+
+    Raises:
+        DetlabError: A file is missing, or is not Python that runs.
+    """
+    merged = Config()
+    for path in paths:
+        try:
+            merged.merge(PyFileConfigLoader(path.name, path=str(path.parent)).load_config())
+        except Exception as error:  # the file is the operator's own code: whatever it raises is said to them
+            raise DetlabError(
+                f"{path}: {type(error).__name__}: {error}", hint="Mend the file, then det up again."
+            ) from error
+    return merged

@@ -1,0 +1,257 @@
+"""The state folder of an embedded cluster: what is where, with which mode, and how it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detlab.errors import DetlabError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
+
+def check_user_name(name: str) -> str:
+    """Return a Hub user name if it is safe as part of a file name.
+
+    Raises:
+        DetlabError: It is not.
+    """
+    if not _NAME.fullmatch(name):
+        raise DetlabError(
+            f"{name!r} cannot be a user of the embedded cluster: names are lower-case letters, digits, and . _ @ -",
+            hint="Set another one: c.EmbeddedCluster.operator or c.EmbeddedCluster.extra_users",
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one start of the cluster was asked for; the parts read it from the state folder.
+
+    Attributes:
+        port: Public port of the proxy.
+        hub_port: Private port of the Hub.
+        proxy_api_port: Private port of the proxy's own API.
+        master_port: Private port of the master.
+        operator: Hub user who runs the cluster.
+        extra_users: Other Hub users who may log in.
+        slots: CPU slots, or None for what the agent finds.
+        config: The operator's traitlets file, or None.
+        workdir: Where the operator was; their notebook server opens there.
+    """
+
+    port: int
+    hub_port: int
+    proxy_api_port: int
+    master_port: int
+    operator: str
+    extra_users: list[str] = field(default_factory=list)
+    slots: int | None = None
+    config: str | None = None
+    workdir: str = "/"
+
+    @property
+    def url(self) -> str:
+        """Public address of the Hub."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def service_url(self) -> str:
+        """Public address of the service."""
+        return f"{self.url}/services/detlab/"
+
+    @property
+    def hub_api_url(self) -> str:
+        """Private address of the Hub's API."""
+        return f"http://127.0.0.1:{self.hub_port}/hub/api"
+
+    @property
+    def master_url(self) -> str:
+        """Private address of the service: what agents and tasks use, past the proxy."""
+        return f"http://127.0.0.1:{self.master_port}/services/detlab/"
+
+
+class StateFolder:
+    """Paths of one state folder.
+
+    Args:
+        root: The folder itself (`det up --dir`).
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def create(self) -> None:
+        """Make the folder and its parts; existing ones get their modes back."""
+        modes = {
+            self.root: 0o711,
+            self.secrets: 0o700,
+            self.root / "db": 0o700,
+            self.root / "bundles": 0o700,
+            self.root / "checkpoints": 0o1777,
+            self.root / "agent": 0o711,
+            self.root / "homes": 0o711,
+            self.logs: 0o700,
+        }
+        try:
+            for path, mode in modes.items():
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(mode)
+        except OSError as error:
+            raise DetlabError(
+                f"the state folder {self.root} cannot be made: {error.strerror}",
+                hint="Name another one: det up --dir FOLDER",
+            ) from error
+
+    @property
+    def secrets(self) -> Path:
+        """Tokens and passwords, for the operator alone."""
+        return self.root / "secrets"
+
+    @property
+    def logs(self) -> Path:
+        """One log per part."""
+        return self.root / "logs"
+
+    @property
+    def cluster_file(self) -> Path:
+        """What commands look for; there while the cluster is up."""
+        return self.root / "cluster.json"
+
+    @property
+    def report_file(self) -> Path:
+        """What the supervisor says about its parts."""
+        return self.root / "supervisor.json"
+
+    @property
+    def plan_file(self) -> Path:
+        """What the running parts were started with."""
+        return self.root / "plan.json"
+
+    @property
+    def config_file(self) -> Path:
+        """The operator's traitlets file, if there is one."""
+        return self.root / "detlab_config.py"
+
+    @property
+    def users_file(self) -> Path:
+        """Hub user -> uid, of a cluster that root started."""
+        return self.root / "users.json"
+
+    def log(self, part: str) -> Path:
+        """Return the log file of a part."""
+        return self.logs / f"{part}.log"
+
+    def password_file(self, user: str, operator: str) -> Path:
+        """Return where a user's password is."""
+        name = "admin_password" if user == operator else f"password-{check_user_name(user)}"
+        return self.secrets / name
+
+    def secret(self, name: str, *, prefix: str = "", text: bool = True) -> str:
+        """Return a secret of 256 random bits, made (mode 0600) when it is first asked for.
+
+        Args:
+            name: File name in `secrets/`.
+            prefix: Put before a newly made one.
+            text: URL-safe text; False for hexadecimal digits (cookie secrets).
+        """
+        path = self.secrets / name
+        if not path.exists():
+            made = prefix + (secrets.token_urlsafe(32) if text else secrets.token_hex(32))
+            write_atomically(path, made + "\n", mode=0o600, replace=False)
+        return path.read_text(encoding="ascii").strip()
+
+    def read_plan(self) -> Plan | None:
+        """Return the plan of the running or last cluster, None if there was none."""
+        raw = read_json(self.plan_file)
+        if raw is None:
+            return None
+        try:
+            return Plan(**raw)
+        except TypeError:
+            return None  # of another version: start afresh
+
+    def write_plan(self, plan: Plan) -> None:
+        """Leave the plan for the parts."""
+        write_atomically(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder: one supervisor at a time.
+
+        Raises:
+            FolderInUse: Another supervisor has it.
+        """
+        descriptor = os.open(self.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderInUse(f"a supervisor already runs on {self.root}") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def locked(self) -> bool:
+        """Whether a supervisor runs on this folder now."""
+        if not (self.root / "supervisor.lock").exists():
+            return False
+        try:
+            with self.lock():
+                return False
+        except FolderInUse:
+            return True
+
+
+class FolderInUse(DetlabError):
+    """Another supervisor holds the state folder."""
+
+    default_code = "cluster.in_use"
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a JSON object from a file; None if there is none (yet)."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_atomically(path: Path, text: str, *, mode: int, replace: bool = True) -> None:
+    """Write a file so that readers see the old or the new one, never a part.
+
+    Args:
+        path: The file.
+        text: Its new contents.
+        mode: Its mode, from the first moment.
+        replace: False keeps a file that appeared meanwhile.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        os.fchmod(handle, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            Path(name).replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(name, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()

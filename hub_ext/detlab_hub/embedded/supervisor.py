@@ -1,0 +1,229 @@
+"""Keeps the parts running: starts them, starts them again with back-off, takes them over, stops them in order.
+
+The parts are in sessions of their own, so that they outlive a killed supervisor; the next one finds them by pid and
+start time in the report and takes them over. Tasks are not its business: the agent leaves them running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+
+import detlab
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded.backoff import Backoff
+from detlab_hub.embedded.hubapi import HubApi
+from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.process import Running, identify, start
+from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+
+log = logging.getLogger("detlab.supervisor")
+
+Hook = Callable[[], Awaitable[None]]
+
+
+class Keeper:
+    """Keeps one part running.
+
+    Args:
+        part: What to run.
+        changed: Called when the report of this part has changed.
+        started: Run beside the part after every start.
+    """
+
+    def __init__(self, part: Part, changed: Callable[[], None], started: Hook | None = None) -> None:
+        self.part = part
+        self.report = PartReport(digest=part.digest)
+        self._changed = changed
+        self._started = started
+        self._hook: asyncio.Task[None] | None = None
+        self._backoff = Backoff()
+        self._delay = 0.0
+        self._stopping = asyncio.Event()
+        self._process: Running | None = None
+
+    async def run(self, adopted: PartReport | None) -> None:
+        """Keep it running until `stop`; begin with a process of an earlier supervisor, if there is one."""
+        child = None
+        if adopted is not None and adopted.running is not None:
+            self._process = adopted.running
+            self.report = adopted
+            log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
+            self._changed()
+        while not self._stopping.is_set():
+            if self._process is None:
+                child = self._start()
+            if self._process is not None:
+                began = time.monotonic()
+                await self._process.wait()
+                self._ended(child, time.monotonic() - began)
+                child = None
+            await self._pause()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        part = self.part
+        try:
+            child = start(part.argv, env=part.environment(), cwd=part.cwd, log=part.log)
+        except OSError as error:
+            log.error("%s: %s cannot be started: %s", part.name, part.argv[0], error)
+            with part.log.open("a", encoding="utf-8") as file:
+                file.write(f"{part.argv[0]} cannot be started: {error}\n")
+            self._ended(None, 0.0)
+            return None
+        self._process = identify(child.pid)
+        if self._process is None:  # over already
+            self._ended(child, 0.0)
+            return None
+        self.report = PartReport(
+            state=PartState.RUNNING,
+            pid=child.pid,
+            ticks=self._process.ticks,
+            started_at=self._process.started_at,
+            restarts=self.report.restarts,
+            exit_code=self.report.exit_code,
+            digest=part.digest,
+        )
+        log.info("%s: started, pid %d", part.name, child.pid)
+        self._changed()
+        if self._started is not None:
+            self._hook = asyncio.create_task(self._started())
+        return child
+
+    def _ended(self, child: subprocess.Popen[bytes] | None, ran_for: float) -> None:
+        code = child.wait() if child is not None else None
+        self._process = None
+        self._delay = self._backoff.after(ran_for)
+        stopping = self._stopping.is_set()
+        self.report = self.report.model_copy(
+            update={
+                "state": PartState.STOPPED if stopping else PartState.WAITING,
+                "pid": None,
+                "ticks": None,
+                "exit_code": code,
+                "restarts": self.report.restarts + (0 if stopping else 1),
+            }
+        )
+        if not stopping:
+            log.warning("%s: ended (%s), starting it again in %.1f s", self.part.name, _ending(code), self._delay)
+        self._changed()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), self._delay)
+
+    async def stop(self) -> None:
+        """End the part and do not start it again."""
+        self._stopping.set()
+        if self._hook is not None:
+            self._hook.cancel()
+        if self._process is not None:
+            await self._process.stop(self.part.stop_grace)
+        log.info("%s: stopped", self.part.name)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "nobody saw how"
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+
+
+class Supervisor:
+    """Runs the parts of one state folder until it is told to stop.
+
+    Args:
+        folder: The state folder.
+        plan: What to run.
+        parts: The parts by name.
+    """
+
+    def __init__(self, folder: StateFolder, plan: Plan, parts: dict[str, Part]) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._hub = HubApi(plan.hub_api_url, folder.secret("supervisor_token"))
+        hooks: dict[str, Hook] = {names.PROXY: self._restore_routes}
+        self._keepers = {name: Keeper(part, self._write, hooks.get(name)) for name, part in parts.items()}
+        me = identify(os.getpid())
+        assert me is not None
+        self._me = me
+        self._stop = asyncio.Event()
+
+    def request_stop(self) -> None:
+        """Ask `run` to stop the parts and return."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Hold the folder, keep the parts running, and stop them in order at the end.
+
+        Raises:
+            FolderInUse: Another supervisor has the folder.
+        """
+        with self._folder.lock():
+            before = read_report(self._folder)
+            await self._stop_changed(before)
+            self._announce()
+            tasks = {
+                name: asyncio.create_task(keeper.run(before.parts.get(name) if before else None))
+                for name, keeper in self._keepers.items()
+            }
+            stopped = asyncio.create_task(self._stop.wait())
+            done, _ = await asyncio.wait({stopped, *tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+            await self._stop_all(tasks)
+            self._folder.cluster_file.unlink(missing_ok=True)
+            for task in done - {stopped}:
+                task.result()  # a keeper never ends by itself: whatever ended it is a mistake to be seen
+
+    async def _stop_changed(self, before: Report | None) -> None:
+        """Stop those parts of an earlier supervisor that would be started differently now."""
+        for name in names.STOP_ORDER:
+            old = before.parts.get(name) if before else None
+            process = old.running if old else None
+            keeper = self._keepers.get(name)
+            if old is not None and process is not None and (keeper is None or old.digest != keeper.part.digest):
+                log.info("%s: its settings changed, stopping pid %d", name, process.pid)
+                await process.stop(10.0)
+
+    async def _stop_all(self, tasks: dict[str, asyncio.Task[None]]) -> None:
+        log.info("stopping")
+        for name in names.STOP_ORDER:
+            if name == names.HUB:
+                await self._hub.stop_servers(timeout=15.0)
+            await self._keepers[name].stop()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        self._write()
+
+    async def _restore_routes(self) -> None:
+        """Have the Hub fill a new proxy's table at once instead of minutes later."""
+        if await self._hub.restore_routes(timeout=20.0):
+            log.info("proxy: its routes are back")
+        else:
+            log.warning("proxy: the Hub did not restore its routes; it will do so by itself within minutes")
+
+    def _announce(self) -> None:
+        record = {
+            "url": self._plan.url,
+            "service_url": self._plan.service_url,
+            "user": self._plan.operator,
+            "pid": self._me.pid,
+            "started_at": self._me.started_at,
+            "version": detlab.__version__,
+        }
+        write_atomically(self._folder.cluster_file, json.dumps(record, indent=1) + "\n", mode=0o644)
+        self._write()
+
+    def _write(self) -> None:
+        report = Report(
+            pid=self._me.pid,
+            ticks=self._me.ticks,
+            started_at=self._me.started_at,
+            version=detlab.__version__,
+            parts={name: keeper.report for name, keeper in self._keepers.items()},
+        )
+        write_report(self._folder, report)

@@ -1,0 +1,165 @@
+"""Routes of agents: enrolment, the WebSocket they dial, and what their dead launchers left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from detlab.errors import DetlabError
+from detlab.schemas.wire import (
+    AgentMessage,
+    AgentView,
+    EnrolReply,
+    EnrolRequest,
+    Hello,
+    MasterMessage,
+    RecordAck,
+    RecordBatch,
+    Wire,
+)
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+log = logging.getLogger("detlab.web")
+
+_MESSAGE: TypeAdapter[Any] = TypeAdapter(AgentMessage)
+
+
+class EnrolmentRequest(Wire):
+    """For how long the token should work."""
+
+    ttl: float = Field(3600.0, gt=0, le=30 * 86400)
+    """Seconds."""
+
+
+class EnrolmentToken(Wire):
+    """A token by which agents may enrol."""
+
+    token: str
+    expires_at: float
+
+
+class RecordsQuery(Wire):
+    """Whose records."""
+
+    allocation_id: str
+
+
+class Agents(Guarded):
+    """All agents."""
+
+    @needs("read")
+    async def get(self) -> list[AgentView]:
+        """List the agents and what their slots do."""
+        return await self.services.agents.list(self.person)
+
+
+class Enrolments(Guarded):
+    """Enrolment tokens."""
+
+    @needs("admin")
+    async def post(self, body: EnrolmentRequest) -> EnrolmentToken:
+        """Make an enrolment token for a new agent."""
+        made = await self.services.agents.create_enrolment(self.person, body.ttl)
+        return EnrolmentToken.model_validate(made, from_attributes=True)
+
+
+class Enrol(Guarded):
+    """Enrolling."""
+
+    cookies = False
+
+    @needs("enrol")
+    async def post(self, body: EnrolRequest) -> EnrolReply:
+        """Exchange an enrolment token for the agent's own key."""
+        return await self.services.agents.enrol(self.enrolment, body)
+
+
+class AgentRecords(Guarded):
+    """Records that an agent delivers for a launcher that died."""
+
+    cookies = False
+
+    @needs("agent")
+    async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
+        """Take what a dead launcher left in its spool."""
+        return await self.services.agents.records(self.agent, query.allocation_id, body)
+
+
+class Connect(Guarded, WebSocketHandler):
+    """The connection of one agent. Authenticated before the upgrade, like everything else."""
+
+    cookies = False
+    hello_wait = 10.0
+    """Seconds that the first message may take."""
+
+    def initialize(self) -> None:
+        """No session yet."""
+        super().initialize()
+        self._session: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @needs("agent")
+    async def get(self) -> None:
+        """Connect as an agent (WebSocket): Hello first, then messages both ways."""
+        await WebSocketHandler.get(self)
+
+    def check_origin(self, origin: str) -> bool:
+        """Refuse browsers: agents send no Origin, and tornado asks only when there is one."""
+        return False
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        """Give the agent a moment to say hello."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.hello_wait, self.close, 4008, "no hello")
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Hand a message to the session; the first one must be Hello and makes it."""
+        try:
+            parsed = _MESSAGE.validate_json(message)
+            if self._session is not None:
+                await self._session.receive(parsed)
+            elif isinstance(parsed, Hello):
+                await self._greet(parsed)
+            else:
+                self.close(4002, "the first message must be hello")
+        except ValidationError as error:
+            log.warning("agent %s: a message that is none: %s", self.agent.agent_id, error)
+            self.close(4002, "not a message of this protocol")
+        except DetlabError as error:
+            log.warning("agent %s: %s", self.agent.agent_id, error)
+            self.close(4003, error.message[:120])
+
+    async def _greet(self, hello: Hello) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        session = self.services.agents.connect(self.agent, hello, self.say)
+        self._session = await session if asyncio.iscoroutine(session) else session
+        if self.ws_connection is None:  # it left while we were greeting
+            await self._hang_up()
+
+    def say(self, message: MasterMessage) -> None:
+        """Send a message to the agent; one that is gone will hear it after its next Hello."""
+        assert isinstance(message, BaseModel)
+        try:
+            self.write_message(message.model_dump_json())
+        except WebSocketClosedError:
+            log.debug("agent %s left before %s", self.agent.agent_id, message.type)
+
+    def on_close(self) -> None:
+        """Tell the session that its connection is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._session is not None:
+            self.settings["background"](self._hang_up())
+
+    async def _hang_up(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            result = session.closed()
+            if asyncio.iscoroutine(result):
+                await result

@@ -1,0 +1,130 @@
+"""Who calls: Hub tokens and browser sessions by asking the Hub, detlab's own tokens by the services."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
+from tornado import web
+
+from detlab.errors import AuthError, Forbidden, Unavailable
+from detlab_hub.services import Caller, Services
+from detlab_hub.services.callers import ADMIN
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import AnyCaller, needs
+
+OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_")
+HUB_CACHE_SECONDS = 30
+"""How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
+
+_HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
+
+
+class HeaderOAuth(HubOAuth):
+    """The Hub's OAuth client, deaf to tokens in URLs: those end up in logs and histories."""
+
+    def _get_token_url(self, handler: Any) -> str:
+        return ""
+
+
+def make_hub_auth(*, api_url: str, api_token: str, base_url: str, hub_prefix: str) -> HubOAuth:
+    """Return the Hub's authenticator for the service `detlab`.
+
+    Args:
+        api_url: Where this process reaches the Hub's API, ends with `/hub/api`.
+        api_token: The service's token for the Hub.
+        base_url: The service's prefix, `/services/detlab/`.
+        hub_prefix: The Hub's own public prefix, `/hub/`.
+    """
+    return HeaderOAuth(
+        api_url=api_url,
+        api_token=api_token,
+        base_url=base_url,
+        hub_prefix=hub_prefix,
+        oauth_client_id="service-detlab",
+        oauth_redirect_uri=f"{base_url}oauth_callback",
+        cache_max_age=HUB_CACHE_SECONDS,
+        allow_websocket_cookie_auth=False,
+    )
+
+
+class Identifier:
+    """Turns what came with a request into a caller.
+
+    Args:
+        hub: The Hub's authenticator.
+        services: Resolves detlab's own tokens.
+    """
+
+    def __init__(self, hub: HubOAuth, services: Services) -> None:
+        self.hub = hub
+        self._services = services
+
+    async def identify(self, handler: Guarded, *, cookies: bool) -> AnyCaller | None:
+        """Return the caller, or None if the request carries nothing that we know.
+
+        An `Authorization` header decides alone: a wrong token is not rescued by a browser's cookie.
+
+        Raises:
+            AuthError: The header is malformed or its token unknown.
+            StaleAttempt: A task token whose run is over.
+            Unavailable: The Hub, who knows its tokens, cannot be asked now.
+        """
+        header = handler.request.headers.get("Authorization")
+        if header is None:
+            return await self._by_cookie(handler) if cookies else None
+        match = _HEADER.fullmatch(header)
+        if match is None:
+            raise AuthError("the Authorization header must be 'Bearer TOKEN' or 'token TOKEN'")
+        bearer = match.group(1)
+        caller = await self._by_token(bearer)
+        if caller is None:
+            raise AuthError(
+                "the token is not known here: wrong, expired or revoked",
+                hint="Check DET_TOKEN, or get a new one on the Hub's token page and run det login.",
+            )
+        handler._token_authenticated = True  # what the Hub's XSRF code looks at
+        return caller
+
+    async def _by_token(self, bearer: str) -> AnyCaller | None:
+        if bearer.startswith(OWN_PREFIXES):
+            return await self._services.tokens.resolve(bearer)
+        return self._person(await self._ask(self.hub.user_for_token(bearer, sync=False)))
+
+    async def _by_cookie(self, handler: Guarded) -> Caller | None:
+        return self._person(await self._ask(self.hub.get_user(handler, sync=False)))
+
+    async def _ask(self, question: Any) -> dict[str, Any] | None:
+        try:
+            answer: dict[str, Any] | None = await question
+        except web.HTTPError as error:
+            raise Unavailable(
+                "the Hub cannot be asked about this token now", hint="Try again in a few seconds."
+            ) from error
+        return answer
+
+    def _person(self, model: dict[str, Any] | None) -> Caller | None:
+        if model is None:
+            return None
+        if model.get("kind", "user") != "user":
+            # a service named like a user must never pass for that user
+            raise Forbidden(f"the Hub service {model['name']!r} is not a user", hint="Use a token of a user.")
+        scopes = frozenset(str(scope) for scope in model.get("scopes", []))
+        return Caller(name=str(model["name"]), scopes=scopes, admin=ADMIN in scopes)
+
+
+class OAuthCallback(Guarded, HubOAuthCallbackHandler):
+    """Last step of a browser's login; the Hub sends it here."""
+
+    @needs("public", media="text/html")
+    async def get(self) -> None:
+        """Finish a browser's login and go back to the page it came from."""
+        await HubOAuthCallbackHandler.get(self)
+
+    def redirect(self, url: str, permanent: bool = False, status: int | None = None) -> None:
+        """Redirect within this site only, whatever the login's state says."""
+        parts = urlsplit(url)
+        local = not parts.scheme and not parts.netloc and url.startswith("/") and "\\" not in url
+        super().redirect(url if local else self.hub_auth.base_url, permanent, status)

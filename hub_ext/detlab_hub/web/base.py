@@ -1,0 +1,312 @@
+"""The base of every handler: headers, authentication, the body limit, and the one table of HTTP statuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from jupyterhub.services.auth import HubOAuthenticated
+from pydantic import BaseModel, ValidationError
+from tornado import web
+
+from detlab import errors
+from detlab.schemas.wire import ErrorView, ProblemView
+from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, operation_of
+
+if TYPE_CHECKING:
+    from detlab_hub.web.auth import Identifier
+
+log = logging.getLogger("detlab.web")
+
+STATUS: dict[type[Exception], int] = {
+    errors.AuthError: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Unavailable: 503,
+    errors.ConfigError: 422,
+    errors.ResourcesError: 422,
+    errors.BundleTooLarge: 413,
+    errors.BundleError: 422,
+    errors.CheckpointError: 422,
+    errors.StorageError: 500,
+    errors.DetlabError: 400,
+    ValidationError: 422,
+}
+"""HTTP status of each exception, by its nearest class. No number is written anywhere else."""
+
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+BODY_LIMIT = 6 * 1024 * 1024
+"""Bytes of a JSON body: a batch of records is at most 4 MB."""
+
+
+class BodyTooLarge(errors.DetlabError):
+    """A request body over the limit of its route."""
+
+    default_code = "request.too_large"
+
+
+STATUS[BodyTooLarge] = 413
+
+
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status of an exception: the table's entry of its nearest class, else 500."""
+    if type(error) is errors.ApiError:
+        return error.status
+    if isinstance(error, web.HTTPError):
+        return error.status_code
+    return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), 500)
+
+
+def error_view(error: BaseException) -> ErrorView:
+    """Return the body that tells a caller about an exception; an unexpected one says nothing of itself."""
+    match error:
+        case errors.ConfigError():
+            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]  # type: ignore[arg-type]
+            return ErrorView(code=error.code, message=error.headline, hint=error.hint, problems=problems)
+        case errors.ApiError():
+            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]  # type: ignore[arg-type]
+            return ErrorView(code=error.code, message=error.message, hint=error.hint, problems=problems)
+        case errors.DetlabError():
+            return ErrorView(code=error.code, message=error.message, hint=error.hint)
+        case ValidationError():
+            found = [
+                ProblemView(path=".".join(str(part) for part in item["loc"]), message=item["msg"])
+                for item in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+            return ErrorView(code="request.invalid", message="the request is not what this route takes", problems=found)
+        case web.HTTPError():
+            phrase = error.reason or HTTPStatus(error.status_code).phrase
+            return ErrorView(code=f"http.{error.status_code}", message=phrase)
+    return ErrorView(
+        code="internal", message="the master failed to answer; its log says why", hint="See logs/master.log"
+    )
+
+
+class Guarded(HubOAuthenticated, web.RequestHandler):
+    """Base of all handlers: default deny, security headers, `ErrorView` bodies.
+
+    A subclass defines its verbs with `needs`; one without makes the class definition fail.
+    """
+
+    login_redirect: ClassVar[bool] = False
+    """Whether an anonymous browser is sent to the Hub to log in (pages) or refused (the API)."""
+    cookies: ClassVar[bool] = True
+    """Whether a browser's session counts (with its XSRF token) beside tokens."""
+    body_limit: ClassVar[int] = BODY_LIMIT
+    _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
+
+    caller: AnyCaller | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for verb in cls.SUPPORTED_METHODS:
+            own = cls.__dict__.get(verb.lower())
+            if own is not None and not isinstance(getattr(own, "operation", None), Operation):
+                raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
+
+    def initialize(self) -> None:
+        """Take the Hub's authenticator from the application instead of the process-wide instance."""
+        self.hub_auth = self.settings["identifier"].hub
+        self._chunks: list[bytes] = []
+        self._received = 0
+
+    def set_default_headers(self) -> None:
+        """Send the security headers with every reply, errors included."""
+        for name, value in SECURITY_HEADERS.items():
+            self.set_header(name, value)
+        self.clear_header("Server")
+
+    @property
+    def services(self) -> Services:
+        """The use cases."""
+        found: Services = self.settings["services"]
+        return found
+
+    @property
+    def operation(self) -> Operation:
+        """What this request's verb declares.
+
+        Raises:
+            tornado.web.HTTPError: 405, this route does not serve the verb.
+        """
+        found = operation_of(type(self), self.request.method or "")
+        if found is None:
+            raise web.HTTPError(405)
+        return found
+
+    async def prepare(self) -> None:
+        """Let the caller in, or not, before anything of the body is read."""
+        operation = self.operation
+        if Scope.PUBLIC not in operation.scopes:
+            await self.authorise(operation)
+        if self._finished:
+            return
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdigit() and int(length) > self.body_limit:
+            raise self.too_large()
+
+    async def authorise(self, operation: Operation) -> None:
+        """Find out who calls and whether the verb is theirs.
+
+        Raises:
+            AuthError: Nobody we know.
+            Forbidden: Somebody without the scope.
+        """
+        identifier: Identifier = self.settings["identifier"]
+        self.caller = await identifier.identify(self, cookies=self.cookies)
+        if self.caller is None:
+            if self.login_redirect:
+                self.redirect(str(self.get_login_url()))
+                return
+            raise errors.AuthError(
+                "no valid token came with the request",
+                hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
+            )
+        if not granted(self.caller) & operation.scopes:
+            wanted = " or ".join(sorted(operation.scopes))
+            raise errors.Forbidden(
+                f"this needs the scope {wanted}", hint="Ask an administrator of the Hub for a token that has it."
+            )
+
+    def get_current_user(self) -> str | None:
+        """Return the caller's name for tornado and the Hub's XSRF code, which only ask whether there is one."""
+        return self.caller.name if isinstance(self.caller, Caller) else None
+
+    @property
+    def person(self) -> Caller:
+        """The caller, on a verb that only people may call."""
+        if not isinstance(self.caller, Caller):
+            raise errors.Forbidden("this is for people, by a token of the Hub")
+        return self.caller
+
+    @property
+    def task(self) -> TaskCaller:
+        """The caller, on a verb of the task API."""
+        if not isinstance(self.caller, TaskCaller):
+            raise errors.Forbidden("this is for tasks, by their task token")
+        return self.caller
+
+    @property
+    def agent(self) -> AgentCaller:
+        """The caller, on a verb of agents."""
+        if not isinstance(self.caller, AgentCaller):
+            raise errors.Forbidden("this is for agents, by their own key")
+        return self.caller
+
+    @property
+    def enrolment(self) -> EnrolCaller:
+        """The caller, where an agent enrols."""
+        if not isinstance(self.caller, EnrolCaller):
+            raise errors.Forbidden("this is for enrolling agents, by an enrolment token")
+        return self.caller
+
+    def too_large(self) -> errors.DetlabError:
+        """Return the refusal of a body over this route's limit."""
+        return BodyTooLarge(f"the body is larger than the {self.body_limit:,} bytes this route takes")
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Collect the body, up to the limit."""
+        self._received += len(chunk)
+        if self._received > self.body_limit:
+            self._chunks.clear()  # the rest is read and dropped; `body` refuses
+        else:
+            self._chunks.append(chunk)
+        return None
+
+    @property
+    def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            BodyTooLarge: It was sent in chunks and passed the limit.
+        """
+        if self._received > self.body_limit:
+            raise self.too_large()
+        return b"".join(self._chunks)
+
+    def read_body(self, model: type[BaseModel]) -> BaseModel:
+        """Parse the JSON body; an empty one is an empty object."""
+        return model.model_validate_json(self.body or b"{}")
+
+    def read_query(self, model: type[BaseModel]) -> BaseModel:
+        """Parse the query string; a field that is a list takes repeats and commas."""
+        raw: dict[str, Any] = {}
+        for name, info in model.model_fields.items():
+            values = self.get_query_arguments(name)
+            if not values:
+                continue
+            if "list" in str(info.annotation):
+                raw[name] = [part for value in values for part in value.split(",") if part]
+            else:
+                raw[name] = values[-1]
+        return model.model_validate(raw)
+
+    def send(self, operation: Operation, value: Any) -> None:
+        """Write a handler's return value as strict JSON."""
+        if operation.encoder is None:
+            if operation.status == 204:
+                self.set_status(204)
+            return
+        self.set_header("Content-Type", "application/json")
+        self.set_status(operation.status)
+        self.finish(operation.encoder.dump_json(value))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer with an `ErrorView`."""
+        error = kwargs.get("exc_info", (None, web.HTTPError(status_code), None))[1]
+        self.set_status(status_of(error))
+        if self.get_status() == 401:
+            self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
+        self.set_header("Content-Type", "application/json")
+        self.finish(error_view(error).model_dump_json())
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log what the master did wrong with its traceback, what the caller did wrong in one line."""
+        where = f"{self.request.method} {urlsplit(self.request.uri or '').path}"
+        if value is not None and status_of(value) < 500:
+            log.info("%s: %s", where, str(value).replace("\n", " "))
+        else:
+            log.error("%s failed", where, exc_info=(typ, value, tb))
+
+
+class NoSuchRoute(Guarded):
+    """Everything else under the prefix."""
+
+    async def prepare(self) -> None:
+        """Refuse."""
+        raise errors.NotFound(
+            f"there is no route {urlsplit(self.request.uri or '').path}", hint="openapi.json lists them."
+        )
+
+
+def access_log(handler: web.RequestHandler) -> None:
+    """Log a request without its query (a browser's XSRF token may be there) and with its caller."""
+    caller = getattr(handler, "caller", None)
+    match caller:
+        case Caller(name=name):
+            who = name
+        case TaskCaller(allocation_id=allocation):
+            who = f"task {allocation}"
+        case AgentCaller(agent_id=agent):
+            who = f"agent {agent}"
+        case _:
+            who = "-"
+    status = handler.get_status()
+    level = logging.ERROR if status >= 500 else logging.INFO if handler.request.method != "GET" else logging.DEBUG
+    path = urlsplit(handler.request.uri or "").path
+    taken = 1000 * handler.request.request_time()
+    log.log(level, "%d %s %s (%s) %.1f ms", status, handler.request.method, path, who, taken)

@@ -1,0 +1,27 @@
+"""Routes of checkpoints. A file is asked for by its digest, never by a path."""
+
+from __future__ import annotations
+
+from detlab.schemas.wire import CheckpointView
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.files import send_file
+from detlab_hub.web.scopes import needs
+
+
+class Checkpoint(Guarded):
+    """One checkpoint."""
+
+    @needs("read")
+    async def get(self, uuid: str) -> CheckpointView:
+        """Return a committed checkpoint with its manifest."""
+        return await self.services.checkpoints.get(self.person, uuid)
+
+
+class CheckpointFileBytes(Guarded):
+    """One file of a checkpoint."""
+
+    @needs("read", media="application/octet-stream")
+    async def get(self, uuid: str, digest: str) -> None:
+        """Download one file by its digest, as the manifest names it."""
+        source, size = await self.services.checkpoints.open_file(self.person, uuid, digest)
+        await send_file(self, source, "application/octet-stream", size)

@@ -1,0 +1,193 @@
+"""Routes of experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from detlab.schemas.wire import (
+    CheckpointView,
+    CreateExperiment,
+    CreateExperimentReply,
+    CurvesView,
+    ExperimentView,
+    TrialView,
+    Wire,
+)
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.files import send_file
+from detlab_hub.web.scopes import needs
+
+
+class ExperimentPage(Wire):
+    """One page of experiments, newest first."""
+
+    items: list[ExperimentView]
+    next: int | None = None
+    """`before` of the next page, or null on the last one."""
+
+
+class TrialPage(Wire):
+    """One page of trials, in creation order."""
+
+    items: list[TrialView]
+    next: int | None = None
+    """`after` of the next page, or null on the last one."""
+
+
+class CheckpointList(Wire):
+    """The committed checkpoints."""
+
+    items: list[CheckpointView]
+
+
+class Deleted(Wire):
+    """What was deleted."""
+
+    deleted: int
+
+
+class ListQuery(Wire):
+    """Which experiments."""
+
+    limit: int = Field(50, ge=1, le=1000)
+    before: int | None = None
+    """Only experiments with a smaller id."""
+    state: str | None = None
+    owner: str | None = None
+    name: str | None = None
+    """A part of the name."""
+
+
+class TrialsQuery(Wire):
+    """Which trials."""
+
+    limit: int = Field(200, ge=1, le=2000)
+    after: int | None = None
+    """Only trials with a larger id."""
+
+
+class CurvesQuery(Wire):
+    """Which curves, and how finely."""
+
+    group: str | None = None
+    name: list[str] = Field(default_factory=list)
+    """Metric names; repeat it or separate by commas; none means all."""
+    max_points: int = Field(500, ge=2, le=10_000)
+    """Points a curve is down-sampled to; extremes and the last point stay exact."""
+    max_trials: int = Field(100, ge=1, le=10_000)
+
+
+class Experiments(Guarded):
+    """All experiments."""
+
+    @needs("write")
+    async def post(self, body: CreateExperiment) -> CreateExperimentReply:
+        """Submit an experiment; the same idempotency key gives the same experiment."""
+        return await self.services.experiments.create(self.person, body)
+
+    @needs("read")
+    async def get(self, query: ListQuery) -> ExperimentPage:
+        """List experiments, newest first."""
+        wanted = query.model_dump()
+        items, following = await self.services.experiments.list(self.person, **wanted)
+        return ExperimentPage(items=items, next=following)
+
+
+class Experiment(Guarded):
+    """One experiment."""
+
+    @needs("read")
+    async def get(self, experiment_id: int) -> ExperimentView:
+        """Return an experiment with its resolved config."""
+        return await self.services.experiments.get(self.person, experiment_id)
+
+    @needs("write")
+    async def delete(self, experiment_id: int) -> Deleted:
+        """Delete an experiment that has ended, with its trials, metrics, logs and checkpoints."""
+        await self.services.experiments.delete(self.person, experiment_id)
+        return Deleted(deleted=experiment_id)
+
+
+class Pause(Guarded):
+    """Pausing."""
+
+    @needs("write")
+    async def post(self, experiment_id: int) -> ExperimentView:
+        """Pause: trials checkpoint and give their slots back."""
+        return await self.services.experiments.pause(self.person, experiment_id)
+
+
+class Activate(Guarded):
+    """Activating."""
+
+    @needs("write")
+    async def post(self, experiment_id: int) -> ExperimentView:
+        """Go on with a paused experiment."""
+        return await self.services.experiments.activate(self.person, experiment_id)
+
+
+class Cancel(Guarded):
+    """Cancelling."""
+
+    @needs("write")
+    async def post(self, experiment_id: int) -> ExperimentView:
+        """Cancel: trials may checkpoint before they end."""
+        return await self.services.experiments.cancel(self.person, experiment_id)
+
+
+class Kill(Guarded):
+    """Killing."""
+
+    @needs("write")
+    async def post(self, experiment_id: int) -> ExperimentView:
+        """Kill all trials now."""
+        return await self.services.experiments.kill(self.person, experiment_id)
+
+
+class Bundle(Guarded):
+    """The code of an experiment."""
+
+    @needs("read", media="application/gzip")
+    async def get(self, experiment_id: int) -> None:
+        """Download the code that the experiment runs, a tar.gz."""
+        path: Path = await self.services.experiments.bundle_path(self.person, experiment_id)
+        await send_file(self, path.open("rb"), "application/gzip")
+
+
+class Trials(Guarded):
+    """The trials of an experiment."""
+
+    @needs("read")
+    async def get(self, experiment_id: int, query: TrialsQuery) -> TrialPage:
+        """List trials in creation order."""
+        items, following = await self.services.experiments.trials(
+            self.person, experiment_id, limit=query.limit, after=query.after
+        )
+        return TrialPage(items=items, next=following)
+
+
+class Checkpoints(Guarded):
+    """The checkpoints of an experiment."""
+
+    @needs("read")
+    async def get(self, experiment_id: int) -> CheckpointList:
+        """List the committed checkpoints."""
+        return CheckpointList(items=await self.services.experiments.checkpoints(self.person, experiment_id))
+
+
+class Curves(Guarded):
+    """The snapshot that a live view starts from."""
+
+    @needs("read")
+    async def get(self, experiment_id: int, query: CurvesQuery) -> CurvesView:
+        """Return experiment, trials and down-sampled curves as of a cursor of the event stream."""
+        return await self.services.experiments.curves(
+            self.person,
+            experiment_id,
+            group=query.group,
+            names=query.name or None,
+            max_points=query.max_points,
+            max_trials=query.max_trials,
+        )

@@ -1,0 +1,133 @@
+"""The route table of the API, and the application made from it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from tornado import web
+
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
+from detlab_hub.services import Services
+from detlab_hub.web import agents, auth, bundles, checkpoints, cluster, experiments, pages, streams, tasks, trials
+from detlab_hub.web.base import Guarded, NoSuchRoute, access_log
+from detlab_hub.web.openapi import describe
+from detlab_hub.web.streaming import Streams
+
+API: list[tuple[str, type[Guarded]]] = [
+    ("openapi.json", cluster.OpenApi),
+    ("me", cluster.Me),
+    ("cluster", cluster.Cluster),
+    ("cluster/drain", cluster.Drain),
+    ("agents", agents.Agents),
+    ("agents/enrolments", agents.Enrolments),
+    ("agents/enrol", agents.Enrol),
+    ("agents/connect", agents.Connect),
+    ("agents/records", agents.AgentRecords),
+    ("bundles/{digest}", bundles.Bundle),
+    ("experiments", experiments.Experiments),
+    ("experiments/{experiment_id}", experiments.Experiment),
+    ("experiments/{experiment_id}/pause", experiments.Pause),
+    ("experiments/{experiment_id}/activate", experiments.Activate),
+    ("experiments/{experiment_id}/cancel", experiments.Cancel),
+    ("experiments/{experiment_id}/kill", experiments.Kill),
+    ("experiments/{experiment_id}/bundle", experiments.Bundle),
+    ("experiments/{experiment_id}/trials", experiments.Trials),
+    ("experiments/{experiment_id}/checkpoints", experiments.Checkpoints),
+    ("experiments/{experiment_id}/curves", experiments.Curves),
+    ("experiments/{experiment_id}/stream", streams.ExperimentStream),
+    ("stream", streams.AllStream),
+    ("trials/{trial_id}", trials.Trial),
+    ("trials/{trial_id}/kill", trials.Kill),
+    ("trials/{trial_id}/metrics", trials.Metrics),
+    ("trials/{trial_id}/values", trials.Values),
+    ("trials/{trial_id}/logs", trials.Logs),
+    ("trials/{trial_id}/logs/stream", streams.LogStream),
+    ("trials/{trial_id}/checkpoints", trials.Checkpoints),
+    ("checkpoints/{uuid}", checkpoints.Checkpoint),
+    ("checkpoints/{uuid}/files/{digest}", checkpoints.CheckpointFileBytes),
+    ("task/records", tasks.Records),
+    ("task/preempt", tasks.Preempt),
+    ("task/preempt/ack", tasks.PreemptAck),
+    ("task/checkpoints", tasks.Checkpoints),
+    ("task/checkpoints/{uuid}", tasks.Checkpoint),
+    ("task/metadata", tasks.TrialMetadata),
+    ("task/best-validation", tasks.BestValidation),
+    ("task/token", tasks.Token),
+]
+"""Path below `/services/detlab/api/v1/` and its handler."""
+
+PAGES: list[tuple[str, type[Guarded]]] = [
+    ("", pages.Landing),
+    ("health", cluster.HealthRoute),
+    ("oauth_callback", auth.OAuthCallback),
+    ("static/style.css", pages.StyleSheet),
+]
+"""Path below `/services/detlab/` and its handler."""
+
+_PATTERNS = {"experiment_id": r"[0-9]{1,18}", "trial_id": r"[0-9]{1,18}"}
+
+
+def pattern_of(path: str) -> str:
+    """Return the regular expression of a route; ids are digits, everything else is one segment."""
+    parts = re.split(r"\{(\w+)\}", path)
+    literal = [re.escape(part) for part in parts[::2]]
+    groups = [f"(?P<{name}>{_PATTERNS.get(name, '[^/]+')})" for name in parts[1::2]]
+    return "".join(text + group for text, group in zip(literal, [*groups, ""], strict=True))
+
+
+def rules(prefix: str = SERVICE_PREFIX) -> list[tuple[str, type[Guarded]]]:
+    """Return the router's rules: full patterns and handlers, the API first."""
+    found = [(re.escape(prefix + API_PREFIX) + pattern_of(path), cls) for path, cls in API]
+    return found + [(re.escape(prefix) + pattern_of(path), cls) for path, cls in PAGES]
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """What the web layer is told besides the services."""
+
+    cookie_secret: bytes
+    hub_public_url: str
+    """Public prefix of the Hub for links, such as `/hub/`."""
+    background: Callable[[Coroutine[Any, Any, None]], object]
+    """Runs a coroutine that outlives its request, and keeps it referenced."""
+    prefix: str = SERVICE_PREFIX
+
+
+def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> web.Application:
+    """Return the tornado application of the master."""
+    return web.Application(
+        [(pattern + "$", cls) for pattern, cls in rules(settings.prefix)],
+        default_handler_class=NoSuchRoute,
+        log_function=access_log,
+        services=services,
+        identifier=identifier,
+        streams=Streams(),
+        background=settings.background,
+        hub_public_url=settings.hub_public_url,
+        openapi=describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API]),
+        cookie_secret=settings.cookie_secret,
+        websocket_ping_interval=20,
+        websocket_ping_timeout=20,
+        websocket_max_message_size=4 * 1024 * 1024,
+    )
+
+
+class Background:
+    """Coroutines that outlive the request which started them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine and keep it referenced until it is done."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Wait until all of them are done."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,171 @@
+"""Who may call what: the vocabulary of scopes, and the decorator that puts one on every verb.
+
+A scope has to be in the vocabulary before it is used: `needs("raed")` fails at import, not in production. A verb
+without `needs` cannot be defined (`base.Guarded` refuses the class), so that a new route is never open by
+accident. The decorator also reads the handler's annotations: they say how to parse the path, the query and the
+body, what the reply is, and they are what the OpenAPI document is made from.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from pydantic import BaseModel, TypeAdapter
+
+from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.callers import ADMIN, READ, WRITE
+
+AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller
+
+
+class Scope(StrEnum):
+    """What a verb can ask of its caller."""
+
+    PUBLIC = "public"
+    """Nothing. Health, the style sheet and the last step of a login, no more."""
+    READ = "read"
+    """A person whose Hub token has `custom:detlab:read`."""
+    WRITE = "write"
+    """A person with `custom:detlab:write`."""
+    ADMIN = "admin"
+    """A person with `custom:detlab:admin`."""
+    TASK = "task"
+    """The task token of a current run."""
+    AGENT = "agent"
+    """The key of an enrolled agent."""
+    ENROL = "enrol"
+    """An enrolment token."""
+
+
+_HUB_SCOPES = {Scope.READ: READ, Scope.WRITE: WRITE, Scope.ADMIN: ADMIN}
+
+
+def granted(caller: AnyCaller) -> frozenset[Scope]:
+    """Return the scopes that a caller holds."""
+    match caller:
+        case Caller(scopes=held):
+            return frozenset(scope for scope, name in _HUB_SCOPES.items() if name in held)
+        case TaskCaller():
+            return frozenset({Scope.TASK})
+        case AgentCaller():
+            return frozenset({Scope.AGENT})
+        case EnrolCaller():
+            return frozenset({Scope.ENROL})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One verb of one route, as its handler's signature declares it."""
+
+    scopes: frozenset[Scope]
+    summary: str
+    status: int
+    path: dict[str, type]
+    query: type[BaseModel] | None
+    body: type[BaseModel] | None
+    reply: Any
+    """Type of the reply's JSON, or None if the handler writes by itself."""
+    media: str
+    streams: type[BaseModel] | None = None
+    accepts: str | None = None
+    """Media type of a body that is not JSON."""
+    encoder: TypeAdapter[Any] | None = field(default=None, repr=False)
+
+
+class Handler(Protocol):
+    """What the wrapper made by `needs` uses of its handler."""
+
+    def read_query(self, model: type[BaseModel]) -> BaseModel:
+        """Parse the query string."""
+
+    def read_body(self, model: type[BaseModel]) -> BaseModel:
+        """Parse the JSON body."""
+
+    def send(self, operation: Operation, value: Any) -> None:
+        """Write the reply."""
+
+
+def needs(
+    *scopes: str,
+    status: int = 200,
+    media: str = "application/json",
+    streams: type[BaseModel] | None = None,
+    accepts: str | None = None,
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[None]]]:
+    """Declare which scopes (any of them) a verb asks for, and bind its arguments by their annotations.
+
+    Parameters named like a group of the route come from the path; `query` and `body` are pydantic models.
+
+    Args:
+        scopes: Names of the vocabulary, at least one.
+        status: Status of success.
+        media: Media type of the reply, when the handler writes it by itself.
+        streams: Model of each line of an ndjson stream.
+        accepts: Media type of the body, when it is not JSON.
+
+    Raises:
+        ValueError: No scope, or one that is not in the vocabulary (at import).
+    """
+    if not scopes:
+        raise ValueError("a verb needs at least one scope")
+    wanted = frozenset(Scope(name) for name in scopes)
+
+    def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[None]]:
+        operation = _describe(method, scopes=wanted, status=status, media=media, streams=streams, accepts=accepts)
+
+        @functools.wraps(method)
+        async def call(self: Handler, **groups: str) -> None:
+            arguments: dict[str, Any] = {name: operation.path[name](text) for name, text in groups.items()}
+            if operation.query is not None:
+                arguments["query"] = self.read_query(operation.query)
+            if operation.body is not None:
+                arguments["body"] = self.read_body(operation.body)
+            self.send(operation, await method(self, **arguments))
+
+        call.operation = operation  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _describe(
+    method: Callable[..., Awaitable[Any]],
+    *,
+    scopes: frozenset[Scope],
+    status: int,
+    media: str,
+    streams: type[BaseModel] | None,
+    accepts: str | None,
+) -> Operation:
+    hints = typing.get_type_hints(method, include_extras=True)
+    reply = hints.pop("return", None)
+    reply = None if reply is type(None) else reply
+    names = [name for name in inspect.signature(method).parameters if name != "self"]
+    doc = (inspect.getdoc(method) or "").strip()
+    if not doc:
+        raise ValueError(f"{method.__qualname__} has no docstring; it is the summary in the OpenAPI document")
+    return Operation(
+        scopes=scopes,
+        summary=doc,
+        status=status,
+        path={name: hints[name] for name in names if name not in {"query", "body"}},
+        query=hints.get("query"),
+        body=hints.get("body"),
+        reply=reply,
+        media="application/x-ndjson" if streams else media,
+        streams=streams,
+        accepts=accepts,
+        encoder=TypeAdapter(reply) if reply is not None else None,
+    )
+
+
+def operation_of(handler_class: type, verb: str) -> Operation | None:
+    """Return what a handler class declares for an HTTP verb, or None if it does not serve it."""
+    found = getattr(getattr(handler_class, verb.lower(), None), "operation", None)
+    return found if isinstance(found, Operation) else None

@@ -1,0 +1,63 @@
+"""Routes that stream: events of one experiment or of all, and the log lines of a trial."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.wire import Event, LogLine, Wire
+from detlab_hub.web.scopes import needs
+from detlab_hub.web.streaming import StreamHandler
+
+
+class EventsQuery(Wire):
+    """From where, and which metrics."""
+
+    after: int | None = None
+    """Cursor to resume after; without it the stream starts now."""
+    names: list[str] = Field(default_factory=list)
+    """Metric names to send; none means all."""
+    groups: list[str] = Field(default_factory=list)
+    """Metric groups to send; none means all."""
+
+
+class AllEventsQuery(Wire):
+    """From where."""
+
+    after: int | None = None
+    """Cursor to resume after; without it the stream starts now."""
+
+
+class LogsQuery(Wire):
+    """From where."""
+
+    after: int = 0
+    """Only lines with a larger id."""
+
+
+class ExperimentStream(StreamHandler):
+    """One experiment, live."""
+
+    @needs("read", streams=Event)
+    async def get(self, experiment_id: int, query: EventsQuery) -> None:
+        """Follow an experiment: its state, trials, metrics and checkpoints."""
+        names, groups = query.names or None, query.groups or None
+        source = self.services.stream.events(self.person, experiment_id, after=query.after, names=names, groups=groups)
+        await self.stream(source)
+
+
+class AllStream(StreamHandler):
+    """Everything the caller may see, live."""
+
+    @needs("read", streams=Event)
+    async def get(self, query: AllEventsQuery) -> None:
+        """Follow the states of all experiments and trials."""
+        await self.stream(self.services.stream.events(self.person, None, after=query.after))
+
+
+class LogStream(StreamHandler):
+    """The output of a trial, live."""
+
+    @needs("read", streams=LogLine)
+    async def get(self, trial_id: int, query: LogsQuery) -> None:
+        """Follow a trial's output; the stream ends when the trial has ended."""
+        await self.stream(self.services.stream.logs(self.person, trial_id, query.after))

@@ -1,0 +1,121 @@
+"""Routes of tasks: what a trial says and asks, by the token of its current run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field, RootModel
+
+from detlab.schemas.wire import (
+    BestValidationReply,
+    CheckpointView,
+    CommitCheckpoint,
+    PreemptReply,
+    RecordAck,
+    RecordBatch,
+    TokenReply,
+    Wire,
+)
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class PreemptQuery(Wire):
+    """How long to wait for the signal."""
+
+    timeout_seconds: float = Field(60.0, ge=0, le=600)
+
+
+class Metadata(RootModel[dict[str, Any]]):
+    """The trial's own notes: any JSON object."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+
+class TaskRoute(Guarded):
+    """Base of the task routes: tokens only."""
+
+    cookies = False
+
+
+class Records(TaskRoute):
+    """Metrics, progress, status and log lines."""
+
+    @needs("task")
+    async def post(self, body: RecordBatch) -> RecordAck:
+        """Take records in order; those seen before are skipped."""
+        return await self.services.tasks.records(self.task, body)
+
+
+class Preempt(TaskRoute):
+    """The preemption signal."""
+
+    @needs("task")
+    async def get(self, query: PreemptQuery) -> PreemptReply:
+        """Wait for the signal to leave (long poll); answer at once when it is on."""
+        return await self.services.tasks.preempt(self.task, query.timeout_seconds)
+
+
+class PreemptAck(TaskRoute):
+    """Its acknowledgement."""
+
+    @needs("task", status=204)
+    async def post(self) -> None:
+        """Say that the task has seen the signal and is saving."""
+        await self.services.tasks.ack_preempt(self.task)
+
+
+class Checkpoints(TaskRoute):
+    """Committing."""
+
+    @needs("task")
+    async def post(self, body: CommitCheckpoint) -> CheckpointView:
+        """Commit an uploaded checkpoint by its manifest."""
+        return await self.services.tasks.commit_checkpoint(self.task, body)
+
+
+class Checkpoint(TaskRoute):
+    """One checkpoint, as a task may see it."""
+
+    @needs("task")
+    async def get(self, uuid: str) -> CheckpointView:
+        """Return a checkpoint of the own experiment, or the warm start's source."""
+        return await self.services.tasks.get_checkpoint(self.task, uuid)
+
+    @needs("task", status=204)
+    async def delete(self, uuid: str) -> None:
+        """Delete a checkpoint of the own trial."""
+        await self.services.tasks.delete_checkpoint(self.task, uuid)
+
+
+class TrialMetadata(TaskRoute):
+    """The trial's notes."""
+
+    @needs("task")
+    async def get(self) -> Metadata:
+        """Return the trial's notes."""
+        return Metadata(await self.services.tasks.get_metadata(self.task))
+
+    @needs("task")
+    async def put(self, body: Metadata) -> Metadata:
+        """Replace the trial's notes."""
+        await self.services.tasks.put_metadata(self.task, body.root)
+        return body
+
+
+class BestValidation(TaskRoute):
+    """The experiment's best."""
+
+    @needs("task")
+    async def get(self) -> BestValidationReply:
+        """Return the best searcher metric of the experiment so far."""
+        return await self.services.tasks.best_validation(self.task)
+
+
+class Token(TaskRoute):
+    """Renewal."""
+
+    @needs("task")
+    async def post(self) -> TokenReply:
+        """Return a fresh task token; the old one works until it expires."""
+        return await self.services.tasks.renew_token(self.task)

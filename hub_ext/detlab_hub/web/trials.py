@@ -1,0 +1,131 @@
+"""Routes of trials: their views, metrics, structured values, logs and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.experiments import CheckpointList
+from detlab_hub.web.scopes import needs
+
+
+class SeriesList(Wire):
+    """Curves."""
+
+    items: list[SeriesView]
+
+
+class ValueView(Wire):
+    """One structured value: a confusion matrix, a histogram, a text."""
+
+    group: str
+    name: str
+    steps_completed: int
+    time: float = 0.0
+    value: Any = None
+
+
+class ValueList(Wire):
+    """Structured values, newest last."""
+
+    items: list[ValueView]
+
+
+class LogPage(Wire):
+    """One page of log lines."""
+
+    items: list[LogLine]
+    next: int | None = None
+    """`after` of the next page, or null if there is no more now."""
+
+
+class MetricsQuery(Wire):
+    """Which series, and how finely."""
+
+    group: str | None = None
+    name: list[str] = Field(default_factory=list)
+    """Metric names; repeat it or separate by commas; none means all."""
+    max_points: int = Field(1000, ge=2, le=100_000)
+
+
+class ValuesQuery(Wire):
+    """Which structured values."""
+
+    group: str | None = None
+    name: str | None = None
+    limit: int = Field(100, ge=1, le=1000)
+
+
+class LogsQuery(Wire):
+    """Which log lines."""
+
+    after: int = 0
+    """Only lines with a larger id."""
+    limit: int = Field(1000, ge=1, le=10_000)
+    tail: int | None = Field(None, ge=0, le=10_000)
+    """The last so many lines instead."""
+    rank: int | None = None
+    search: str | None = None
+    """A part of the text."""
+
+
+class Trial(Guarded):
+    """One trial."""
+
+    @needs("read")
+    async def get(self, trial_id: int) -> TrialView:
+        """Return a trial with the summaries of its metrics."""
+        return await self.services.trials.get(self.person, trial_id)
+
+
+class Kill(Guarded):
+    """Killing one trial."""
+
+    @needs("write")
+    async def post(self, trial_id: int) -> TrialView:
+        """Kill the trial now; its experiment goes on."""
+        return await self.services.trials.kill(self.person, trial_id)
+
+
+class Metrics(Guarded):
+    """The scalar series of a trial."""
+
+    @needs("read")
+    async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
+        """Return curves, down-sampled so that extremes and the last point stay exact."""
+        items = await self.services.trials.metrics(
+            self.person, trial_id, group=query.group, names=query.name or None, max_points=query.max_points
+        )
+        return SeriesList(items=items)
+
+
+class Values(Guarded):
+    """The structured values of a trial."""
+
+    @needs("read")
+    async def get(self, trial_id: int, query: ValuesQuery) -> ValueList:
+        """Return structured values."""
+        items = await self.services.trials.values(self.person, trial_id, **query.model_dump())
+        return ValueList.model_validate({"items": items})
+
+
+class Logs(Guarded):
+    """The output of a trial."""
+
+    @needs("read")
+    async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
+        """Return log lines in order."""
+        items, following = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
+        return LogPage(items=items, next=following)
+
+
+class Checkpoints(Guarded):
+    """The checkpoints of a trial."""
+
+    @needs("read")
+    async def get(self, trial_id: int) -> CheckpointList:
+        """List the committed checkpoints."""
+        return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id))
