@@ -56,7 +56,7 @@ def sqlite_path(url: URL) -> Path | None:
     """Return the file of an SQLite URL; None for PostgreSQL and for a database in memory."""
     if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
         return None
-    return Path(str(url.database))
+    return Path(str(url.database).removeprefix("file:"))
 
 
 def writer_engine(url: URL) -> Engine:
@@ -118,11 +118,17 @@ _SQLITE_CALLER = {
     sqlite3.SQLITE_TOOBIG,
     sqlite3.SQLITE_INTERRUPT,
 }
+_POSTGRES_CALLER = {"0A", "21", "22", "23", "42", "54"}
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def judge(error: DBAPIError) -> Verdict:
-    """Tell a wrong statement from a lock from a failing database; when in doubt it is failing."""
+def judge(error: DBAPIError, *, reading: bool = False) -> Verdict:
+    """Tell a wrong statement from a lock from a failing database; when in doubt it is failing.
+
+    Args:
+        error: What SQLAlchemy raised.
+        reading: It came from a reader, for which "read-only" means a wrong statement.
+    """
     original = error.orig
     if isinstance(original, sqlite3.Error):
         code = getattr(original, "sqlite_errorcode", None)
@@ -130,7 +136,7 @@ def judge(error: DBAPIError) -> Verdict:
             # Raised by the sqlite3 module itself, before the database saw anything (a bad binding, say).
             return Verdict.CALLER
         primary = code & 0xFF
-        if primary in _SQLITE_CALLER:
+        if primary in _SQLITE_CALLER or (reading and primary == sqlite3.SQLITE_READONLY):
             return Verdict.CALLER
         return Verdict.BUSY if primary in _SQLITE_BUSY else Verdict.BROKEN
     state = getattr(original, "sqlstate", None)
@@ -138,7 +144,7 @@ def judge(error: DBAPIError) -> Verdict:
         if error.connection_invalidated or type(original).__name__ == "OperationalError":
             return Verdict.BROKEN
         return Verdict.CALLER
-    if state[:2] in {"0A", "21", "22", "23", "42", "54"} or state in {"57014", "25P02"}:
+    if state[:2] in _POSTGRES_CALLER or state in {"57014", "25P02"} or (reading and state == "25006"):
         return Verdict.CALLER
     if state[:2] == "40" or state == "55P03":
         return Verdict.BUSY

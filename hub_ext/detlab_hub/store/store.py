@@ -243,7 +243,7 @@ class Store:
             with Session(self._read_engine, expire_on_commit=False) as session, session.begin():
                 return fn(session)
         except DBAPIError as error:
-            if judge(error) is Verdict.BROKEN:
+            if judge(error, reading=True) is Verdict.BROKEN:
                 raise self._break(error, "reading") from error
             raise
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.types import TypeDecorator
 
 from detlab_hub.store.tables import Base
@@ -38,5 +38,5 @@ given = context.config.attributes.get("connection")
 if given is not None:
     run(given)
 else:
-    with create_engine(context.get_x_argument(as_dictionary=True)["url"]).begin() as opened:
+    with create_engine(context.get_x_argument(as_dictionary=True)["url"], poolclass=NullPool).begin() as opened:
         run(opened)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, NullPool, create_engine, inspect
+
+from detlab_hub.store import Store, migrate
+from detlab_hub.store.engine import parse_url
+from detlab_hub.store.tables import Base
+
+
+def test_models_and_migrations_agree(db_url: str) -> None:
+    with create_engine(parse_url(db_url), poolclass=NullPool).begin() as connection:
+        migrate.upgrade(connection)
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrated_and_created_tables_have_the_same_columns_and_keys(db_url: str) -> None:
+    def shape(connection: Connection) -> dict[str, object]:
+        look = inspect(connection)
+        return {
+            table: (
+                [(c["name"], str(c["type"]), c["nullable"]) for c in look.get_columns(table)],
+                look.get_pk_constraint(table)["constrained_columns"],
+                sorted((k["constrained_columns"], k["referred_table"]) for k in look.get_foreign_keys(table)),
+                sorted((i["column_names"], i["unique"]) for i in look.get_indexes(table)),
+            )
+            for table in sorted(Base.metadata.tables)
+        }
+
+    with create_engine(parse_url(db_url), poolclass=NullPool).begin() as connection:
+        migrate.upgrade(connection)
+        migrated = shape(connection)
+        Base.metadata.drop_all(connection)
+        Base.metadata.create_all(connection)
+        assert shape(connection) == migrated
+
+
+def test_down_and_up_again(db_url: str) -> None:
+    with create_engine(parse_url(db_url), poolclass=NullPool).begin() as connection:
+        migrate.upgrade(connection)
+        command.downgrade(migrate.alembic_config(connection), "base")
+        assert set(inspect(connection).get_table_names()) <= {"alembic_version"}
+        migrate.upgrade(connection)
+
+
+def test_migrations_lie_inside_the_package() -> None:
+    # They are found in an installed wheel as in a checkout, without any alembic.ini.
+    package = Path(migrate.__file__).parent
+    assert migrate.MIGRATIONS.is_relative_to(package)
+    assert (migrate.MIGRATIONS / "env.py").is_file()
+    assert (migrate.MIGRATIONS / "script.py.mako").is_file()
+    assert list((migrate.MIGRATIONS / "versions").glob("0001_*.py"))
+
+
+def test_sqlite_never_uses_an_id_again(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/x.db", holder="test")
+    try:
+        tables = store.read_sync(
+            lambda s: dict(s.connection().exec_driver_sql("SELECT name, sql FROM sqlite_master").fetchall())
+        )
+    finally:
+        store.close()
+    for name in ("experiments", "trials", "events", "logs"):
+        assert "AUTOINCREMENT" in tables[name]
+    assert "WITHOUT ROWID" in tables["points"]
