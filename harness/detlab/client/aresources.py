@@ -26,7 +26,7 @@ from detlab.client.following import Notice, follow_async
 from detlab.client.ordering import CheckpointSortBy, OrderBy
 from detlab.client.session import AsyncSession
 from detlab.client.streaming import Feed, event_feed, log_feed
-from detlab.errors import DetlabError
+from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
 from detlab.schemas.wire import CheckpointView, CurvesView, Event, ExperimentState, ExperimentView, LogLine, TrialView
 
 
@@ -172,11 +172,13 @@ class AsyncExperiment(ExperimentFacts):
         groups: tuple[str, ...] = (),
         notice: Notice | None = None,
     ) -> AsyncIterator[Event]:
-        """Yield the events after a cursor, through disconnects, until the experiment has ended.
+        """Yield the events after a cursor (None: from now on), through disconnects, until the experiment has ended.
 
         Where the master no longer keeps what came after the cursor, one `resync` event comes whose data is a
         fresh `CurvesView` as JSON; the events after it go on from there.
         """
+        if after is None:  # a cursor from the beginning, or a break before the first event would lose some
+            after = (await self._session.run(first_page(self.id))).cursor
         feed = event_feed(self.id, after, names=names, groups=groups)
         async for item in self._follow(feed, notice=notice):
             self.learn(item)
@@ -221,7 +223,11 @@ class AsyncExperiment(ExperimentFacts):
             if event.kind != "resync":
                 yield event
                 continue
-            fresh = await self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            try:
+                fresh = await self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            except (ClusterUnreachable, Unavailable):
+                feed.resume_from(event.id if feed.cursor is None else feed.cursor)  # and be told to resync again
+                continue
             feed.resume_from(fresh.cursor)
             yield fresh
             if fresh.experiment.state.terminal:

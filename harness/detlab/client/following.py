@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from detlab.client.calls import Reply
 from detlab.client.session import AsyncSession, Session
 from detlab.client.streaming import Feed, Lines, Reconnect
-from detlab.errors import DetlabError
+from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
 from detlab.schemas.wire import Wire
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def follow(
             pause = _lost(feed, session.address.unreachable(str(error) or type(error).__name__), notice)
         except Reconnect as broken:
             pause = _lost(feed, broken.error, notice)
+        except (ClusterUnreachable, Unavailable) as error:  # asking whether it has ended found nobody
+            pause = _lost(feed, error, notice)
         if pause is None:
             return
         left = _left(deadline)
@@ -136,6 +138,8 @@ async def follow_async(
             pause = _lost(feed, session.address.unreachable(str(error) or type(error).__name__), notice)
         except Reconnect as broken:
             pause = _lost(feed, broken.error, notice)
+        except (ClusterUnreachable, Unavailable) as error:  # asking whether it has ended found nobody
+            pause = _lost(feed, error, notice)
         if pause is None:
             return
         left = _left(deadline)

@@ -26,7 +26,7 @@ from detlab.client.following import Notice, follow
 from detlab.client.ordering import CheckpointSortBy, OrderBy
 from detlab.client.session import Session
 from detlab.client.streaming import Feed, event_feed, log_feed
-from detlab.errors import DetlabError
+from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
 from detlab.schemas.wire import CheckpointView, CurvesView, Event, ExperimentState, ExperimentView, LogLine, TrialView
 
 
@@ -170,11 +170,13 @@ class Experiment(ExperimentFacts):
         groups: tuple[str, ...] = (),
         notice: Notice | None = None,
     ) -> Iterator[Event]:
-        """Yield the events after a cursor, through disconnects, until the experiment has ended.
+        """Yield the events after a cursor (None: from now on), through disconnects, until the experiment has ended.
 
         Where the master no longer keeps what came after the cursor, one `resync` event comes whose data is a
         fresh `CurvesView` as JSON; the events after it go on from there.
         """
+        if after is None:  # a cursor from the beginning, or a break before the first event would lose some
+            after = (self._session.run(first_page(self.id))).cursor
         feed = event_feed(self.id, after, names=names, groups=groups)
         for item in self._follow(feed, notice=notice):
             self.learn(item)
@@ -219,7 +221,11 @@ class Experiment(ExperimentFacts):
             if event.kind != "resync":
                 yield event
                 continue
-            fresh = self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            try:
+                fresh = self._session.run(snapshot() if snapshot else operations.curves(self.id))
+            except (ClusterUnreachable, Unavailable):
+                feed.resume_from(event.id if feed.cursor is None else feed.cursor)  # and be told to resync again
+                continue
             feed.resume_from(fresh.cursor)
             yield fresh
             if fresh.experiment.state.terminal:

@@ -1,0 +1,58 @@
+"""What one run of `det` knows: its cluster, and whether it prints JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from detlab.client.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Invocation:
+    """One run of the command line.
+
+    Attributes:
+        master: Address given by `--master`.
+        as_json: Whether the command was asked for JSON; errors are then JSON too.
+    """
+
+    master: str | None = None
+    as_json: bool = False
+    _client: Client | None = field(default=None, repr=False)
+
+    @property
+    def client(self) -> Client:
+        """The client of the cluster, found on first use."""
+        if self._client is None:
+            from detlab.client.client import Client
+
+            self._client = Client(self.master)
+        return self._client
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.ensure_object(Invocation).as_json = value
+    return value
+
+
+def json_option(function: F) -> F:
+    """Add `--json`: one JSON value on standard output, and nothing else there."""
+    option: Callable[[F], F] = click.option(
+        "--json", is_flag=True, expose_value=False, is_eager=True, callback=_set_json, help="Print strict JSON."
+    )
+    return option(function)

@@ -1,0 +1,143 @@
+"""Groups whose sub-commands are imported only when they are called, with short names and plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import click
+
+from detlab.errors import DetlabError
+
+PLUGINS = "detlab.commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A sub-command that is not loaded yet.
+
+    Attributes:
+        help: One line, shown by the group's help.
+        target: `module:attribute`; None for one that comes from the entry points `detlab.commands`.
+        entry: Name of the entry point, if it differs from the command's.
+        extra: The extra of the distribution that brings a missing plug-in.
+    """
+
+    help: str
+    target: str | None = None
+    entry: str | None = None
+    extra: str | None = None
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=PLUGINS)}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and loads one when it is needed.
+
+    Args:
+        lazy: Commands by name.
+        short: Short names of commands.
+        plugins: Whether entry points that are not listed become commands too.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, Lazy] | None = None,
+        short: Mapping[str, str] | None = None,
+        plugins: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy or {})
+        self.short = dict(short or {})
+        self.plugins = plugins
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, short ones left out."""
+        names = {*super().list_commands(ctx), *self.lazy}
+        if self.plugins:
+            claimed = {lazy.entry for lazy in self.lazy.values()} | {"agent-run"}
+            names |= set(_plugins()) - claimed
+        return sorted(names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name or short name, loading it."""
+        name = self.short.get(cmd_name, cmd_name)
+        known = super().get_command(ctx, name)
+        if known is not None:
+            return known
+        lazy = self.lazy.get(name)
+        if lazy is not None and lazy.target is not None:
+            return _load(lazy.target)
+        point = _plugins().get(lazy.entry or name if lazy else name) if lazy or self.plugins else None
+        if point is not None:
+            return _from_plugin(name, point, lazy)
+        return _absent(name, lazy) if lazy is not None else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the arguments; suggest a near name for an unknown one."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return (command.name if command is not None else name), command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their short names, without loading any that has a line of help."""
+        names: dict[str, str] = {}
+        for short, command_name in self.short.items():
+            names.setdefault(command_name, f"{command_name}, {short}")
+        rows = []
+        for name in self.list_commands(ctx):
+            lazy = self.lazy.get(name)
+            if lazy is not None:
+                rows.append((names.get(name, name), lazy.help))
+                continue
+            command = super().get_command(ctx, name)
+            text = command.get_short_help_str(90) if command is not None else "(of an installed plug-in)"
+            rows.append((names.get(name, name), text))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _load(target: str) -> click.Command:
+    module, _, attribute = target.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
+
+
+def _from_plugin(name: str, point: EntryPoint, lazy: Lazy | None) -> click.Command:
+    try:
+        command = point.load()
+    except ImportError as error:
+        if lazy is None:
+            raise DetlabError(f"the command {name} of {point.value} cannot be loaded: {error}") from error
+        return _absent(name, lazy, error)
+    if not isinstance(command, click.Command):
+        raise DetlabError(f"the entry point {point.name} = {point.value} is no click command")
+    command.name = name
+    return command
+
+
+def _absent(name: str, lazy: Lazy, error: ImportError | None = None) -> click.Command:
+    """Return a command that says what to install."""
+
+    def fail(ctx: click.Context, **_: Any) -> None:
+        reason = f" ({error})" if error is not None else ""
+        raise DetlabError(
+            f"'{ctx.command_path}' is not installed here{reason}",
+            hint=f"Install it: pip install 'detlab[{lazy.extra}]'" if lazy.extra else None,
+        )
+
+    return click.Command(
+        name,
+        callback=click.pass_context(fail),
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        help=lazy.help,
+        context_settings={"ignore_unknown_options": True},
+    )

@@ -1,0 +1,102 @@
+"""Printing the output of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from detlab.cli.printing import clean, note, say
+from detlab.cli.watching import connection_lost
+from detlab.client.resources import Experiment, Trial
+from detlab.schemas.wire import LogLine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What the options of a `logs` command said."""
+
+    follow: bool
+    tail: int | None
+    rank: int | None
+    search: str | None
+
+
+def log_options(function: F) -> F:
+    """Add the options of a `logs` command, given to the function as `options`."""
+
+    @click.option("-f", "--follow", is_flag=True, help="Go on until the trial has ended.")
+    @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
+    @click.option("--rank", type=int, help="Only this rank's lines.")
+    @click.option("--search", metavar="TEXT", help="Only lines with this text.")
+    @wraps(function)
+    def wrapped(*args: Any, follow: bool, tail: int | None, rank: int | None, search: str | None, **kwargs: Any) -> Any:
+        return function(*args, options=LogOptions(follow, tail, rank, search), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def line_text(line: LogLine, *, trial: bool) -> str:
+    """Return a line as it is printed: trial and rank where there are several."""
+    prefix = f"[trial {line.trial_id}] " if trial else ""
+    rank = f"[rank {line.rank}] " if line.rank is not None else ""
+    text = line.text.rsplit("\r", 1)[-1] if "\r" in line.text.rstrip("\r") else line.text
+    return f"{prefix}{rank}{clean(text)}"
+
+
+def print_trial_logs(trial: Trial, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
+    """Print a trial's output; return the exit status."""
+    known: int | None = None
+    if options.tail is not None or not options.follow:
+        # With `--tail 0 -f` the last line is fetched for its id alone.
+        fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
+        lines = trial.logs(fetch, rank=options.rank, search=options.search)
+        for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
+            _print(line, as_json, prefixed)
+        known = lines[-1].id if lines else None
+        if not (lines or options.follow or as_json or prefixed):
+            note(f"Trial {trial.id} has no output{' like that' if options.search else ' yet'}.")
+    if not options.follow:
+        return 0
+    try:
+        following = trial.iter_logs(
+            follow=True, after=known, rank=options.rank, search=options.search, notice=connection_lost
+        )
+        for line in following:
+            _print(line, as_json, prefixed)
+    except KeyboardInterrupt:
+        note(f"\nStopped following. Trial {trial.id} runs on.")
+        return 130
+    return 0
+
+
+def _print(line: LogLine, as_json: bool, prefixed: bool) -> None:
+    if as_json:
+        say(line.model_dump_json())
+    else:
+        say(line_text(line, trial=prefixed))
+
+
+def print_experiment_logs(experiment: Experiment, trial_id: int | None, options: LogOptions, as_json: bool) -> int:
+    """Print the output of one or of all trials of an experiment."""
+    if options.follow and trial_id is None and not experiment.state.terminal:
+        experiment.await_first_trial()
+    trials = experiment.list_trials()
+    chosen = [trial for trial in trials if trial_id is None or trial.id == trial_id]
+    if trial_id is not None and not chosen:
+        known = ", ".join(str(trial.id) for trial in trials[:20])
+        raise click.UsageError(f"experiment {experiment.id} has no trial {trial_id}; it has: {known or 'none yet'}")
+    if options.follow and len(chosen) > 1:
+        known = ", ".join(str(trial.id) for trial in chosen[:20])
+        raise click.UsageError(f"experiment {experiment.id} has {len(chosen)} trials; follow one by --trial: {known}")
+    if not chosen and not as_json:
+        note(f"Experiment {experiment.id} has no trials yet.")
+    status = 0
+    for trial in chosen:
+        status = max(status, print_trial_logs(trial, options, as_json, prefixed=len(chosen) > 1))
+    return status

@@ -1,0 +1,148 @@
+"""What `det` writes. Texts of users are never markup and never control the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from detlab.schemas.wire import encode_floats
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# CSI, OSC (to BEL or ST) and the other escape sequences, seven- and eight-bit.
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Other controls, and the characters that reorder text or hide in it.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+PIPE_WIDTH = 200
+
+
+def clean(text: object, *, lines: bool = False) -> str:
+    """Return a user's text without anything that a terminal would obey.
+
+    Args:
+        text: Anything with a text form.
+        lines: Keep line ends; else they become spaces.
+    """
+    found = _CONTROLS.sub("", _SEQUENCES.sub("", str(text)))
+    return found if lines else " ".join(found.split("\n"))
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console that reads no markup; colours only on a terminal and without NO_COLOR."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    terminal = stream.isatty()
+    return Console(
+        file=stream,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        force_terminal=None if terminal else False,
+        # Wide enough that no cell of a piped table is cut.
+        width=None if terminal else PIPE_WIDTH,
+    )
+
+
+def say(text: str = "") -> None:
+    """Print one line of ours to standard output; user text in it must be clean."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Print one line to standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def plain(value: Any) -> Any:
+    """Return models, at any depth, as plain data."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def say_json(value: Any) -> None:
+    """Print strict JSON: non-finite numbers are the texts "NaN", "Infinity" and "-Infinity"."""
+    say(json.dumps(encode_floats(plain(value)), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
+    """Print a table; cells are cleaned."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    aligned = set(right)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        grid.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(clean(show(value))) for value in row))
+    console().print(grid)
+
+
+def facts(rows: Iterable[tuple[str, Any]]) -> None:
+    """Print `name  value` lines for the values that are set."""
+    kept = [(name, show(value)) for name, value in rows if value not in (None, "", [], {})]
+    width = max((len(name) for name, _ in kept), default=0)
+    for name, value in kept:
+        say(f"{name:<{width}}  {clean(value)}")
+
+
+def show(value: Any) -> str:
+    """Return a value as a person reads it."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as text."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def moment(seconds: float | None) -> str:
+    """Return a time as local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span as `1h 02m`, `3m 04s` or `5s`."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes:02d}m"
+    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+def settings(values: dict[str, Any], most: int = 120) -> str:
+    """Return hyperparameters as one line."""
+    line = ", ".join(f"{key}={show(value)}" for key, value in values.items())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,0 +1,118 @@
+"""The root of `det`: which commands there are, and what happens to their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from detlab.cli.invocation import Invocation
+from detlab.cli.loading import Lazy, LazyGroup
+
+COMMANDS = {
+    "agent": Lazy("Agents: list, run.", "detlab.cli.cluster:agent"),
+    "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.checkpoint:checkpoint"),
+    "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.config:config"),
+    "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),
+    "experiment": Lazy("Experiments: create, list, describe, logs, wait, …", "detlab.cli.experiment:experiment"),
+    "login": Lazy("Remember the token of a cluster.", "detlab.cli.user:login"),
+    "logout": Lazy("Forget the token of a cluster.", "detlab.cli.user:logout"),
+    "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
+    "slot": Lazy("Slots of the agents: list.", "detlab.cli.cluster:slot"),
+    "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
+    "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.trial:trial"),
+    "up": Lazy("Start a cluster on this machine.", extra="hub"),
+    "user": Lazy("Users: whoami.", "detlab.cli.user:user"),
+    "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.user:version"),
+}
+SHORT = {
+    "a": "agent",
+    "c": "checkpoint",
+    "e": "experiment",
+    "exp": "experiment",
+    "s": "slot",
+    "t": "trial",
+    "u": "user",
+}
+
+
+class Root(LazyGroup):
+    """The root group; every error of every command ends here, as one block."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and turn what went wrong into a message and an exit status."""
+        invocation = Invocation()
+        try:
+            status = super().main(
+                args=args,
+                prog_name=prog_name or "det",
+                complete_var=complete_var or "_DET_COMPLETE",
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                obj=invocation,
+                **extra,
+            )
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("Interrupted.", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader (head, less) has enough; a later flush at exit must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except Exception as error:
+            from detlab.cli.failures import show
+
+            sys.exit(show(error, as_json=invocation.as_json))
+        finally:
+            invocation.close()
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+@click.command(
+    cls=Root,
+    lazy=COMMANDS,
+    short=SHORT,
+    plugins=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=(
+        "Exit status: 0 success; 1 failure; 2 wrong usage or config; 3 the experiment that was waited for was"
+        " canceled, 4 it failed, 5 it has not ended in time; 130 interrupted.\n\n"
+        "DET_DEBUG=1 shows full tracebacks. NO_COLOR=1 turns colours off.\n\n"
+        'Shell completion: eval "$(_DET_COMPLETE=bash_source det)" in ~/.bashrc'
+        " (zsh: zsh_source; fish: _DET_COMPLETE=fish_source det | source)."
+    ),
+)
+@click.option(
+    "-m",
+    "--master",
+    metavar="URL",
+    help="Address of the cluster. Default: DET_URL, the folder .detlab here or above, the cluster started last,"
+    " det login.",
+)
+@click.version_option(None, "--version", package_name="detlab", message="det %(version)s")
+@click.pass_obj
+def det(invocation: Invocation, master: str | None) -> None:
+    """Deep-learning experiments on shared GPUs: submit them, watch them, fetch their results.
+
+    \b
+    First steps:
+      det up                                     start a cluster on this machine
+      det experiment create search.yaml code/    submit; -f follows it to its end
+      det e list                                 short names: e, t, c, a, s, u
+    """
+    invocation.master = master
