@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from detlab import errors
+from detlab.core._quiet import quiet
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
 
@@ -104,7 +105,8 @@ class TaskSession:
     def close(self) -> None:
         """Close connections; a call that waits for its next attempt fails at once."""
         self._closed.set()
-        self._http.close()
+        with quiet():
+            self._http.close()
 
     def get(self, path: str, *, limit: float = INTERACTIVE_LIMIT) -> Any:
         """GET `path` and return the decoded reply. Raises as `call` does."""
@@ -139,7 +141,8 @@ class TaskSession:
     def _once(self, method: str, path: str, body: Any) -> Any:
         headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
         try:
-            response = self._http.request(method, path, json=body, headers=headers)
+            with quiet():
+                response = self._http.request(method, path, json=body, headers=headers)
         except (httpx.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
             raise errors.ClusterUnreachable(
                 f"the master at {self.base_url} does not answer: {error or type(error).__name__}"

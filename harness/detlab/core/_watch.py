@@ -16,6 +16,7 @@ from typing import assert_never
 import httpx
 
 from detlab import errors
+from detlab.core._quiet import quiet
 from detlab.core._session import api_base, decode_reply, pauses
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import PreemptReply
@@ -109,7 +110,8 @@ class PreemptionWatcher(threading.Thread):
         self._transport = transport
         self._watch = PreemptionWatch()
         self._changed = threading.Condition()
-        self._loop = asyncio.new_event_loop()
+        with quiet():
+            self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
 
     def should_preempt(self, first_answer: float = 5.0) -> bool:
@@ -136,7 +138,8 @@ class PreemptionWatcher(threading.Thread):
     def run(self) -> None:
         """Poll; the body of the thread."""
         try:
-            self._loop.run_until_complete(self._poll_until_closed())
+            with quiet():
+                self._loop.run_until_complete(self._poll_until_closed())
         finally:
             self._loop.close()
 

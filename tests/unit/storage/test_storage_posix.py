@@ -1,0 +1,215 @@
+"""shared_fs and directory: the contract, damage on disk, configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from detlab.errors import CheckpointError, StorageError
+from detlab.storage import (
+    MANIFEST_NAME,
+    DirectoryStorage,
+    Manifest,
+    SharedFSStorage,
+    StorageManager,
+    from_config,
+    from_string,
+)
+from detlab.storage import files as storage_files
+from detlab.storage.manifest import safe_path
+from detlab.testing.storage import METADATA, UUID, StorageContract
+
+
+class TestSharedFS(StorageContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> SharedFSStorage:
+        return SharedFSStorage(tmp_path / "host", "checkpoints")
+
+    def reopen(self, store: SharedFSStorage) -> SharedFSStorage:
+        return SharedFSStorage(store.root.parent, "checkpoints")
+
+
+class TestDirectory(StorageContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> DirectoryStorage:
+        return DirectoryStorage(tmp_path / "root")
+
+    def reopen(self, store: DirectoryStorage) -> DirectoryStorage:
+        return DirectoryStorage(store.root)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SharedFSStorage:
+    return SharedFSStorage(tmp_path / "root")
+
+
+@pytest.fixture
+def stored(store: SharedFSStorage) -> Manifest:
+    (store.stage(UUID) / "shard0").write_bytes(b"a" * 1000)
+    (store.stage(UUID) / "shard1").write_bytes(b"b" * 1000)
+    return store.publish(UUID, METADATA)
+
+
+def test_both_are_storage_managers(tmp_path: Path) -> None:
+    assert isinstance(SharedFSStorage(tmp_path), StorageManager)
+    assert isinstance(DirectoryStorage(tmp_path), StorageManager)
+
+
+@pytest.mark.parametrize("way", ["restore", "download"])
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "gone", "link"])
+def test_a_damaged_file_is_named(
+    store: SharedFSStorage, stored: Manifest, tmp_path: Path, way: str, damage: str
+) -> None:
+    path = store.root / UUID / "shard1"
+    match damage:
+        case "flipped":
+            path.write_bytes(b"b" * 999 + b"c")
+        case "shorter":
+            path.write_bytes(b"b" * 999)
+        case "gone":
+            path.unlink()
+        case "link":
+            path.unlink()
+            path.symlink_to(store.root / UUID / "shard0")
+    fetch = {
+        "restore": lambda: store.restore_path(UUID, stored).__enter__(),
+        "download": lambda: store.download(UUID, tmp_path / "target", stored),
+    }[way]
+    with pytest.raises(CheckpointError, match="shard1"):
+        fetch()
+    assert not (tmp_path / "target" / "shard1").exists()
+    with store.restore_path(UUID, stored, selector=lambda name: name == "shard0") as good:
+        assert (good / "shard0").stat().st_size == 1000
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"[]",
+        b'{"format": 2}',
+        b'{"format": 1, "uuid": "another", "files": {}}',
+        json.dumps({"format": 1, "uuid": UUID, "files": {"../../etc/passwd": {"size": 1, "digest": "x"}}}).encode(),
+        json.dumps({"format": 1, "uuid": UUID, "files": {"/etc/passwd": {"size": 1, "digest": "x"}}}).encode(),
+    ],
+)
+def test_a_forged_manifest_is_refused(store: SharedFSStorage, stored: Manifest, document: bytes) -> None:
+    (store.root / UUID / MANIFEST_NAME).write_bytes(document)
+    with pytest.raises(CheckpointError):
+        store.manifest(UUID)
+
+
+def test_the_manifest_encodes_in_one_way(stored: Manifest, store: SharedFSStorage) -> None:
+    data = (store.root / UUID / MANIFEST_NAME).read_bytes()
+    assert data == stored.to_bytes()
+    assert Manifest.from_bytes(data, uuid=UUID).digest == stored.digest
+
+
+def test_nan_in_metadata_is_kept_as_strict_json(store: SharedFSStorage) -> None:
+    store.stage(UUID)
+    manifest = store.publish(UUID, {"steps_completed": 1, "loss": float("nan")})
+    assert json.loads(manifest.to_bytes())["metadata"]["loss"] == "NaN"
+    assert store.manifest(UUID).digest == manifest.digest
+
+
+def test_checkpoints_are_private(store: SharedFSStorage, stored: Manifest) -> None:
+    assert (store.root / UUID).stat().st_mode & 0o777 == 0o700
+
+
+def test_sweep_removes_only_old_stages(store: SharedFSStorage, stored: Manifest) -> None:
+    old, young = store.stage("old"), store.stage("young")
+    (old / "file").write_text("1")
+    for path in (old / "file", old):
+        os.utime(path, (1000, 1000))
+    assert store.sweep(3600) == ["old"]
+    assert young.is_dir()
+    assert not old.exists()
+    assert store.manifest(UUID) == stored
+
+
+def test_sweep_of_a_store_that_was_never_written(store: SharedFSStorage) -> None:
+    assert store.sweep(0) == []
+
+
+def test_metadata_that_is_no_json_is_refused_and_nothing_published(store: SharedFSStorage) -> None:
+    (store.stage(UUID) / "x").write_text("1")
+    with pytest.raises(CheckpointError, match="JSON"):
+        store.publish(UUID, {"steps_completed": 1, "bad": object()})
+    with pytest.raises(CheckpointError):
+        store.manifest(UUID)
+
+
+def test_special_files_are_refused(store: SharedFSStorage, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.mkfifo(tmp_path / "source" / "pipe")
+    with pytest.raises(CheckpointError, match=r"pipe is not a regular file"):
+        store.upload(tmp_path / "source", UUID)
+
+
+def test_a_link_instead_of_the_directory_of_files_is_not_followed(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/etc/hostname")
+    with pytest.raises(OSError, match="symbolic"):
+        storage_files.digest(link)
+
+
+def test_an_unwritable_store_says_which(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file"):
+        SharedFSStorage(tmp_path / "file" / "root").stage(UUID)
+
+
+def test_from_config(tmp_path: Path) -> None:
+    shared = from_config({"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "a/b", "save_trial_best": 1})
+    assert isinstance(shared, SharedFSStorage)
+    assert shared.root == tmp_path / "a" / "b"
+    absolute = from_config({"type": "shared_fs", "host_path": str(tmp_path), "storage_path": str(tmp_path / "c")})
+    assert isinstance(absolute, SharedFSStorage)
+    assert absolute.root == tmp_path / "c"
+    folder = from_config({"type": "directory", "container_path": str(tmp_path)})
+    assert isinstance(folder, DirectoryStorage)
+    assert folder.root == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"type": "s3", "bucket": "b"}, "S3 is not in this release"),
+        ({"type": "gcs", "bucket": "b"}, "not in this release"),
+        ({"type": "azure", "container": "b"}, "not in this release"),
+        ({"type": "tape"}, "unknown"),
+        ({}, "unknown"),
+        ({"type": "shared_fs"}, "host_path is missing"),
+        ({"type": "shared_fs", "host_path": "relative"}, "absolute"),
+        ({"type": "shared_fs", "host_path": "/data", "storage_path": "../other"}, "leads out"),
+        ({"type": "shared_fs", "host_path": "/data", "storage_path": "/other"}, "leads out"),
+        ({"type": "directory", "container_path": "relative"}, "absolute"),
+    ],
+)
+def test_from_config_says_what_is_wrong(config: dict[str, str], message: str) -> None:
+    with pytest.raises(StorageError, match=message):
+        from_config(config)
+
+
+def test_from_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = from_string("here")
+    assert isinstance(relative, SharedFSStorage)
+    assert relative.root == tmp_path / "here"
+    with pytest.raises(StorageError, match="not in this release"):
+        from_string("s3://bucket/prefix")
+    with pytest.raises(StorageError, match="known address"):
+        from_string("ftp://host/x")
+
+
+@pytest.mark.parametrize("path", ["", "/a", "../a", "a/../b", ".", "a\0"])
+def test_paths_that_leave_the_checkpoint(path: str) -> None:
+    with pytest.raises(ValueError, match="not a relative path"):
+        safe_path(path)
+
+
+def test_paths_are_made_plain() -> None:
+    assert safe_path("./a//b/") == "a/b"
