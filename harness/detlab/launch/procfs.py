@@ -150,3 +150,15 @@ def send_signal(victims: Iterable[Process], number: signal.Signals) -> int:
         finally:
             os.close(descriptor)
     return sent
+
+
+def real_uid(pid: int) -> int | None:
+    """Return the real uid of a process, or None when it is gone."""
+    try:
+        text = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[1])
+    return None

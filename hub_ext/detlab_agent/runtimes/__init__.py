@@ -1,1 +1,1 @@
-"""Empty until its room is furnished."""
+"""Ways to run a task on this node."""

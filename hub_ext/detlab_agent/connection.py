@@ -1,0 +1,183 @@
+"""The one connection of the agent: it dials out, for ever, and speaks only once it is authenticated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
+
+from detlab.launch.backoff import Backoff
+from detlab.schemas import wire
+from detlab_agent.endpoints import Endpoints
+from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
+from detlab_agent.tasks import TaskTable
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT = 5.0
+"""Seconds between two heartbeats of ours."""
+SILENCE = 20.0
+"""Seconds without a word from the master after which the connection counts as dead."""
+_MAX_MESSAGE = 64 << 20
+
+_master_message: TypeAdapter[wire.MasterMessage] = TypeAdapter(wire.MasterMessage)
+
+
+class ConnectionLost(Exception):
+    """The connection broke or the peer is no master; the message says which."""
+
+
+@dataclass
+class Connector:
+    """Keep a connection to the master and pass messages between it and the task table.
+
+    Args:
+        endpoints: The master.
+        keys: The agent's key.
+        table: The tasks.
+        hello: Makes the first message of a connection.
+        backoff: Pauses between attempts.
+        heartbeat: Seconds between heartbeats.
+        silence: Seconds of silence that end a connection.
+    """
+
+    endpoints: Endpoints
+    keys: KeyRing
+    table: TaskTable
+    hello: Callable[[], wire.Hello]
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, cap=15.0))
+    heartbeat: float = HEARTBEAT
+    silence: float = SILENCE
+
+    async def run(self) -> None:
+        """Connect, serve, and connect again; ends only by cancellation."""
+        said = ""
+        while True:
+            try:
+                token = await self.keys.ensure()
+                await self._session(token)
+                trouble = "the master closed the connection"
+            except HTTPClientError as error:
+                trouble = await self._on_refusal(error)
+            except (NotEnrolled, MasterAway, ConnectionLost) as error:
+                trouble = str(error)
+            except (OSError, StreamClosedError, WebSocketClosedError, WebSocketError, TimeoutError) as error:
+                trouble = f"{self.endpoints.base}: {error or type(error).__name__}"
+            if trouble != said:  # once, not every few seconds of an outage
+                _log.warning("not connected: %s; trying again for ever", trouble)
+                said = trouble
+            await asyncio.sleep(self.backoff.next_pause())
+
+    async def _on_refusal(self, error: HTTPClientError) -> str:
+        """The master answered the upgrade with an error; a key that it does not know is replaced."""
+        if error.code not in {401, 403}:
+            return f"{self.endpoints.connect}: {error}"
+        if self.keys.enrolment_token_file is None:
+            return "the master does not know this agent's key; give --enrolment-token-file to enrol again"
+        try:
+            await self.keys.enrol()
+        except (NotEnrolled, MasterAway) as trouble:
+            return f"the master does not know this agent's key, and {trouble}"
+        return "the master did not know this agent's key; it has a new one"
+
+    async def _session(self, token: str) -> None:
+        """One connection from the handshake to its end."""
+        request = HTTPRequest(
+            self.endpoints.connect,
+            headers={"Authorization": f"Bearer {token}"},
+            connect_timeout=10.0,
+            request_timeout=30.0,
+            validate_cert=True,
+            follow_redirects=False,
+        )
+        connection = await websocket_connect(request, max_message_size=_MAX_MESSAGE)
+        try:
+            await connection.write_message(self.hello().model_dump_json())
+            welcome = await self._read(connection)
+            if not isinstance(welcome, wire.Welcome):
+                raise ConnectionLost("the master did not welcome this agent")
+            self.backoff.reset()
+            _log.info("connected to cluster %s at %s", welcome.cluster_id, self.endpoints.base)
+            await self._serve(connection, welcome)
+        finally:
+            self.table.detach()
+            connection.close()
+
+    async def _serve(self, connection: WebSocketClientConnection, welcome: wire.Welcome) -> None:
+        outbox: asyncio.Queue[str] = asyncio.Queue()
+        self.table.welcome(welcome)
+        self.table.attach(lambda message: outbox.put_nowait(message.model_dump_json()))
+        jobs = [
+            asyncio.create_task(self._write_all(connection, outbox)),
+            asyncio.create_task(self._beat(outbox)),
+        ]
+        try:
+            while (message := await self._read(connection)) is not None:
+                await self._dispatch(message)
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+    async def _read(self, connection: WebSocketClientConnection) -> wire.MasterMessage | None:
+        """Return the next message that we understand; None when the master has closed the connection."""
+        while True:
+            async with asyncio.timeout(self.silence):
+                data = await connection.read_message()
+            if data is None:
+                return None
+            try:
+                return _master_message.validate_json(data)
+            except ValidationError as error:
+                # A newer master may say more than we know; by the wire's rule that is passed over.
+                _log.warning("message not understood: %s", error)
+
+    async def _dispatch(self, message: wire.MasterMessage) -> None:
+        match message:
+            case wire.Launch():
+                self.table.launch(message)
+            case wire.Kill():
+                self.table.kill(message.allocation_id, message.run, message.grace)
+            case wire.ExitAck():
+                await self.table.acknowledged(message)
+            case wire.Welcome():
+                self.table.welcome(message)
+            case wire.Heartbeat():
+                pass
+
+    async def _write_all(self, connection: WebSocketClientConnection, outbox: asyncio.Queue[str]) -> None:
+        while True:
+            message = await outbox.get()
+            try:
+                await connection.write_message(message)
+            except (WebSocketClosedError, StreamClosedError):
+                return  # the reader sees the end too; all of it is said again to the next connection
+
+    async def _beat(self, outbox: asyncio.Queue[str]) -> None:
+        while True:
+            await asyncio.sleep(self.heartbeat)
+            outbox.put_nowait(wire.Heartbeat(time=time.time()).model_dump_json())
+            self.table.repeat_exits()
+
+
+async def run_until(connector: Connector, stop: asyncio.Event) -> None:
+    """Run the connector until `stop` is set."""
+    job = asyncio.create_task(connector.run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait({job, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if job in done:
+            job.result()  # it never ends by itself: whatever it raised is a defect to be seen
+    finally:
+        for task in (job, stopping):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,158 @@
+"""Put the agent together and run it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import pwd
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import detlab
+from detlab.launch.identity import DEFAULT_RANGE, UserIds
+from detlab.schemas import wire
+from detlab_agent.bundles import BundleCache
+from detlab_agent.connection import Connector, run_until
+from detlab_agent.endpoints import Endpoints
+from detlab_agent.enrolment import KeyRing, NotEnrolled
+from detlab_agent.leftovers import LeftoverShipper
+from detlab_agent.runtimes.process import ProcessRuntime, Tenancy
+from detlab_agent.slots import discover_slots, load_nvml
+from detlab_agent.tasks import TaskTable
+
+_log = logging.getLogger(__name__)
+
+
+class AgentError(Exception):
+    """The agent cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What the command line says.
+
+    Attributes:
+        endpoints: The master.
+        directory: State of the agent, made if missing.
+        agent_id: Stable name of this agent.
+        slots: CPU slots, or the most GPUs to offer; None for what there is.
+        enrolment_token_file: For the first connection.
+        users_file: hub user -> uid, of a root agent.
+        uid_range: uids to allocate from.
+        user_map: hub user -> uid, by the operator.
+        serves_user: The only user of an agent that is not root.
+    """
+
+    endpoints: Endpoints
+    directory: Path
+    agent_id: str
+    slots: int | None = None
+    enrolment_token_file: Path | None = None
+    users_file: Path | None = None
+    uid_range: tuple[int, int] = DEFAULT_RANGE
+    user_map: dict[str, int] | None = None
+    serves_user: str | None = None
+
+
+def read_user_map(path: Path) -> dict[str, int]:
+    """Read a `--user-map` file: a JSON object of hub user -> uid.
+
+    Raises:
+        AgentError: It is not that.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise AgentError(f"user map {path}: {error}") from error
+    if not isinstance(value, dict) or not all(type(uid) is int and uid > 0 for uid in value.values()):
+        raise AgentError(f'user map {path}: must be a JSON object such as {{"alice": 1005}}, without uid 0')
+    return value
+
+
+def login_name() -> str:
+    """Return the name of the user that this process runs as."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def default_agent_id() -> str:
+    """Return this machine's name."""
+    return socket.gethostname()
+
+
+def _tenancy(settings: AgentSettings) -> Tenancy:
+    if os.geteuid() == 0:
+        path = settings.users_file or settings.directory / "users.json"
+        return Tenancy(UserIds(path, settings.uid_range, settings.user_map), None)
+    return Tenancy(None, settings.serves_user or login_name())
+
+
+def _lock(directory: Path) -> int:
+    """Make sure that this is the only agent of the directory; the lock goes with the process."""
+    descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise AgentError(f"another agent runs in {directory}; one directory serves one agent") from None
+    return descriptor
+
+
+async def run_agent(settings: AgentSettings) -> None:
+    """Run the agent until SIGTERM or SIGINT; its tasks run on.
+
+    Raises:
+        AgentError: Another agent runs in the same directory.
+    """
+    loop = asyncio.get_running_loop()
+    # Waiting for processes and deliveries takes a thread each, however few cores there are.
+    loop.set_default_executor(ThreadPoolExecutor(64, thread_name_prefix="agent"))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    directory = settings.directory.absolute()
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    lock = _lock(directory)
+    try:
+        await _serve(settings, directory, stop)
+    finally:
+        os.close(lock)
+
+
+async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
+    slots = discover_slots(load_nvml(), os.environ, settings.slots)
+    tenancy = _tenancy(settings)
+    keys = KeyRing(directory / "key.json", settings.agent_id, settings.endpoints, settings.enrolment_token_file)
+    if settings.enrolment_token_file is None:
+        try:
+            keys.token()
+        except NotEnrolled as error:
+            raise AgentError(f"{error}; give --enrolment-token-file for the first connection") from error
+    bundles = BundleCache(directory / "bundles", settings.endpoints, keys.token)
+    runtime = ProcessRuntime(directory / "tasks", slots, tenancy, bundles, os.environ)
+    table = TaskTable(runtime, LeftoverShipper(settings.endpoints, keys.token).deliver)
+    table.recover()
+
+    def hello() -> wire.Hello:
+        return wire.Hello(
+            version=detlab.__version__,
+            agent_id=settings.agent_id,
+            serves_user=tenancy.serves,
+            slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in slots],
+            tasks=table.listing(),
+        )
+
+    _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
+    try:
+        await run_until(Connector(settings.endpoints, keys, table, hello), stop)
+    finally:
+        await table.close()
+    _log.info("agent %s ends; its tasks run on", settings.agent_id)

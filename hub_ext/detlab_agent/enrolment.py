@@ -1,0 +1,107 @@
+"""The agent's own key: asked for once with an enrolment token, kept in a file that nobody else may read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from detlab.launch.taskdir import read_object, write_json
+from detlab.schemas.wire import EnrolReply, EnrolRequest, ErrorView
+from detlab_agent.endpoints import Endpoints
+
+_log = logging.getLogger(__name__)
+
+
+class NotEnrolled(Exception):
+    """There is no key and no (valid) enrolment token; the message says what to do."""
+
+
+class MasterAway(Exception):
+    """No answer from the master; worth another try."""
+
+
+@dataclass
+class KeyRing:
+    """Hold the agent's key, get a new one when there is none or the master does not know it.
+
+    Args:
+        path: Where the key is kept, mode 0600.
+        agent_id: This agent.
+        endpoints: The master.
+        enrolment_token_file: Holds the enrolment token; read when it is needed, never kept.
+    """
+
+    path: Path
+    agent_id: str
+    endpoints: Endpoints
+    enrolment_token_file: Path | None = None
+
+    def token(self) -> str:
+        """Return the key.
+
+        Raises:
+            NotEnrolled: There is none yet.
+        """
+        stored = read_object(self.path)
+        if stored is None or stored.get("agent_id") != self.agent_id:
+            raise NotEnrolled(f"agent {self.agent_id!r} has no key in {self.path}")
+        return str(stored["token"])
+
+    async def ensure(self) -> str:
+        """Return the key, enrolling first if there is none; see `enrol` for the errors."""
+        try:
+            return self.token()
+        except NotEnrolled:
+            return await self.enrol()
+
+    async def enrol(self) -> str:
+        """Change the enrolment token for a key, keep and return it.
+
+        Raises:
+            NotEnrolled: No enrolment token, or the master refuses it.
+            MasterAway: No answer.
+        """
+        token = self._enrolment_token()
+        request = EnrolRequest(agent_id=self.agent_id)
+        try:
+            async with httpx.AsyncClient(timeout=30.0, follow_redirects=False) as client:
+                reply = await client.post(
+                    self.endpoints.enrol,
+                    content=request.model_dump_json(),
+                    headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+                )
+        except httpx.HTTPError as error:
+            raise MasterAway(f"{self.endpoints.base}: {error or type(error).__name__}") from error
+        if reply.status_code in {401, 403}:
+            raise NotEnrolled(f"the master refuses the enrolment token: {_message(reply)}")
+        if not reply.is_success:
+            raise MasterAway(f"{self.endpoints.enrol}: status {reply.status_code}")
+        try:
+            answer = EnrolReply.model_validate_json(reply.content)
+        except ValueError as error:
+            raise MasterAway(f"{self.endpoints.enrol}: no enrolment reply: {error}") from error
+        write_json(self.path, {"agent_id": self.agent_id, "token": answer.token}, durable=True)
+        _log.info("enrolled as %s", self.agent_id)
+        return answer.token
+
+    def _enrolment_token(self) -> str:
+        if self.enrolment_token_file is None:
+            raise NotEnrolled(
+                f"agent {self.agent_id!r} is not enrolled: ask an admin for an enrolment token and give its file "
+                "with --enrolment-token-file"
+            )
+        try:
+            return self.enrolment_token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeError) as error:
+            raise NotEnrolled(f"no enrolment token: {error}") from error
+
+
+def _message(reply: httpx.Response) -> str:
+    try:
+        return ErrorView.model_validate(json.loads(reply.content)).message
+    except ValueError:
+        return f"status {reply.status_code}"

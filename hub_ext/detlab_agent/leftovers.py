@@ -1,0 +1,66 @@
+"""Deliver what a dead launcher left in its spool, with the shipping code of the launcher itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from urllib.parse import urlencode
+
+from detlab.launch.delivery import Deliverer, HttpTransport
+from detlab.launch.shipping import Refusal, StreamShipper
+from detlab.launch.spool import Reader
+from detlab.launch.tokens import TokenKeeper
+from detlab_agent.endpoints import Endpoints
+from detlab_agent.runtimes.base import RunningTask
+
+_log = logging.getLogger(__name__)
+
+
+class _NoMarks:
+    """The task is over: there is no file to note progress in and nobody to tell of refusals."""
+
+    def __init__(self, allocation_id: str) -> None:
+        self._allocation_id = allocation_id
+
+    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Nothing to note: the master skips what it has."""
+
+    def refused(self, refusals: Sequence[Refusal]) -> None:
+        """Say it in the agent's log."""
+        for refusal in refusals:
+            _log.warning("%s: record %d refused: %s", self._allocation_id, refusal.seq, refusal.message)
+
+
+class LeftoverShipper:
+    """Ship spools of dead launchers.
+
+    Args:
+        endpoints: The master.
+        token: Gives the agent's key.
+    """
+
+    def __init__(self, endpoints: Endpoints, token: Callable[[], str]) -> None:
+        self._endpoints = endpoints
+        self._token = token
+
+    async def deliver(self, task: RunningTask) -> None:
+        """Ship all that is left of a task, however long the master is away.
+
+        Cancelling it stops the delivery; it starts anew after the agent's restart.
+        """
+        query = urlencode({"allocation_id": task.allocation_id})
+        deliverer = Deliverer(
+            lambda: HttpTransport(self._endpoints.api),
+            f"agents/records?{query}",
+            task.leftovers(),
+            TokenKeeper(self._token(), math.inf, 0.0),
+            _NoMarks(task.allocation_id),
+        )
+        deliverer.start()
+        try:
+            await asyncio.to_thread(deliverer.finish)
+        except asyncio.CancelledError:
+            deliverer.stop(0.0)
+            raise

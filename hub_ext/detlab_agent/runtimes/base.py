@@ -1,0 +1,96 @@
+"""What the agent asks of a way to run tasks: start, find again, end, forget. Processes today, containers later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from detlab.launch.delivery import Source
+from detlab.schemas.wire import Launch
+
+
+class RefusedTask(Exception):
+    """This agent will not run the task; the message says why."""
+
+
+class SetupFailed(Exception):
+    """The task's bundle or directory could not be made ready; the message says why."""
+
+
+@dataclass(frozen=True)
+class TaskExit:
+    """How a task ended.
+
+    Attributes:
+        exit_code: Of the entrypoint; negative if a signal ended it; None if nobody knows.
+        rank: First rank that failed, when known.
+        reason: "", "refused", "setup" or "launcher_lost".
+        message: For people.
+    """
+
+    exit_code: int | None = None
+    rank: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class RunningTask(Protocol):
+    """A task whose launcher was started, now or by an earlier life of the agent."""
+
+    @property
+    def allocation_id(self) -> str:
+        """Which allocation it runs."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """Which attempt."""
+        ...
+
+    @property
+    def slots(self) -> Sequence[str]:
+        """Ids of the slots it has."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Of the launcher; None if it ended before the agent looked."""
+        ...
+
+    async def finished(self) -> TaskExit:
+        """Wait until no process of the task is left, and say how it ended."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask the task to end (SIGTERM)."""
+        ...
+
+    async def slay(self, delivery_grace: float) -> None:
+        """End every process of the task; the launcher gets `delivery_grace` seconds to deliver what was said."""
+        ...
+
+    def leftovers(self) -> list[Source]:
+        """The spool of a dead launcher, for the agent to ship."""
+        ...
+
+    async def remove(self, *, clean: bool) -> None:
+        """Forget the task; delete what it left on this node when `clean`."""
+        ...
+
+
+class Runtime(Protocol):
+    """Start tasks, and find them again after the agent's own death."""
+
+    async def start(self, launch: Launch) -> RunningTask:
+        """Make everything ready and start the task.
+
+        Raises:
+            RefusedTask: It may not run here.
+            SetupFailed: Its bundle or directory could not be made ready.
+        """
+        ...
+
+    def recover(self) -> list[RunningTask]:
+        """Return the tasks of earlier lives: running, or ended and not yet acknowledged."""
+        ...

@@ -1,0 +1,63 @@
+"""Read files that a task's user may have replaced: never through a link, never anything but a regular file.
+
+A root agent reads exits and spools in directories that belong to other users. Whatever is not plainly theirs is
+treated as missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+_MAX_JSON = 4 << 20
+
+
+def open_owned(root: Path, relative: str, owner: int) -> BinaryIO:
+    """Open a regular file below `root` that belongs to `owner` (or to this process's user).
+
+    Raises:
+        FileNotFoundError: It is missing, a link is on the way, or it is not theirs.
+    """
+    trusted = {owner, os.geteuid()}
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        *directories, name = PurePosixPath(relative).parts
+        for directory in directories:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            deeper = os.open(directory, flags, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = deeper
+        # Non-blocking: opening a FIFO must not wait for somebody to write to it.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
+    except OSError as error:
+        raise FileNotFoundError(f"{root / relative}: {error}") from error
+    finally:
+        os.close(descriptor)
+    info = os.fstat(file)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid not in trusted:
+        os.close(file)
+        raise FileNotFoundError(f"{root / relative} is no regular file of the task")
+    return os.fdopen(file, "rb")
+
+
+def read_owned_object(root: Path, relative: str, owner: int) -> dict[str, Any] | None:
+    """Return the JSON object in such a file, or None."""
+    try:
+        with open_owned(root, relative, owner) as file:
+            value = json.loads(file.read(_MAX_JSON))
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_owned_tail(root: Path, relative: str, owner: int, size: int = 2000) -> str:
+    """Return the last `size` bytes of such a file as text; empty when there is none."""
+    try:
+        with open_owned(root, relative, owner) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size).decode("utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return ""

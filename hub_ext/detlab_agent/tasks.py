@@ -1,0 +1,267 @@
+"""The tasks of this agent and what the master says about them. Every message may come twice.
+
+One coroutine drives each task from its launch to its acknowledged exit. What the master must know is said when it
+happens and again after every reconnection, so that nothing depends on one message getting through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import signal
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from detlab.schemas import wire
+from detlab_agent.runtimes.base import RefusedTask, RunningTask, Runtime, SetupFailed, TaskExit
+
+_log = logging.getLogger(__name__)
+
+DELIVERY_GRACE = 15.0
+"""Seconds that the launcher of a killed task may take to deliver before it is killed too."""
+SLOT_PATIENCE = 60.0
+"""Seconds that a launch waits for its slots while the task before it is still ending."""
+FENCE_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL for tasks that the master does not want any more."""
+_REMEMBERED = 1000
+
+Send = Callable[[wire.TaskStarted | wire.TaskExited], None]
+
+
+class Stage(enum.Enum):
+    """How far a task is; it only ever moves on."""
+
+    PREPARING = "its slots, bundle and directory are made ready"
+    RUNNING = "its launcher runs"
+    DELIVERING = "its launcher died; the agent ships what it left"
+    EXITED = "it is over; the master has not acknowledged it yet"
+
+
+@dataclass
+class Entry:
+    """A task in the table."""
+
+    allocation_id: str
+    run: int
+    slots: Sequence[str]
+    stage: Stage = Stage.PREPARING
+    task: RunningTask | None = None
+    exit: TaskExit | None = None
+    kill_at: float | None = None
+    """When SIGKILL is due, on the loop's clock; None while nobody wants the task to end."""
+    kill_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    driver: asyncio.Task[None] | None = None
+
+
+class TaskTable:
+    """All tasks of this agent.
+
+    Args:
+        runtime: Runs them.
+        deliver_leftovers: Ships the spool of a dead launcher.
+    """
+
+    def __init__(self, runtime: Runtime, deliver_leftovers: Callable[[RunningTask], Awaitable[None]]) -> None:
+        self._runtime = runtime
+        self._deliver_leftovers = deliver_leftovers
+        self._entries: dict[str, Entry] = {}
+        self._acknowledged: OrderedDict[str, None] = OrderedDict()
+        self._send: Send | None = None
+        self._moved = asyncio.Condition()
+
+    def recover(self) -> None:
+        """Take up the tasks of the agent's earlier lives."""
+        for task in self._runtime.recover():
+            entry = Entry(task.allocation_id, task.run, tuple(task.slots), Stage.RUNNING, task)
+            self._entries[task.allocation_id] = entry
+            entry.driver = asyncio.create_task(self._drive(entry, None))
+            _log.info("task %s is taken up again (pid %s)", task.allocation_id, task.pid)
+
+    def listing(self) -> list[wire.RunningTask]:
+        """Return the tasks for a Hello."""
+        return [
+            wire.RunningTask(
+                allocation_id=entry.allocation_id,
+                run=entry.run,
+                exited=entry.stage is Stage.EXITED,
+                exit_code=entry.exit.exit_code if entry.exit else None,
+            )
+            for entry in self._entries.values()
+        ]
+
+    def holder(self, slot: str) -> str | None:
+        """Return which allocation uses a slot."""
+        for entry in self._entries.values():
+            if slot in entry.slots and entry.stage is not Stage.EXITED:
+                return entry.allocation_id
+        return None
+
+    # --- the connection -------------------------------------------------------------------------------------
+
+    def attach(self, send: Send) -> None:
+        """A connection is authenticated and welcomed: say how things stand."""
+        self._send = send
+        for entry in self._entries.values():
+            self._announce(entry)
+
+    def detach(self) -> None:
+        """The connection is gone; what happens meanwhile is said to the next one."""
+        self._send = None
+
+    def repeat_exits(self) -> None:
+        """Say again which exits are not acknowledged."""
+        for entry in self._entries.values():
+            if entry.stage is Stage.EXITED:
+                self._announce(entry)
+
+    # --- what the master says ---------------------------------------------------------------------------------
+
+    def launch(self, message: wire.Launch) -> None:
+        """Start a task, once, however often the master says so."""
+        known = self._entries.get(message.allocation_id)
+        if known is not None:
+            self._announce(known)
+            return
+        if message.allocation_id in self._acknowledged:
+            return
+        entry = Entry(message.allocation_id, message.run, tuple(message.slots))
+        self._entries[message.allocation_id] = entry
+        entry.driver = asyncio.create_task(self._drive(entry, message))
+
+    def kill(self, allocation_id: str, run: int, grace: float) -> None:
+        """SIGTERM now, SIGKILL after `grace` seconds; a later, shorter grace counts, a longer one does not."""
+        entry = self._entries.get(allocation_id)
+        if entry is None:
+            if allocation_id not in self._acknowledged:
+                self._say(
+                    wire.TaskExited(
+                        allocation_id=allocation_id,
+                        run=run,
+                        reason="launcher_lost",
+                        message="this agent has no such task",
+                    )
+                )
+            return
+        at = asyncio.get_running_loop().time() + max(0.0, grace)
+        entry.kill_at = at if entry.kill_at is None else min(at, entry.kill_at)
+        entry.kill_wanted.set()
+
+    def welcome(self, message: wire.Welcome) -> None:
+        """End what the master does not want any more; everything else runs on."""
+        for allocation_id in message.kill:
+            entry = self._entries.get(allocation_id)
+            if entry is not None:
+                self.kill(allocation_id, entry.run, FENCE_GRACE)
+
+    async def acknowledged(self, message: wire.ExitAck) -> None:
+        """The exit is committed: forget the task."""
+        entry = self._entries.get(message.allocation_id)
+        if entry is None or entry.stage is not Stage.EXITED:
+            return
+        del self._entries[message.allocation_id]
+        self._acknowledged[message.allocation_id] = None
+        while len(self._acknowledged) > _REMEMBERED:
+            self._acknowledged.popitem(last=False)
+        if entry.task is not None:
+            await entry.task.remove(clean=message.clean)
+
+    async def close(self) -> None:
+        """Stop watching; the tasks themselves run on."""
+        drivers = [entry.driver for entry in self._entries.values() if entry.driver is not None]
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+
+    # --- one task ----------------------------------------------------------------------------------------------
+
+    async def _drive(self, entry: Entry, launch: wire.Launch | None) -> None:
+        """Bring a task from its launch (or its rediscovery) to its exit."""
+        try:
+            if launch is not None:
+                await self._wait_for_slots(entry)
+                entry.task = await self._runtime.start(launch)
+            exit_ = await self._watch(entry)
+        except RefusedTask as error:
+            exit_ = TaskExit(reason="refused", message=str(error))
+        except SetupFailed as error:
+            exit_ = TaskExit(reason="setup", message=str(error))
+        entry.exit = exit_
+        await self._move(entry, Stage.EXITED)
+        _log.info("task %s exited: %s", entry.allocation_id, exit_)
+
+    async def _watch(self, entry: Entry) -> TaskExit:
+        task = entry.task
+        assert task is not None
+        await self._move(entry, Stage.RUNNING)
+        killer = asyncio.create_task(self._kill_when_wanted(entry, task))
+        try:
+            exit_ = await task.finished()
+        finally:
+            killer.cancel()
+        if exit_.reason != "launcher_lost":
+            return exit_
+        await self._move(entry, Stage.DELIVERING)
+        await self._deliver_leftovers(task)
+        if entry.kill_at is not None:
+            return TaskExit(exit_code=-signal.SIGKILL, message="killed together with its launcher")
+        return exit_
+
+    async def _kill_when_wanted(self, entry: Entry, task: RunningTask) -> None:
+        await entry.kill_wanted.wait()
+        task.interrupt()
+        loop = asyncio.get_running_loop()
+        while entry.kill_at is not None and loop.time() < entry.kill_at:
+            entry.kill_wanted.clear()
+            try:
+                async with asyncio.timeout_at(entry.kill_at):
+                    await entry.kill_wanted.wait()  # perhaps with a shorter grace
+            except TimeoutError:
+                break
+        await task.slay(DELIVERY_GRACE)
+
+    async def _wait_for_slots(self, entry: Entry) -> None:
+        """A slot has at most one live owner: wait until the one before is gone.
+
+        Raises:
+            RefusedTask: It does not go.
+        """
+
+        def taken() -> list[str]:
+            return sorted(
+                other.allocation_id
+                for other in self._entries.values()
+                if other is not entry and other.stage is not Stage.EXITED and set(other.slots) & set(entry.slots)
+            )
+
+        try:
+            async with asyncio.timeout(SLOT_PATIENCE), self._moved:
+                await self._moved.wait_for(lambda: not taken())
+        except TimeoutError:
+            raise RefusedTask(f"its slots are still used by {', '.join(taken())}") from None
+
+    async def _move(self, entry: Entry, stage: Stage) -> None:
+        entry.stage = stage
+        self._announce(entry)
+        async with self._moved:
+            self._moved.notify_all()
+
+    def _announce(self, entry: Entry) -> None:
+        if entry.stage is Stage.RUNNING and entry.task is not None:
+            self._say(wire.TaskStarted(allocation_id=entry.allocation_id, run=entry.run, pid=entry.task.pid))
+        elif entry.stage is Stage.EXITED and entry.exit is not None:
+            self._say(
+                wire.TaskExited(
+                    allocation_id=entry.allocation_id,
+                    run=entry.run,
+                    exit_code=entry.exit.exit_code,
+                    rank=entry.exit.rank,
+                    reason=entry.exit.reason,
+                    message=entry.exit.message,
+                )
+            )
+
+    def _say(self, message: wire.TaskStarted | wire.TaskExited) -> None:
+        if self._send is not None:
+            self._send(message)
