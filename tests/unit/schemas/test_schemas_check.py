@@ -177,7 +177,7 @@ def test_flags_are_true_or_false(value: object) -> None:
 
 
 def test_null_means_not_set() -> None:
-    raw = {key: None for key in ("name", "resources", "searcher", "labels", "environment", "hyperparameters", "slurm")}
+    raw = dict.fromkeys(("name", "resources", "searcher", "labels", "environment", "hyperparameters", "slurm"))
     assert check(raw) == []
     assert parse({"resources": {"slots_per_trial": None}}).resources.slots_per_trial == 1
 

@@ -70,6 +70,18 @@ class _Loader(yaml.SafeLoader):
                 self.problems.append(Problem(render((*path, key.value)), message, "remove one of them"))
             first.setdefault(key.value, line)
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        """Return a scalar's text; JSON's pairs of escaped halves become the character they stand for."""
+        text = str(super().construct_scalar(node))
+        if not any("\ud800" <= letter <= "\udfff" for letter in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise yaml.constructor.ConstructorError(
+                None, None, "half of a character (a lone surrogate)", node.start_mark
+            ) from None
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Spell out `<<` keys; each key is kept once, so that merges of merges cannot grow without bound."""
         sources = [value for key, value in node.value if key.tag == f"{_YAML}merge"]
@@ -87,8 +99,14 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Build a mapping with texts as keys, as JSON has them."""
-        mapping = super().construct_mapping(node, deep=deep)
-        return {_key(key): value for key, value in mapping.items()}
+        self.flatten_mapping(node)
+        mapping: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key that is not a text", key_node.start_mark)
+            # pairs of keys such as 1 and true are equal in Python: name them before they meet
+            mapping[_key(self.construct_object(key_node))] = self.construct_object(value_node, deep=deep)
+        return mapping
 
 
 def _key(key: Hashable) -> Hashable:

@@ -63,11 +63,13 @@ def _looks_numeric(text: str) -> bool:
 
 def as_int(value: object) -> object:
     """Accept integers and whole floats; refuse booleans, texts and everything else."""
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= 2**63:
+            refuse("is too large for a 64-bit integer")
         return value
     if isinstance(value, float):
-        if math.isfinite(value) and value.is_integer():
-            return int(value)
         refuse(f"must be a whole number, not {value}")
     hint = None
     if isinstance(value, str) and _looks_numeric(value):

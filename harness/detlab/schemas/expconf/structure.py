@@ -19,6 +19,11 @@ class _TooMuchError(Exception):
     """The value is too deep or too large to walk over."""
 
 
+def _is_storable(text: str) -> bool:
+    """Whether a text survives UTF-8 and the text columns of a database."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 class _Inspector:
     def __init__(self) -> None:
         self.nodes = 0
@@ -32,17 +37,30 @@ class _Inspector:
             raise _TooMuchError(f"is nested more than {MAX_DEPTH} levels deep")
         if isinstance(value, dict):
             for key, item in value.items():
-                if not isinstance(key, str):
-                    self._add(path, f"has the key {key!r}, which is not a text")
+                self._judge_key(key, path)
                 self.inspect(item, (*path, str(key)))
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 self.inspect(item, (*path, index))
-        elif isinstance(value, float):
-            if not math.isfinite(value):
+        else:
+            self._judge_scalar(value, path)
+
+    def _judge_key(self, key: object, path: Path) -> None:
+        if not isinstance(key, str):
+            self._add(path, f"has the key {key!r}, which is not a text")
+        elif not _is_storable(key):
+            self._add(path, f"has the key {key!r}, which is not plain text")
+
+    def _judge_scalar(self, value: object, path: Path) -> None:
+        match value:
+            case float() if not math.isfinite(value):
                 self._add(path, f"must be a finite number, not {value}")
-        elif value is not None and not isinstance(value, bool | int | str):
-            self._add(path, f"must be plain JSON, not a {type(value).__name__}")
+            case str() if not _is_storable(value):
+                self._add(path, "must not hold a NUL character or half of a surrogate pair")
+            case None | bool() | int() | float() | str():
+                pass
+            case _:
+                self._add(path, f"must be plain JSON, not a {type(value).__name__}")
 
     def _add(self, path: Path, message: str) -> None:
         self.problems.append(Problem(render(path), message))

@@ -1,0 +1,97 @@
+"""What this runtime cannot honour is named, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detlab.schemas.expconf import parse, resolve, unsupported_keys
+
+
+def named(raw: dict[str, Any]) -> dict[str, str]:
+    return {problem.path: problem.level for problem in unsupported_keys(parse(raw))}
+
+
+def test_a_plain_config_is_fully_supported() -> None:
+    raw = {
+        "entrypoint": "python3 -m detlab.launch.torch_distributed python3 train.py",
+        "searcher": {"name": "single", "metric": "x"},
+        "resources": {"slots_per_trial": 2, "priority": 3, "resource_pool": "default"},
+        "environment": {"environment_variables": ["A=1"]},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": "/mnt"},
+        "log_policies": [{"name": "label only", "pattern": "x"}],
+        "data": {"anything": 1},
+    }
+    assert named(raw) == {}
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"environment": {"image": "mine"}}, "environment.image"),
+        ({"environment": {"image": {"gpu": "mine"}}}, "environment.image"),
+        ({"environment": {"force_pull_image": True}}, "environment.force_pull_image"),
+        ({"environment": {"registry_auth": {"username": "u"}}}, "environment.registry_auth"),
+        ({"environment": {"pod_spec": {"spec": {}}}}, "environment.pod_spec"),
+        ({"environment": {"proxy_ports": [{"proxy_port": 80}]}}, "environment.proxy_ports"),
+        ({"environment": {"add_capabilities": ["X"]}}, "environment.add_capabilities"),
+        ({"bind_mounts": [{"host_path": "/a", "container_path": "/a"}]}, "bind_mounts"),
+        ({"resources": {"devices": ["/a:/b"]}}, "resources.devices"),
+        ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),
+        ({"resources": {"weight": 2}}, "resources.weight"),
+        ({"slurm": {"gpu_type": "x"}}, "slurm"),
+        ({"pbs": {"slots_per_node": 1}}, "pbs"),
+        ({"integrations": {"webhooks": {"exclude": True}}}, "integrations.webhooks"),
+        ({"integrations": {"pachyderm": {"pachd": {"host": "h", "port": "80"}}}}, "integrations.pachyderm"),
+        ({"log_policies": [{"pattern": "x", "action": "exclude_node"}]}, "log_policies[0].action"),
+        ({"profiling": {"enabled": True}}, "profiling.enabled"),
+        ({"retention_policy": {"log_retention_days": 3}}, "retention_policy.log_retention_days"),
+        ({"optimizations": {"aggregation_frequency": 2}}, "optimizations"),
+        ({"entrypoint": "python3 -m determined.launch.torch_distributed python3 x.py"}, "entrypoint"),
+    ],
+)
+def test_warnings(raw: dict[str, Any], path: str) -> None:
+    assert named(raw) == {path: "warning"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, "checkpoint_storage.type"),
+        ({"checkpoint_storage": {"type": "gcs", "bucket": "b"}}, "checkpoint_storage.type"),
+        (
+            {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "u"}},
+            "checkpoint_storage.type",
+        ),
+        ({"entrypoint": "model_def:Trial"}, "entrypoint"),
+        ({"entrypoint": "python3 -m determined.launch.deepspeed python3 x.py"}, "entrypoint"),
+        ({"entrypoint": ["python3", "-m", "detlab.launch.horovod", "x"]}, "entrypoint"),
+    ],
+)
+def test_errors(raw: dict[str, Any], path: str) -> None:
+    assert named(raw) == {path: "error"}
+
+
+def test_trial_class_says_what_is_missing() -> None:
+    [problem] = unsupported_keys(parse({"entrypoint": "model_def:Trial"}))
+    assert problem.message == "needs the PyTorchTrial trainer, not available yet"
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "environment": st.just({"image": None, "ports": {}, "registry_auth": None}),
+            "slurm": st.sampled_from([{}, {"gpu_type": None}]),
+            "profiling": st.sampled_from([{}, {"enabled": False}]),
+            "optimizations": st.sampled_from([{}, {"aggregation_frequency": 1}]),
+            "integrations": st.none(),
+        },
+    )
+)
+def test_defaults_spelt_out_are_not_named(raw: dict[str, Any]) -> None:
+    assert named(raw) == {}
+    assert named(resolve(raw)) == {}
