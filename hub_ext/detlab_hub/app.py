@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tornado.httpserver import HTTPServer
 from traitlets import Dict, Float, Integer, List, Unicode, default
@@ -61,7 +61,7 @@ class DetHub(Application):
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
-    aliases: ClassVar[dict[str, str]] = {
+    aliases = Application.aliases | {  # noqa: RUF012 - traitlets reads it from the class
         "config": "DetHub.config_files",
         "state-dir": "DetHub.state_dir",
         "port": "DetHub.port",
@@ -195,7 +195,8 @@ class DetHub(Application):
 
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""
-        logging.basicConfig(level=self.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        level: Any = self.log_level
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
-from traitlets import List, Unicode
+from traitlets import Dict, Integer, List, Unicode
 
 from detlab.launch.identity import Identity, UserIds
 
@@ -48,6 +48,7 @@ class EmbeddedSpawner(SimpleLocalProcessSpawner):
     operator_workdir = Unicode("", help="Where the operator's server opens, if it runs as the operator.").tag(
         config=True
     )
+    user_map = Dict(Integer(), key_trait=Unicode(), help="Hub user -> uid, by the operator.").tag(config=True)
     server_command = List(
         Unicode(), [sys.executable, "-m", "jupyterhub.singleuser"], help="Command of a notebook server."
     ).tag(config=True)
@@ -58,7 +59,7 @@ class EmbeddedSpawner(SimpleLocalProcessSpawner):
         """Whom the server runs as; None for the user of this process."""
         if os.getuid() != 0:
             return None
-        return UserIds(Path(self.state_dir) / "users.json").identity_for(self.user.name)
+        return UserIds(Path(self.state_dir) / "users.json", mapped=self.user_map).identity_for(self.user.name)
 
     def _home(self) -> Path:
         identity = self.identity

@@ -7,11 +7,12 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded.parts import make_parts
-from detlab_hub.embedded.state import StateFolder
+from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 
 _DRAIN_SECONDS = 60.0
@@ -42,16 +43,18 @@ async def run(
     running = asyncio.create_task(supervisor.run())
     watching = asyncio.create_task(_watch(folder, plan, options, ready))
     try:
-        await asyncio.wait({running, watching, signalled.first}, return_when=asyncio.FIRST_COMPLETED)
+        first: list[asyncio.Future[None]] = [running, watching, signalled.first]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-            await asyncio.wait({running, signalled.first}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, signalled.first], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             say("Shutting down; press Ctrl-C again not to wait for running trials.")
             draining = asyncio.create_task(
                 asyncio.to_thread(lifecycle.drain, plan, folder.secret("user_token"), _DRAIN_SECONDS, say)
             )
-            await asyncio.wait({draining, signalled.second}, return_when=asyncio.FIRST_COMPLETED)
+            second: list[asyncio.Future[Any]] = [draining, signalled.second]
+            await asyncio.wait(second, return_when=asyncio.FIRST_COMPLETED)
     finally:
         supervisor.request_stop()
         await running
@@ -59,7 +62,7 @@ async def run(
 
 
 async def _watch(
-    folder: StateFolder, plan: lifecycle.Plan, options: lifecycle.Options, ready: Callable[[lifecycle.Cluster], None]
+    folder: StateFolder, plan: Plan, options: lifecycle.Options, ready: Callable[[lifecycle.Cluster], None]
 ) -> None:
     deadline = time.monotonic() + options.timeout
     view = await asyncio.to_thread(lifecycle.Waiting(folder, plan, None).until_ready, deadline)

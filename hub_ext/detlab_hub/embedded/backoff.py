@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+_DOUBLINGS = 20
+"""Far above any cap; the bound keeps the power small after a week of failures."""
+
+
 @dataclass
 class Backoff:
     """Exponential delays: each quick exit doubles the wait, a healthy while forgets them.
@@ -24,6 +28,6 @@ class Backoff:
         """Return the delay after a run that lasted `ran_for` seconds."""
         if ran_for >= self.healthy:
             self.quick_exits = 0
-        delay = min(self.cap, self.base * 2.0**self.quick_exits)
+        delay = min(self.cap, self.base * 2.0 ** min(self.quick_exits, _DOUBLINGS))
         self.quick_exits += 1
         return delay

@@ -87,6 +87,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.EmbeddedSpawner.state_dir = str(folder.root)
     c.EmbeddedSpawner.operator = plan.operator
     c.EmbeddedSpawner.operator_workdir = plan.workdir
+    c.EmbeddedSpawner.user_map = plan.user_map
     c.EmbeddedSpawner.cluster_url = plan.url
     c.Spawner.default_url = "/lab"
     c.Spawner.start_timeout = 120

@@ -131,7 +131,8 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
     files = [folder.config_file] if folder.config_file.exists() else []
     if options.config is not None:
         files.append(options.config.absolute())
-    operator, others = EmbeddedCluster(config=read_config(files)).users()
+    wishes = EmbeddedCluster(config=read_config(files))
+    operator, others = wishes.users()
     before, report = folder.read_plan(), read_report(folder)
     if not (before and before.port == options.port and _runs(report, names.PROXY)):
         _check_port(options.port)
@@ -146,6 +147,7 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         slots=options.slots,
         config=str(options.config.absolute()) if options.config else None,
         workdir=str(Path.cwd()),
+        user_map=dict(wishes.user_map),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 PROXY = "proxy"
 HUB = "hub"
@@ -129,14 +129,20 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
 
 
 def _agent(folder: StateFolder, plan: Plan) -> Part:
-    enrolment = folder.secret("enrolment_token", prefix="dtenrol_")
-    assert enrolment
+    folder.secret("enrolment_token", prefix="dtenrol_")
     argv = [
-        *(sys.executable, "-m", "detlab.cli", "agent", "run"),
+        *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),
         *("--dir", str(folder.root / "agent")),
         *("--enrolment-token-file", str(folder.secrets / "enrolment_token")),
     ]
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
+    if os.getuid() != 0:
+        argv += ["--serves-user", plan.operator]
+    else:
+        argv += ["--users-file", str(folder.users_file)]
+        if plan.user_map:
+            write_atomically(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
+            argv += ["--user-map", str(folder.user_map_file)]
     return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})

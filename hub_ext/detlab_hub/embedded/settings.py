@@ -6,7 +6,7 @@ import os
 import pwd
 from pathlib import Path
 
-from traitlets import List, Unicode
+from traitlets import Dict, Integer, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -30,6 +30,13 @@ class EmbeddedCluster(Configurable):
         Unicode(),
         help="Other Hub users who may log in, each with a password of their own in secrets/password-NAME. On a"
         " cluster that root started each has a uid of their own; else only the operator can run tasks.",
+    ).tag(config=True)
+
+    user_map = Dict(
+        Integer(),
+        key_trait=Unicode(),
+        help="Hub user -> uid of an account of this machine, for a cluster that root started. Users who are not in"
+        " it get a uid from 20000 up, kept in users.json.",
     ).tag(config=True)
 
     def users(self) -> tuple[str, list[str]]:

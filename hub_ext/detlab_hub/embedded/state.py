@@ -47,6 +47,7 @@ class Plan:
         slots: CPU slots, or None for what the agent finds.
         config: The operator's traitlets file, or None.
         workdir: Where the operator was; their notebook server opens there.
+        user_map: Hub user -> existing uid, of a cluster that root started.
     """
 
     port: int
@@ -58,6 +59,7 @@ class Plan:
     slots: int | None = None
     config: str | None = None
     workdir: str = "/"
+    user_map: dict[str, int] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -149,6 +151,11 @@ class StateFolder:
     def users_file(self) -> Path:
         """Hub user -> uid, of a cluster that root started."""
         return self.root / "users.json"
+
+    @property
+    def user_map_file(self) -> Path:
+        """The operator's own map of Hub users to uids, for the agent."""
+        return self.root / "user_map.json"
 
     def log(self, part: str) -> Path:
         """Return the log file of a part."""

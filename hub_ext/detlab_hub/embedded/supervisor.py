@@ -14,7 +14,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import detlab
 from detlab_hub.embedded import parts as names
@@ -27,7 +28,7 @@ from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 log = logging.getLogger("detlab.supervisor")
 
-Hook = Callable[[], Awaitable[None]]
+Hook = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Keeper:

@@ -71,7 +71,7 @@ class Enrolments(Guarded):
 class Enrol(Guarded):
     """Enrolling."""
 
-    cookies = False
+    sessions = False
 
     @needs("enrol")
     async def post(self, body: EnrolRequest) -> EnrolReply:
@@ -82,7 +82,7 @@ class Enrol(Guarded):
 class AgentRecords(Guarded):
     """Records that an agent delivers for a launcher that died."""
 
-    cookies = False
+    sessions = False
 
     @needs("agent")
     async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
@@ -93,7 +93,7 @@ class AgentRecords(Guarded):
 class Connect(Guarded, WebSocketHandler):
     """The connection of one agent. Authenticated before the upgrade, like everything else."""
 
-    cookies = False
+    sessions = False
     hello_wait = 10.0
     """Seconds that the first message may take."""
 

@@ -62,7 +62,7 @@ class Identifier:
         self.hub = hub
         self._services = services
 
-    async def identify(self, handler: Guarded, *, cookies: bool) -> AnyCaller | None:
+    async def identify(self, handler: Guarded, *, sessions: bool) -> AnyCaller | None:
         """Return the caller, or None if the request carries nothing that we know.
 
         An `Authorization` header decides alone: a wrong token is not rescued by a browser's cookie.
@@ -74,7 +74,7 @@ class Identifier:
         """
         header = handler.request.headers.get("Authorization")
         if header is None:
-            return await self._by_cookie(handler) if cookies else None
+            return await self._by_cookie(handler) if sessions else None
         match = _HEADER.fullmatch(header)
         if match is None:
             raise AuthError("the Authorization header must be 'Bearer TOKEN' or 'token TOKEN'")

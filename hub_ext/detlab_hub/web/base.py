@@ -75,10 +75,10 @@ def error_view(error: BaseException) -> ErrorView:
     """Return the body that tells a caller about an exception; an unexpected one says nothing of itself."""
     match error:
         case errors.ConfigError():
-            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]  # type: ignore[arg-type]
+            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]
             return ErrorView(code=error.code, message=error.headline, hint=error.hint, problems=problems)
         case errors.ApiError():
-            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]  # type: ignore[arg-type]
+            problems = [ProblemView(**problem.to_dict()) for problem in error.problems]
             return ErrorView(code=error.code, message=error.message, hint=error.hint, problems=problems)
         case errors.DetlabError():
             return ErrorView(code=error.code, message=error.message, hint=error.hint)
@@ -104,7 +104,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 
     login_redirect: ClassVar[bool] = False
     """Whether an anonymous browser is sent to the Hub to log in (pages) or refused (the API)."""
-    cookies: ClassVar[bool] = True
+    sessions: ClassVar[bool] = True
     """Whether a browser's session counts (with its XSRF token) beside tokens."""
     body_limit: ClassVar[int] = BODY_LIMIT
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
@@ -167,7 +167,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
             Forbidden: Somebody without the scope.
         """
         identifier: Identifier = self.settings["identifier"]
-        self.caller = await identifier.identify(self, cookies=self.cookies)
+        self.caller = await identifier.identify(self, sessions=self.sessions)
         if self.caller is None:
             if self.login_redirect:
                 self.redirect(str(self.get_login_url()))

@@ -60,7 +60,7 @@ def describe(routes: Iterable[tuple[str, type[Guarded]]]) -> dict[str, Any]:
     }
 
 
-_Key = tuple[type[BaseModel], JsonSchemaMode]
+_Key = tuple[Any, JsonSchemaMode]
 
 
 def _components(table: list[tuple[str, type[Guarded]]]) -> tuple[dict[_Key, Any], dict[str, Any]]:
@@ -76,7 +76,7 @@ def _components(table: list[tuple[str, type[Guarded]]]) -> tuple[dict[_Key, Any]
                 if model is not None:
                     wanted[(model, "serialization")] = None
     names, document = models_json_schema(list(wanted), ref_template=_REF)
-    return dict(names), dict(document.get("$defs", {}))
+    return {(model, mode): ref for (model, mode), ref in names.items()}, dict(document.get("$defs", {}))
 
 
 def _element(reply: Any) -> type[BaseModel] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -97,7 +97,7 @@ def needs(
     media: str = "application/json",
     streams: type[BaseModel] | None = None,
     accepts: str | None = None,
-) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[None]]]:
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Coroutine[Any, Any, None]]]:
     """Declare which scopes (any of them) a verb asks for, and bind its arguments by their annotations.
 
     Parameters named like a group of the route come from the path; `query` and `body` are pydantic models.
@@ -116,7 +116,7 @@ def needs(
         raise ValueError("a verb needs at least one scope")
     wanted = frozenset(Scope(name) for name in scopes)
 
-    def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[None]]:
+    def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, None]]:
         operation = _describe(method, scopes=wanted, status=status, media=media, streams=streams, accepts=accepts)
 
         @functools.wraps(method)

@@ -71,6 +71,8 @@ class StreamHandler(Guarded):
         streams.add(self._pump)
         try:
             await self._pump
+            if not self.services.cluster.healthy():  # the source ended because the master does
+                self._cut()
         except (asyncio.CancelledError, StreamClosedError):
             log.debug("stream %s ended by its reader or by shutdown", self.request.path)
             self._cut()
@@ -85,7 +87,7 @@ class StreamHandler(Guarded):
 
     def _cut(self) -> None:
         """Close the connection without the end mark, so that the reader knows that there was more."""
-        self.request.connection.stream.close()  # type: ignore[union-attr, attr-defined]
+        self.request.connection.stream.close()  # type: ignore[union-attr]
 
     async def _send_all(self, batches: AsyncIterator[Sequence[BaseModel]]) -> None:
         checked = time.monotonic()

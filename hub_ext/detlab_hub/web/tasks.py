@@ -35,7 +35,7 @@ class Metadata(RootModel[dict[str, Any]]):
 class TaskRoute(Guarded):
     """Base of the task routes: tokens only."""
 
-    cookies = False
+    sessions = False
 
 
 class Records(TaskRoute):

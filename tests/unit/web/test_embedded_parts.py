@@ -1,0 +1,181 @@
+"""Pure and small parts of the embedded cluster: back-off, state folder, ports, part commands, reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from detlab.errors import DetlabError
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded import ports
+from detlab_hub.embedded.backoff import Backoff
+from detlab_hub.embedded.parts import find_proxy, make_parts
+from detlab_hub.embedded.process import identify, tail
+from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
+from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    found = StateFolder(tmp_path / "state")
+    found.create()
+    return found
+
+
+def plan(**changes: object) -> Plan:
+    values = {"port": 8642, "hub_port": 1, "proxy_api_port": 2, "master_port": 3, "operator": "ann"} | changes
+    return Plan(**values)  # type: ignore[arg-type]
+
+
+def test_backoff_doubles_to_its_cap_and_forgets_after_a_healthy_minute() -> None:
+    backoff = Backoff()
+    assert [backoff.after(0.1) for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert backoff.after(59.9) == 30.0
+    assert backoff.after(60.0) == 0.5
+    assert backoff.after(1.0) == 1.0
+
+
+def test_backoff_never_overflows() -> None:
+    backoff = Backoff()
+    assert [backoff.after(0.0) for _ in range(5000)][-1] == 30.0
+
+
+def test_modes_of_the_state_folder(folder: StateFolder) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.root.iterdir()}
+    assert stat.S_IMODE(folder.root.stat().st_mode) == 0o711
+    assert modes == {
+        "secrets": 0o700,
+        "db": 0o700,
+        "bundles": 0o700,
+        "checkpoints": 0o1777,
+        "agent": 0o711,
+        "homes": 0o711,
+        "logs": 0o700,
+    }
+
+
+def test_secrets_are_private_stable_and_all_different(folder: StateFolder) -> None:
+    first = folder.secret("user_token")
+    assert folder.secret("user_token") == first
+    assert len({first, folder.secret("proxy_token"), folder.secret("admin_password")}) == 3
+    assert len(first) >= 43
+    assert stat.S_IMODE((folder.secrets / "user_token").stat().st_mode) == 0o600
+    assert folder.secret("enrolment_token", prefix="dtenrol_").startswith("dtenrol_")
+    assert len(bytes.fromhex(folder.secret("hub_cookie_secret", text=False))) == 32
+
+
+def test_one_supervisor_per_folder(folder: StateFolder) -> None:
+    assert not folder.locked
+    with folder.lock():
+        assert folder.locked
+        with pytest.raises(FolderInUse), folder.lock():
+            pass
+    assert not folder.locked
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DetlabError, match="cannot be made"):
+        StateFolder(tmp_path / "file" / "state").create()
+
+
+def test_plan_survives_the_file_and_a_foreign_one_is_ignored(folder: StateFolder) -> None:
+    assert folder.read_plan() is None
+    folder.write_plan(plan(extra_users=["ben"], slots=3))
+    assert folder.read_plan() == plan(extra_users=["ben"], slots=3)
+    folder.plan_file.write_text(json.dumps({"port": 1, "from": "the future"}))
+    assert folder.read_plan() is None
+    folder.plan_file.write_text("{")
+    assert folder.read_plan() is None
+
+
+@pytest.mark.parametrize("name", ["../root", "a/b", "", ".hidden", "UPPER", "a" * 65, "x\ny"])
+def test_user_names_that_could_be_paths_are_refused(name: str) -> None:
+    with pytest.raises(DetlabError):
+        check_user_name(name)
+
+
+def test_report_knows_a_reused_pid(folder: StateFolder) -> None:
+    me = identify(os.getpid())
+    assert me is not None
+    alive = PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks)
+    reused = PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks - 1)
+    write_report(folder, Report(pid=me.pid, ticks=me.ticks, started_at=0, parts={"hub": alive, "agent": reused}))
+    report = read_report(folder)
+    assert report is not None
+    assert report.supervisor is not None
+    assert report.parts["hub"].running is not None
+    assert report.parts["agent"].running is None
+
+
+def test_ports_taken_and_free() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        assert not ports.is_free(port)
+        owner = ports.owner_of(port)
+        assert owner is not None
+        assert f"pid {os.getpid()} " in owner
+    assert ports.is_free(port)
+    assert ports.owner_of(port) is None
+    assert len(set(ports.free_ports(3))) == 3
+
+
+def test_tail_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "hub.log"
+    assert tail(log) == []
+    log.write_text("\n".join(f"line {n}" for n in range(20_000)))
+    assert tail(log, 2) == ["line 19998", "line 19999"]
+
+
+def test_parts_take_secrets_by_file_or_environment_never_by_argument(
+    folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETLAB_PROXY_COMMAND", "node chp.js")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "somebody else's")
+    made = make_parts(folder, plan(slots=2))
+    assert tuple(made) == names.NAMES
+    assert made["proxy"].argv[:2] == ("node", "chp.js")
+    assert made["agent"].argv[-4:-2] == ("--slots", "2") or "--slots" in made["agent"].argv
+    secrets = {path.read_text().strip() for path in folder.secrets.iterdir()}
+    for part in made.values():
+        assert not secrets & set(" ".join(part.argv).split()), part.name
+        assert "JUPYTERHUB_API_TOKEN" not in part.environment()
+
+
+def test_a_changed_setting_changes_the_digest(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETLAB_PROXY_COMMAND", "chp")
+    two, again, three = (make_parts(folder, plan(slots=n)) for n in (2, 2, 3))
+    assert two["agent"].digest == again["agent"].digest != three["agent"].digest
+    assert two["hub"].digest == three["hub"].digest
+
+
+def test_a_missing_proxy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DETLAB_PROXY_COMMAND", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
+    with pytest.raises(DetlabError, match="npm") as caught:
+        find_proxy()
+    assert "npm install" in (caught.value.hint or "")
+
+
+def test_settings_of_the_operator(tmp_path: Path) -> None:
+    path = tmp_path / "detlab_config.py"
+    path.write_text("c.EmbeddedCluster.extra_users = ['ben', 'Carla', 'ben']\nc.JupyterHub.port = 1\n")
+    cluster = EmbeddedCluster(config=read_config([path]))
+    assert cluster.users() == (login_name(), ["ben", "carla"])
+
+
+def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "detlab_config.py"
+    path.write_text("c.EmbeddedCluster.extra_users = [\n")
+    with pytest.raises(DetlabError, match=r"detlab_config\.py: SyntaxError"):
+        read_config([path])

@@ -1,0 +1,137 @@
+"""Default deny: no verb without a scope, no scope that is not in the vocabulary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tornado.web import RequestHandler
+
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
+from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.routes import API, PAGES, rules
+from detlab_hub.web.scopes import Scope, granted, needs, operation_of
+
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "explanation" / "architecture.md"
+
+
+def served_verbs(handler: type[RequestHandler]) -> list[str]:
+    """Verbs for which the class has code of its own or inherited, other than tornado's refusal."""
+    refusal = RequestHandler._unimplemented_method
+    return [verb for verb in handler.SUPPORTED_METHODS if getattr(handler, verb.lower()) is not refusal]
+
+
+def test_a_misspelt_scope_fails_at_import() -> None:
+    with pytest.raises(ValueError, match="raed"):
+        needs("raed")
+
+
+def test_a_verb_needs_at_least_one_scope() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        needs()
+
+
+def test_a_handler_without_a_scope_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match=r"Open\.delete declares no scope"):
+
+        class Open(Guarded):
+            async def delete(self) -> None:
+                """Nobody said who may."""
+
+
+def test_a_verb_without_a_docstring_cannot_be_described() -> None:
+    with pytest.raises(ValueError, match="docstring"):
+
+        @needs("read")
+        async def get(self: object) -> None:
+            pass
+
+
+def test_every_verb_of_every_route_declares_its_scope() -> None:
+    seen = 0
+    for pattern, handler in rules():
+        assert issubclass(handler, Guarded), f"{pattern} is outside of the guard"
+        verbs = served_verbs(handler)
+        assert verbs, f"{pattern} serves nothing"
+        for verb in verbs:
+            operation = operation_of(handler, verb)
+            assert operation is not None, f"{verb} {pattern} declares no scope"
+            assert operation.scopes
+            seen += 1
+    assert seen >= 45
+
+
+def test_only_health_style_and_login_are_public() -> None:
+    public = {
+        path
+        for path, handler in [*API, *PAGES]
+        for verb in served_verbs(handler)
+        if Scope.PUBLIC in getattr(operation_of(handler, verb), "scopes", ())
+    }
+    assert public == {"health", "oauth_callback", "static/style.css"}
+
+
+def test_cookies_never_reach_agents_and_tasks() -> None:
+    for path, handler in API:
+        scopes = set().union(*(getattr(operation_of(handler, verb), "scopes", ()) for verb in served_verbs(handler)))
+        if scopes & {Scope.TASK, Scope.AGENT, Scope.ENROL} and path != "bundles/{digest}":
+            assert handler.sessions is False, path
+
+
+def documented() -> set[tuple[str, str, str]]:
+    """(verb, path, scope) of the table in docs/explanation/architecture.md, section 3."""
+    found = set()
+    for line in ARCHITECTURE.read_text().splitlines():
+        match = re.match(r"\s{4}(GET|POST|PUT|DELETE|HEAD|WS)\s+(\S+).*?\[([^\]]*)\](?!.*\[[a-z ]+\])", line)
+        if match is None:
+            continue
+        scope = re.findall(r"\[(public|read|write|admin|task|agent token|enrolment token|agent token \|[^\]]*)\]", line)
+        if not scope:
+            continue
+        verb = "GET" if match[1] == "WS" else match[1]
+        for path in _alternatives(match[2].split("?")[0]):
+            found.add((verb, path, scope[0]))
+    return found
+
+
+def _alternatives(path: str) -> list[str]:
+    """`a/b|c|d` as three paths."""
+    head, _, last = path.rpartition("/")
+    return [f"{head}/{one}" if head else one for one in last.split("|")]
+
+
+def test_the_documented_routes_are_the_routes() -> None:
+    shape = {re.sub(r"\{\w+\}", "{}", path): handler for path, handler in API}
+    shape |= {f"{SERVICE_PREFIX}{path}": handler for path, handler in PAGES}
+    wanted = documented()
+    assert len(wanted) >= 40
+    missing = []
+    for verb, path, scope in sorted(wanted):
+        handler = shape.get(re.sub(r"\{\w+\}", "{}", path))
+        operation = operation_of(handler, verb) if handler else None
+        first = scope.split()[0].replace("enrolment", "enrol")
+        if operation is None or Scope(first) not in operation.scopes:
+            missing.append((verb, path, scope))
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("caller", "expected"),
+    [
+        (Caller("ann", frozenset({"custom:detlab:read"})), {Scope.READ}),
+        (Caller("ann", frozenset({"custom:detlab:read", "custom:detlab:write"})), {Scope.READ, Scope.WRITE}),
+        (Caller("ann", frozenset({"custom:detlab:read!user=ben", "admin:users"})), set()),
+        (TaskCaller("1.a.0", 1, 1, 0), {Scope.TASK}),
+        (AgentCaller("host"), {Scope.AGENT}),
+        (EnrolCaller(), {Scope.ENROL}),
+    ],
+)
+def test_granted_scopes(caller: object, expected: set[Scope]) -> None:
+    assert granted(caller) == expected  # type: ignore[arg-type]
+
+
+def test_prefix_of_the_api() -> None:
+    assert all(pattern.startswith(re.escape(SERVICE_PREFIX)) for pattern, _ in rules())
+    assert SERVICE_PREFIX + API_PREFIX == "/services/detlab/api/v1/"
