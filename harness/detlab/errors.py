@@ -1,4 +1,3 @@
-# ruff: noqa: N818  (names such as NotFound and InvalidHP are the field's own)
 """The exception tree of detlab, shared by the SDK, the harness, the master and the agent.
 
     Exception
@@ -247,10 +246,10 @@ class Unavailable(ApiError):
     default_status = 503
 
 
-def _subclasses(base: type[DetlabError]) -> Iterable[type[DetlabError]]:
+def _family(base: type[DetlabError]) -> Iterable[type[DetlabError]]:
+    yield base
     for child in base.__subclasses__():
-        yield child
-        yield from _subclasses(child)
+        yield from _family(child)
 
 
 def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
@@ -275,7 +274,7 @@ def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
     ]
     if code == ConfigError.default_code:
         return ConfigError(problems or [Problem("", message)], message, hint=hint, code=code)
-    by_code = {cls.default_code: cls for cls in (DetlabError, *_subclasses(DetlabError))}
+    by_code = {cls.default_code: cls for cls in _family(DetlabError)}
     named = by_code.get(code)
     if named is not None and not issubclass(named, ApiError):
         return named(message, hint=hint, code=code)

@@ -658,3 +658,55 @@ def test_problem_as_text_and_as_json() -> None:
 def test_odd_keys_are_quoted_in_paths() -> None:
     raw = {"hyperparameters": {"a.b": {"type": "int", "minval": 1, "maxval": 0}}}
     assert set(errors(raw)) == {"hyperparameters['a.b']"}
+
+
+# --- named regressions ------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_type_is_pointed_at() -> None:
+    raw = {
+        "hyperparameters": {"lr": {"minval": 0, "maxval": 1}, "n": {"o": {"vals": [1, 2]}}, "minval": 1, "maxval": 2}
+    }
+    assert set(warnings(raw)) == {"hyperparameters.lr", "hyperparameters.n.o"}
+
+
+@pytest.mark.parametrize("number", [10**30, -(10**30), 10**5000], ids=["30 digits", "negative", "5000 digits"])
+def test_numbers_beyond_64_bits_are_refused_not_crashed_on(number: int) -> None:
+    for raw in ({"data": {"x": number}}, {"max_restarts": number}, {"resources": {"weight": number}}):
+        [problem] = errors_of(check(raw))
+        assert "64 bits" in problem.message
+
+
+def test_integers_of_fields_fit_a_database() -> None:
+    assert "max_restarts" in errors({"max_restarts": 2**63})
+    assert "max_restarts" in errors({"max_restarts": 1e19})
+
+
+def test_a_flood_of_mistakes_is_cut_and_stays_quick() -> None:
+    raw = {**{f"unknown_{i}": i for i in range(50_000)}, "labels": [None] * 50_000}
+    found = check(raw)
+    assert 100 <= len(found) <= 200
+    assert errors_of(found)
+
+
+def test_a_flood_of_warnings_cannot_hide_an_error() -> None:
+    policies = [{"name": f"n{i}", "pattern": "x", "action": {"type": "exclude_node"}} for i in range(500)]
+    raw = {"log_policies": [*policies, {"name": "n0"}]}
+    assert errors(raw) == {"log_policies[500].name": "'n0' is the name of two policies"}
+
+
+def test_long_keys_and_values_are_shown_shortened() -> None:
+    for raw in (
+        {"x" * 10_000: 1},
+        {"searcher": {"name": "x" * 10_000}},
+        {"hyperparameters": {"h": {"type": "x" * 10_000}}},
+        {"checkpoint_policy": "x" * 10_000},
+    ):
+        [problem] = errors_of(check(raw))
+        assert len(str(problem)) < 400
+
+
+@pytest.mark.parametrize("pattern", ["[[a]", "(" * 5000, "a{99999999999999}", "(?P<n>"])
+def test_odd_patterns_are_warned_about(pattern: str) -> None:
+    found = check({"log_policies": [{"name": "a", "pattern": pattern}]})
+    assert {problem.level for problem in found} <= {"warning"}

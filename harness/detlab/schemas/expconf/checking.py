@@ -91,12 +91,15 @@ def _top_level_type(hyperparameters: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _keys(raw: dict[str, Any]) -> Iterator[Problem]:
+    unknown = 0
     for path, model, block in visit_blocks(raw):
         for key, value in block.items():
             field = model.model_fields.get(key)
             where = render((*path, str(key)))
             if field is None:
-                yield Problem(where, "unknown key", suggesting.for_key(key, model, render(path)))
+                unknown += 1
+                hint = suggesting.for_key(key, model, render(path)) if unknown <= structure.MAX_PROBLEMS else None
+                yield Problem(where, "unknown key", hint)
             elif value is None:
                 continue
             elif reason := note(field, NOTE_OLD):
@@ -135,12 +138,23 @@ def check(raw: object, *, complete: bool = False) -> list[Problem]:
         what = "is empty" if raw is None else f"is {describe(raw)}"
         return [Problem("", f"{what}; an experiment config is a mapping of keys to values")]
     taken = {problem.path for problem in found}
-    found += [problem for problem in _fields(raw) if problem.path not in taken]
-    found += _keys(raw)
-    found += rules.judge(raw)
-    found += completeness.missing(raw, complete=complete)
-    found += _entrypoint(raw)
-    return in_order(found)
+    found += _few(problem for problem in _fields(raw) if problem.path not in taken)
+    found += _few(_keys(raw))
+    found += _few(rules.judge(raw))
+    found += _few(completeness.missing(raw, complete=complete))
+    found += _few(_entrypoint(raw))
+    return _few(in_order(found))
+
+
+def _few(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the first problems of each level; a config with thousands of mistakes is not listed in full."""
+    kept: list[Problem] = []
+    counts = {"error": 0, "warning": 0}
+    for problem in problems:
+        counts[problem.level] += 1
+        if counts[problem.level] <= structure.MAX_PROBLEMS:
+            kept.append(problem)
+    return kept
 
 
 def check_yaml(text: str, source_name: str = "config", *, complete: bool = False) -> tuple[Any, list[Problem]]:

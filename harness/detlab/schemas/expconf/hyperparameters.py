@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import TypeAliasType
 
-from detlab.schemas.expconf.scalars import Block, Int, Number, PositiveInt, PositiveNumber, refuse
+from detlab.schemas.expconf.scalars import Block, Int, Number, PositiveInt, PositiveNumber, describe, refuse
 
 TAG = "::"
 """Prefix of union tags, so that they can be told from keys in the location of an error."""
@@ -82,7 +82,7 @@ def _spell_out(value: object) -> object:
     if isinstance(value, dict | Block):
         if isinstance(value, dict) and "type" in value and kind_of(value) is None:
             refuse(
-                f"`type` must be one of {', '.join(TYPES)}, not {value['type']!r}",
+                f"`type` must be one of {', '.join(TYPES)}, not {describe(value['type'])}",
                 "a mapping without `type` is a nested group of hyperparameters",
             )
         return value

@@ -10,6 +10,9 @@ from detlab.schemas.expconf.hyperparameters import TAG
 Part = str | int
 Path = tuple[Part, ...]
 
+MAX_KEY = 80
+"""Longest part of a path that is shown, in characters."""
+
 _PLAIN = re.compile(r"[^\s.\[\]'\":]+")
 
 
@@ -21,8 +24,10 @@ def render(parts: Iterable[Part]) -> str:
             text += f"[{part}]"
         elif part.startswith(TAG):
             continue
-        elif _PLAIN.fullmatch(part):
-            text += f".{part}" if text else part
         else:
-            text += f"[{part!r}]"
+            shown = part if len(part) <= MAX_KEY else part[: MAX_KEY - 3] + "..."
+            if _PLAIN.fullmatch(shown):
+                text += f".{shown}" if text else shown
+            else:
+                text += f"[{shown!r}]"
     return text

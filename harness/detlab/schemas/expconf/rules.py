@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import posixpath
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf import searchers, storage
 from detlab.schemas.expconf.hyperparameters import TYPES
-from detlab.schemas.expconf.paths import render
+from detlab.schemas.expconf.paths import Part, Path, render
+from detlab.schemas.expconf.scalars import describe
 from detlab.schemas.expconf.suggesting import closest
 from detlab.schemas.expconf.walking import visit_hyperparameters
 
@@ -76,9 +78,8 @@ def _union_name(
         yield Problem(path, removed[name], hints.get(name))
         return
     near = closest(name, members)
-    yield Problem(
-        path, f"must be one of {', '.join(members)}, not {name!r}", f"did you mean `{near}`?" if near else None
-    )
+    hint = f"did you mean `{near}`?" if near else None
+    yield Problem(path, f"must be one of {', '.join(members)}, not {describe(name)}", hint)
 
 
 def ranges(raw: Raw) -> Iterator[Problem]:
@@ -97,6 +98,17 @@ def ranges(raw: Raw) -> Iterator[Problem]:
                 "use a mapping, or a categorical with lists as its vals",
                 "warning",
             )
+
+
+def forgotten_types(raw: Raw) -> Iterator[Problem]:
+    """A group with `minval` and `maxval`, or with `vals`, is most likely a range that lacks its `type`."""
+    groups: dict[Path, set[Part]] = {}
+    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
+        groups.setdefault(path[:-1], set()).add(path[-1])
+    for path, keys in groups.items():
+        if len(path) > 1 and ({"minval", "maxval"} <= keys or "vals" in keys):
+            hint = f"add `type: {'categorical' if 'vals' in keys else 'int, double or log'}`"
+            yield Problem(render(path), "has no `type`, so it is a group of constants, not a range", hint, "warning")
 
 
 def grid_counts(raw: Raw) -> Iterator[Problem]:
@@ -166,10 +178,7 @@ def log_policies(raw: Raw) -> Iterator[Problem]:
                 yield Problem(f"{path}.name", f"{name!r} is the name of two policies")
             seen.add(name)
         if isinstance(pattern, str):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                yield Problem(f"{path}.pattern", f"is not a regular expression: {error}", None, "warning")
+            yield from _pattern(f"{path}.pattern", pattern)
         if isinstance(policy.get("action"), dict) and "type" in policy["action"]:
             yield Problem(
                 f"{path}.action",
@@ -177,6 +186,15 @@ def log_policies(raw: Raw) -> Iterator[Problem]:
                 f"write `action: {policy['action']['type']}`",
                 "warning",
             )
+
+
+def _pattern(path: str, pattern: str) -> Iterator[Problem]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        yield Problem(path, f"is not a regular expression here: {error}", None, "warning")
 
 
 def pod_spec(raw: Raw) -> Iterator[Problem]:
@@ -229,6 +247,7 @@ def gpu_synonym(raw: Raw) -> Iterator[Problem]:
 RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     union_names,
     ranges,
+    forgotten_types,
     grid_counts,
     warm_start,
     azure_credentials,

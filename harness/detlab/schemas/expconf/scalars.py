@@ -61,7 +61,7 @@ def _looks_numeric(text: str) -> bool:
         return False
 
 
-def as_int(value: object) -> object:
+def as_int(value: object) -> int:
     """Accept integers and whole floats; refuse booleans, texts and everything else."""
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         value = int(value)
@@ -79,10 +79,12 @@ def as_int(value: object) -> object:
 
 def as_number(value: object) -> object:
     """Accept finite numbers; refuse booleans, NaN, infinities and texts."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(as_int(value))
+    if isinstance(value, float):
         if not math.isfinite(value):
             refuse(f"must be a finite number, not {value}")
-        return float(value)
+        return value
     hint = None
     if isinstance(value, str) and _looks_numeric(value):
         hint = "remove the quotes"

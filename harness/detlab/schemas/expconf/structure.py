@@ -13,10 +13,13 @@ from detlab.schemas.expconf.paths import Path, render
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
+MAX_INT = 2**64
+MAX_PROBLEMS = 100
+"""Problems of each level that one check names; a hostile config could have hundreds of thousands."""
 
 
 class _TooMuchError(Exception):
-    """The value is too deep or too large to walk over."""
+    """The value is too deep or too large to walk over, or holds what cannot be printed."""
 
 
 def _is_storable(text: str) -> bool:
@@ -57,13 +60,16 @@ class _Inspector:
                 self._add(path, f"must be a finite number, not {value}")
             case str() if not _is_storable(value):
                 self._add(path, "must not hold a NUL character or half of a surrogate pair")
+            case int() if abs(value) >= MAX_INT:
+                raise _TooMuchError(f"holds a number of more than 64 bits, at {render(path)}")
             case None | bool() | int() | float() | str():
                 pass
             case _:
                 self._add(path, f"must be plain JSON, not a {type(value).__name__}")
 
     def _add(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(render(path), message))
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(render(path), message))
 
 
 def inspect(raw: object) -> tuple[list[Problem], bool]:
