@@ -40,7 +40,7 @@ from detlab_hub.services.placement import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
 REFUSED = "refused"
@@ -48,6 +48,8 @@ REFUSAL_TTL = 60.0
 """For this long a trial is not offered again to an agent that refused it."""
 OLDEST_PROTOCOL = 1
 ID_CHARS = 128
+SOMEBODY = "somebody else"
+"""Stands for an allocation that the caller may not know of."""
 
 
 class Agents:
@@ -60,17 +62,20 @@ class Agents:
     # --- people
 
     async def list(self, caller: Caller) -> list[AgentView]:
-        """All agents; which experiments run there is shown to their owners only."""
-        del caller  # every user may see what the cluster consists of
+        """All agents. That a slot is in use everybody sees; by which allocation, its owner only (I9)."""
         now = self._shell.clock()
 
         def rows(s: Session) -> list[AgentView]:
             owners: dict[tuple[str, str], str] = {}
             running: dict[str, int] = {}
-            for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
+            placed = select(AllocationRow, ExperimentRow.owner).join(
+                ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id
+            )
+            for row, owner in s.execute(placed.where(AllocationRow.state.in_(PLACED))):
                 agent = row.agent_id or ""
                 running[agent] = running.get(agent, 0) + 1
-                owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), row.id))
+                shown = row.id if caller.sees(owner) else SOMEBODY
+                owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), shown))
             return [self._view(row, running, owners, now) for row in s.scalars(select(AgentRow).order_by(AgentRow.id))]
 
         return await self._shell.read(rows)
@@ -151,7 +156,11 @@ class Agents:
         early: list[MasterMessage] = []
         connection = self._connections.connect(hello, early.append, self._shell.clock())
         _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
-        welcome = await self._shell.write(lambda turn: greet(turn, hello))
+        try:
+            welcome = await self._shell.write(lambda turn: greet(turn, hello))
+        except BaseException:
+            self._connections.disconnect(connection)
+            raise
         # Welcome goes first; what was sent to the agent in the meantime comes after it.
         send(welcome)
         for message in early:
@@ -197,11 +206,17 @@ class Agents:
     async def lose_overdue(self) -> None:
         """Give up the agents that were silent for too long: their tasks are lost and run elsewhere."""
         now = self._shell.clock()
-        for agent_id in self._connections.overdue(now):
+
+        def strays(s: Session) -> set[str]:
+            # An allocation can be placed on an agent in the moment in which that is given up.
+            placed = s.scalars(select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct())
+            return {agent for agent in placed if agent and self._connections.last_heard(agent) is None}
+
+        gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
+        for agent_id in sorted(gone):
             _log.warning("agent %s is lost", agent_id)
             await self._shell.write(lambda turn, agent_id=agent_id: lose(turn, agent_id))  # type: ignore[misc]
-            if agent_id in self._connections.overdue(self._shell.clock()):
-                self._connections.give_up(agent_id)
+            self._connections.give_up(agent_id)
             self._shell.scheduler_kick.set()
 
     def heartbeat(self) -> None:

@@ -89,9 +89,7 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     )
 
 
-def of_search(
-    experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]
-) -> FailureView:
+def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
     """The card of a trial whose report the search cannot use."""
     names = ", ".join(sorted(report)[:TAIL_NAMES]) or "nothing"
     return FailureView(

@@ -21,9 +21,7 @@ def current_attempt(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialR
     if row is None or trial is None or row.trial_id != task.trial_id:
         raise StaleAttempt(f"allocation {task.allocation_id} does not exist any more")
     if row.run != task.run or trial.run != task.run:
-        raise StaleAttempt(
-            f"attempt {task.run} of trial {trial.id} is over: attempt {trial.run} owns the trial now"
-        )
+        raise StaleAttempt(f"attempt {task.run} of trial {trial.id} is over: attempt {trial.run} owns the trial now")
     if row.state == AllocationState.TERMINATED:
         raise StaleAttempt(f"attempt {task.run} of trial {trial.id} has ended ({row.exit_reason})")
     return row, trial

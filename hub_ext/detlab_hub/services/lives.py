@@ -192,9 +192,7 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
     turn.outbox.kick_scheduler = True
 
 
-def ask_to_leave(
-    turn: Turn, experiment: ExperimentRow, row: AllocationRow, reason: allocations.PreemptReason
-) -> None:
+def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reason: allocations.PreemptReason) -> None:
     """Preempt an allocation, with the experiment's deadlines."""
     graces = graces_of(experiment.config, turn.settings)
     apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
@@ -268,9 +266,7 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             _create_trial(turn, experiment, decision)
         case StopTrial(request_id):
             row = turn.session.scalars(
-                select(TrialRow).where(
-                    TrialRow.experiment_id == experiment.id, TrialRow.request_id == request_id
-                )
+                select(TrialRow).where(TrialRow.experiment_id == experiment.id, TrialRow.request_id == request_id)
             ).one()
             apply_trial(turn, row, trials.StopDecided())
         case Shutdown(cancel, failure):

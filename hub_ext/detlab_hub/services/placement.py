@@ -35,7 +35,7 @@ def place(
             select(AllocationRow, TrialRow.idx)
             .join(TrialRow, TrialRow.id == AllocationRow.trial_id)
             .where(AllocationRow.state == AllocationState.PENDING)
-        ).tuples()
+        )
     )
     if not pending:
         return {}
@@ -74,9 +74,7 @@ def _request(experiment: ExperimentRow, row: AllocationRow, idx: int, excluded: 
     )
 
 
-def agent_views(
-    s: Session, nodes: Sequence[Node]
-) -> tuple[tuple[AgentView, ...], tuple[tuple[int | None, int], ...]]:
+def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...], tuple[tuple[int | None, int], ...]]:
     """The agents with what they run, and (experiment, slots) of everything that has a place."""
     used: defaultdict[str, set[str]] = defaultdict(set)
     zero_slot: defaultdict[str, int] = defaultdict(int)
@@ -86,8 +84,8 @@ def agent_views(
             AllocationRow.state.in_(PLACED)
         )
     ):
-        used[agent_id].update(slots)
-        zero_slot[agent_id] += not slots
+        used[agent_id or ""].update(slots)
+        zero_slot[agent_id or ""] += not slots
         running.append((experiment_id, len(slots)))
     agents = tuple(
         AgentView(

@@ -73,9 +73,7 @@ class Searches:
         return decisions
 
     def _entry(self, s: Session, row: ExperimentRow) -> tuple[Searcher, int]:
-        journaled = s.scalar(
-            select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == row.id)
-        )
+        journaled = s.scalar(select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == row.id))
         seq = journaled or 0
         entry = self._entries.get(row.id)
         if entry is None or entry[1] != seq:
@@ -89,9 +87,7 @@ class Searches:
     def _rebuild(self, s: Session, row: ExperimentRow) -> Searcher:
         config, space = row.config["searcher"], row.config.get("hyperparameters") or {}
         journal = s.scalars(
-            select(SearcherJournal)
-            .where(SearcherJournal.experiment_id == row.id)
-            .order_by(SearcherJournal.seq)
+            select(SearcherJournal).where(SearcherJournal.experiment_id == row.id).order_by(SearcherJournal.seq)
         ).all()
         if not journal:
             return make_searcher(config, space, row.seed)

@@ -42,6 +42,7 @@ class Shell:
     refusals: dict[tuple[int, str], float] = field(default_factory=dict)
     """(trial, agent that refused it) -> until when it is not asked again."""
     draining: bool = False
+    stopped: bool = False
     started_at: float = 0.0
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
 

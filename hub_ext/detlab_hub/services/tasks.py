@@ -188,9 +188,7 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
         return False
     searcher = experiment.config.get("searcher") or {}
     source = searcher.get("source_trial_id")
-    named = row.uuid == searcher.get("source_checkpoint_uuid") or (
-        source is not None and row.trial_id == int(source)
-    )
+    named = row.uuid == searcher.get("source_checkpoint_uuid") or (source is not None and row.trial_id == int(source))
     if not named:
         return False
     origin = s.get(ExperimentRow, row.experiment_id)

@@ -56,8 +56,7 @@ def experiment_views(
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
     waiting = _dominant_reasons(reasons, set(ids))
     return [
-        _experiment_view(row, counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
-        for row in rows
+        _experiment_view(row, counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full) for row in rows
     ]
 
 
@@ -135,7 +134,8 @@ def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
     index: dict[int, int] = {}
     saved: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
     for part in _parts(trial_ids):
-        index.update(s.execute(select(TrialRow.id, TrialRow.idx).where(TrialRow.id.in_(part))).tuples())
+        found = s.execute(select(TrialRow.id, TrialRow.idx).where(TrialRow.id.in_(part)))
+        index.update((key, place) for key, place in found)
         for trial_id, steps, uuid in s.execute(
             select(CheckpointRow.trial_id, CheckpointRow.steps_completed, CheckpointRow.uuid)
             .where(CheckpointRow.trial_id.in_(part), CheckpointRow.state == "COMPLETED")
@@ -185,9 +185,7 @@ def _dominant_reasons(reasons: Reasons, ids: set[int]) -> dict[int, str]:
 # --- trials
 
 
-def trial_views(
-    s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summary: bool = False
-) -> list[TrialView]:
+def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summary: bool = False) -> list[TrialView]:
     """Views of many trials, each with its newest allocation.
 
     Args:

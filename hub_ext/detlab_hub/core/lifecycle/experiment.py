@@ -71,13 +71,7 @@ class LastTrialClosed:
 
 
 Event: TypeAlias = (
-    PauseRequested
-    | ActivateRequested
-    | CancelRequested
-    | KillRequested
-    | SearchBroke
-    | SearchEnded
-    | LastTrialClosed
+    PauseRequested | ActivateRequested | CancelRequested | KillRequested | SearchBroke | SearchEnded | LastTrialClosed
 )
 
 # --- actions

@@ -157,9 +157,7 @@ class CloseTrial:
     """The trial is terminal: tell the searcher and the experiment."""
 
 
-Action: TypeAlias = (
-    RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | WarnNeverReported | CloseTrial
-)
+Action: TypeAlias = RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | WarnNeverReported | CloseTrial
 
 
 @dataclass(frozen=True, slots=True)

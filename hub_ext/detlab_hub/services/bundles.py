@@ -1,0 +1,123 @@
+"""Code bundles: content-addressed files. Whoever knows a digest has had the bytes, so a digest is the key."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import BundleError, BundleTooLarge, NotFound
+from detlab_hub.services.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.services.placement import PLACED
+from detlab_hub.services.settings import Settings
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import AllocationRow, BundleRow, ExperimentRow
+
+_log = logging.getLogger(__name__)
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_CHUNK = 1024 * 1024
+
+
+class Bundles:
+    """Take and give bundles."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def put(self, caller: Caller, digest: str, upload: Path) -> bool:
+        """Keep an uploaded bundle; returns whether it is new. The upload is moved away or removed.
+
+        Args:
+            caller: Who sends it.
+            digest: `sha256:<hex>` of its bytes, as the sender says.
+            upload: The uploaded file, on the same file system as the bundles directory.
+
+        Raises:
+            BundleTooLarge: It is over the cap.
+            BundleError: Its bytes have another digest.
+        """
+        target = bundle_file(self._shell.settings, digest)
+        size = await asyncio.to_thread(_accept, upload, target, digest, self._shell.settings.bundle_limit)
+
+        def note(turn: Turn) -> bool:
+            if turn.session.get(BundleRow, digest) is not None:
+                return False
+            row = BundleRow(digest=digest, size=size, owner=caller.name, created_at=turn.now)
+            turn.session.add(row)
+            return True
+
+        return await self._shell.write(note)
+
+    async def path_for(self, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Path:
+        """Where a bundle lies, for those who may read it: tasks and agents get the ones they run.
+
+        Raises:
+            NotFound: There is no such bundle for the caller.
+        """
+        if not await self._shell.read(lambda s: _may_read(s, caller, digest)):
+            raise NotFound(f"there is no bundle {digest[:80]}")
+        return bundle_file(self._shell.settings, digest)
+
+
+def bundle_file(settings: Settings, digest: str) -> Path:
+    """The path of a bundle.
+
+    Raises:
+        BundleError: The digest is not of the form `sha256:<64 hex digits>`.
+    """
+    found = _DIGEST.fullmatch(digest)
+    if found is None:
+        raise BundleError(f"{digest[:80]!r} is not of the form sha256:<64 hex digits>")
+    name = found.group(1)
+    return settings.bundles_dir / name[:2] / f"{name}.tar.gz"
+
+
+def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
+    size = upload.stat().st_size
+    if size > limit:
+        upload.unlink()
+        raise BundleTooLarge(f"the bundle has {size} bytes; at most {limit}")
+    found = hashlib.sha256()
+    with upload.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+        os.fsync(file.fileno())
+    if f"sha256:{found.hexdigest()}" != digest:
+        upload.unlink()
+        raise BundleError(f"the bytes that came have digest sha256:{found.hexdigest()}, not {digest}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    upload.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return size
+
+
+def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
+    match caller:
+        case TaskCaller():
+            experiment = s.get(ExperimentRow, caller.experiment_id)
+            return experiment is not None and experiment.bundle == digest
+        case AgentCaller():
+            runs_it = (
+                select(AllocationRow.id)
+                .join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+                .where(
+                    AllocationRow.agent_id == caller.agent_id,
+                    AllocationRow.state.in_(PLACED),
+                    ExperimentRow.bundle == digest,
+                )
+                .limit(1)
+            )
+            return s.scalar(runs_it) is not None
+        case Caller():
+            return s.get(BundleRow, digest) is not None

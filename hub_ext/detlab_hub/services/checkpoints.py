@@ -1,0 +1,51 @@
+"""Checkpoints as their owners see them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import BinaryIO
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import CheckpointView
+from detlab_hub.services import files, views
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.shell import Shell
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+
+class Checkpoints:
+    """Use cases of checkpoints. All raise NotFound for one that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def get(self, caller: Caller, uuid: str) -> CheckpointView:
+        """One checkpoint with its files."""
+
+        def get(s: Session) -> CheckpointView:
+            return views.checkpoint_view(s, _owned(s, caller, uuid))
+
+        return await self._shell.read(get)
+
+    async def open_file(self, caller: Caller, uuid: str, digest: str) -> tuple[BinaryIO, int]:
+        """The bytes of one file, named by its digest, and their number; the caller closes the file.
+
+        Raises:
+            StorageError: The checkpoint does not lie where this master can read.
+            CheckpointError: The bytes are not those that were committed.
+        """
+        row = await self._shell.read(lambda s: _owned(s, caller, uuid))
+        path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
+        if path is None or row.state != "COMPLETED":
+            raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
+        return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest)
+
+
+def _owned(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
+    row = s.get(CheckpointRow, uuid)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    if row is None or experiment is None or not caller.sees(experiment.owner):
+        raise NotFound(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
+    return row

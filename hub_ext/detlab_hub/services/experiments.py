@@ -1,0 +1,380 @@
+"""Experiments as their owners see them: submit, list, steer, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, NotFound, ResourcesError
+from detlab.schemas.wire import (
+    CheckpointView,
+    CreateExperiment,
+    CreateExperimentReply,
+    CurvesView,
+    ExperimentState,
+    ExperimentView,
+    TrialView,
+)
+from detlab_hub.core.lifecycle import experiment as lifecycle
+from detlab_hub.core.lifecycle.table import check_move
+from detlab_hub.core.scheduling import Snapshot, impossible
+from detlab_hub.services import removal, views
+from detlab_hub.services.bundles import bundle_file
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
+from detlab_hub.services.masking import masked_config
+from detlab_hub.services.placement import agent_views
+from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.rows import slots_per_trial
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trials, workspaces
+from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
+
+_log = logging.getLogger(__name__)
+DEFAULT_PRIORITY = 42
+NOWHERE = "Uncategorized"
+"""Workspace and project of experiments that name none."""
+KEY_CHARS = 200
+
+
+class Experiments:
+    """Use cases of experiments."""
+
+    def __init__(self, shell: Shell, draw: random.Random) -> None:
+        self._shell = shell
+        self._draw = draw
+
+    # --- submit
+
+    async def create(self, caller: Caller, request: CreateExperiment) -> CreateExperimentReply:
+        """Make an experiment, or say everything that is wrong with it.
+
+        Raises:
+            ConfigError: The config has mistakes.
+            ResourcesError: No agent could ever run one of its trials.
+            BundleError: Its code is not here.
+        """
+        known = await self._shell.read(lambda s: self._known(s, caller, request))
+        if known is not None:
+            return known
+        prepared = prepare(request, self._shell.settings, self._draw)
+        await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
+        await self._check_resources(caller, prepared.config)
+        archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
+        prepared.warnings += await asyncio.to_thread(check_entrypoint, prepared.config, archive)
+        if request.dry_run:
+            return CreateExperimentReply(
+                experiment=None,
+                created=False,
+                warnings=prepared.warning_views,
+                config=masked_config(prepared.config),
+            )
+        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
+
+    def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
+        key = request.idempotency_key
+        if not key or request.dry_run:
+            return None
+        if len(key) > KEY_CHARS:
+            raise Conflict(f"an idempotency key has at most {KEY_CHARS} characters")
+        row = experiments.by_key(s, caller.name, key)
+        return None if row is None else self._reply(s, row, created=False)
+
+    def _reply(self, s: Session, row: ExperimentRow, *, created: bool) -> CreateExperimentReply:
+        view = views.experiment_view(s, row, self._shell.pending_reasons)
+        return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
+
+    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> None:
+        nodes = self._shell.backend.nodes(self._shell.clock())
+        agents, running = await self._shell.read(lambda s: agent_views(s, nodes))
+        max_slots = (config.get("resources") or {}).get("max_slots")
+        snapshot = Snapshot(agents=agents, running=running)
+        reason = impossible(snapshot, slots_per_trial(config), caller.name, max_slots)
+        if reason is not None:
+            raise ResourcesError(
+                f"no agent could ever run a trial of this experiment: {reason.text}",
+                hint="lower resources.slots_per_trial, or see `det agent list`",
+            )
+
+    def _create(
+        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared
+    ) -> CreateExperimentReply:
+        known = self._known(turn.session, caller, request)
+        if known is not None:
+            return known
+        check_references(turn.session, caller, prepared.config, request.bundle)
+        row = _experiment_row(turn, caller, request, prepared.config)
+        if request.idempotency_key:
+            turn.session.add(
+                Idempotency(owner=caller.name, key=request.idempotency_key, experiment_id=row.id, created_at=turn.now)
+            )
+        turn.changed_experiment(row.id)
+        start_search(turn, row)
+        finish_turn(turn)
+        _log.info("experiment %d: submitted by %s", row.id, caller.name)
+        reply = self._reply(turn.session, row, created=True)
+        return reply.model_copy(update={"warnings": prepared.warning_views})
+
+    # --- look
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        state: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+    ) -> tuple[list[ExperimentView], int | None]:
+        """One page of experiments, newest first, and the `before` of the next page.
+
+        Who is not an administrator sees their own only.
+        """
+        if not caller.admin:
+            if owner not in (None, caller.name):
+                return [], None
+            owner = caller.name
+
+        def page(s: Session) -> tuple[list[ExperimentView], int | None]:
+            rows = experiments.page(s, limit + 1, before, state, owner, name)
+            more = len(rows) > limit
+            shown = rows[:limit]
+            items = views.experiment_views(s, shown, self._shell.pending_reasons)
+            return items, shown[-1].id if more else None
+
+        return await self._shell.read(page)
+
+    async def get(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """One experiment with its config.
+
+        Raises:
+            NotFound: There is none that the caller may see.
+        """
+
+        def get(s: Session) -> ExperimentView:
+            return views.experiment_view(s, owned(s, caller, experiment_id), self._shell.pending_reasons)
+
+        return await self._shell.read(get)
+
+    async def trials(
+        self, caller: Caller, experiment_id: int, limit: int = 200, after: int | None = None
+    ) -> tuple[Sequence[TrialView], int | None]:
+        """One page of an experiment's trials in creation order, and the `after` of the next page.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
+            owned(s, caller, experiment_id)
+            place = None if after is None else s.scalar(select(TrialRow.idx).where(TrialRow.id == after))
+            rows = trials.page(s, experiment_id, limit + 1, place)
+            more = len(rows) > limit
+            shown = rows[:limit]
+            items = views.trial_views(s, shown, self._shell.pending_reasons)
+            return items, shown[-1].id if more else None
+
+        return await self._shell.read(page)
+
+    async def checkpoints(self, caller: Caller, experiment_id: int) -> Sequence[CheckpointView]:
+        """The newest 1000 checkpoints of an experiment.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def get(s: Session) -> Sequence[CheckpointView]:
+            owned(s, caller, experiment_id)
+            return views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id))
+
+        return await self._shell.read(get)
+
+    async def curves(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        *,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
+        max_points: int = 500,
+        max_trials: int = 100,
+    ) -> CurvesView:
+        """Experiment, trials and curves as of one cursor, from which the stream goes on.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def snapshot(s: Session) -> CurvesView:
+            row = owned(s, caller, experiment_id)
+            shown = _trials_to_show(s, row, max_trials)
+            reasons = self._shell.pending_reasons
+            return CurvesView(
+                cursor=events.head(s),
+                experiment=views.experiment_view(s, row, reasons, full=False),
+                trials=views.trial_views(s, shown, reasons),
+                curves=metrics.series(s, [trial.id for trial in shown], group, names or None, max_points),
+            )
+
+        return await self._shell.read(snapshot)
+
+    async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
+        """Where the experiment's code lies.
+
+        Raises:
+            NotFound: There is no such experiment for the caller, or it has no code.
+        """
+        row = await self._shell.read(lambda s: owned(s, caller, experiment_id))
+        if row.bundle is None:
+            raise NotFound(f"experiment {experiment_id} was submitted without code")
+        return bundle_file(self._shell.settings, row.bundle)
+
+    # --- steer
+
+    async def pause(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """Let the trials checkpoint and free their slots.
+
+        Raises:
+            Conflict: It has ended or is ending.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, lifecycle.PauseRequested())
+
+    async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """Go on with a paused experiment.
+
+        Raises:
+            Conflict: It has ended or is ending.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, lifecycle.ActivateRequested())
+
+    async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """End it; trials may checkpoint first. One that has ended stays as it is.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, lifecycle.CancelRequested())
+
+    async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """End it now. One that has ended stays as it is.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, lifecycle.KillRequested())
+
+    async def _steer(self, caller: Caller, experiment_id: int, event: lifecycle.Event) -> ExperimentView:
+        def steer(turn: Turn) -> ExperimentView:
+            row = owned(turn.session, caller, experiment_id)
+            try:
+                apply_experiment(turn, row, event)
+            except lifecycle.RequestRefusedError as error:
+                raise Conflict(f"experiment {experiment_id}: {error}") from error
+            finish_turn(turn)
+            return views.experiment_view(turn.session, row, self._shell.pending_reasons)
+
+        return await self._shell.write(steer)
+
+    # --- delete
+
+    async def delete(self, caller: Caller, experiment_id: int) -> None:
+        """Delete an experiment that has ended: rows, and checkpoints on file systems.
+
+        Raises:
+            Conflict: It has not ended.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def mark(turn: Turn) -> None:
+            row = owned(turn.session, caller, experiment_id)
+            state = ExperimentState(row.state)
+            if not state.terminal and state is not ExperimentState.DELETING:
+                raise Conflict(
+                    f"experiment {experiment_id} is {state}; only one that has ended can be deleted",
+                    hint=f"det experiment kill {experiment_id}",
+                )
+            check_move(state, ExperimentState.DELETING)
+            row.state = ExperimentState.DELETING.value
+            turn.changed_experiment(experiment_id)
+
+        await self._shell.write(mark)
+        await removal.remove_experiment(self._shell, experiment_id)
+
+
+def owned(s: Session, caller: Caller, experiment_id: int) -> ExperimentRow:
+    """An experiment that the caller may see and change (I9).
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+    """
+    row = s.get(ExperimentRow, experiment_id)
+    if row is None or not caller.sees(row.owner):
+        raise NotFound(f"there is no experiment {experiment_id}", hint="det experiment list")
+    return row
+
+
+def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:
+    searcher, resources = config["searcher"], config.get("resources") or {}
+    workspace_id, project_id = workspaces.ensure(
+        turn.session,
+        config.get("workspace") or NOWHERE,
+        config.get("project") or NOWHERE,
+        caller.name,
+        turn.now,
+    )
+    state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
+    priority = resources.get("priority")
+    row = ExperimentRow(
+        name=config["name"],
+        description=config.get("description"),
+        labels=config.get("labels") or [],
+        owner=caller.name,
+        workspace_id=workspace_id,
+        project_id=project_id,
+        state=state.value,
+        config=config,
+        searcher_name=searcher["name"],
+        metric=searcher.get("metric") or "",
+        smaller_is_better=searcher.get("smaller_is_better") is not False,
+        seed=seed_of(config),
+        progress=0.0,
+        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        bundle=request.bundle,
+        source=request.source,
+        warnings=[],
+        created_at=turn.now,
+    )
+    turn.session.add(row)
+    turn.session.flush()
+    return row
+
+
+def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[TrialRow]:
+    """All trials, or if they are too many the best half and the newest half."""
+    total = s.scalar(select(func.count()).select_from(TrialRow).where(TrialRow.experiment_id == row.id)) or 0
+    if total <= limit:
+        return trials.page(s, row.id, limit)
+    of_experiment = select(TrialRow).where(TrialRow.experiment_id == row.id)
+    order = TrialRow.best_validation if row.smaller_is_better else TrialRow.best_validation.desc()
+    best = s.scalars(
+        of_experiment.where(TrialRow.best_validation.is_not(None)).order_by(order, TrialRow.idx).limit((limit + 1) // 2)
+    ).all()
+    newest = s.scalars(of_experiment.order_by(TrialRow.idx.desc()).limit(limit)).all()
+    chosen: dict[int, TrialRow] = {trial.id: trial for trial in best}
+    for trial in newest:
+        if len(chosen) >= limit:
+            break
+        chosen.setdefault(trial.id, trial)
+    key: Callable[[TrialRow], int] = lambda trial: trial.idx  # noqa: E731
+    return sorted(chosen.values(), key=key)

@@ -1,0 +1,109 @@
+"""Files of checkpoints on shared file systems, reached without following any link.
+
+The root comes from an experiment's config, so it is a user's word: below it only directories named by a
+committed UUID are touched, every step is opened with O_NOFOLLOW, and bytes are given out only after their
+digest was found to be the one that was committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from detlab.errors import CheckpointError, NotFound, StorageError
+from detlab_hub.services.manifests import check_path, is_uuid
+
+_log = logging.getLogger(__name__)
+_CHUNK = 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def storage_root(storage: dict[str, Any]) -> Path | None:
+    """The directory that holds the checkpoints of a `checkpoint_storage` block; None if it is not one."""
+    match storage.get("type"):
+        case "shared_fs":
+            host, below = storage.get("host_path"), storage.get("storage_path")
+            if not host:
+                return None
+            return Path(host) / below if below else Path(host)
+        case "directory":
+            path = storage.get("container_path")
+            return Path(path) if path else None
+        case _:
+            return None
+
+
+def open_verified(storage: dict[str, Any], uuid: str, path: str, digest: str) -> tuple[BinaryIO, int]:
+    """Open one file of a checkpoint after checking its bytes; returns it with its size.
+
+    Raises:
+        StorageError: The checkpoint does not lie on a file system that this master can read.
+        NotFound: The file is not there.
+        CheckpointError: Its bytes are not those that were committed.
+    """
+    root = storage_root(storage)
+    if root is None:
+        raise StorageError(
+            f"checkpoints of type {storage.get('type')!r} cannot be read through the master",
+            hint="download them from the storage itself",
+        )
+    if not is_uuid(uuid):
+        raise NotFound(f"there is no checkpoint {uuid[:80]}")
+    check_path(path)
+    try:
+        file = _open_below(root, (uuid, *path.split("/")))
+    except OSError as error:
+        raise NotFound(f"the file {path} of checkpoint {uuid} cannot be read: {error.strerror}") from error
+    found, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK):
+        found.update(chunk)
+        size += len(chunk)
+    if f"sha256:{found.hexdigest()}" != digest:
+        file.close()
+        raise CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
+    file.seek(0)
+    return file, size
+
+
+def _open_below(root: Path, parts: tuple[str, ...]) -> BinaryIO:
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            deeper = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        # O_NONBLOCK: opening a FIFO must not hang the master.
+        handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(2, "not a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def remove_checkpoint(storage: dict[str, Any], uuid: str) -> bool:
+    """Remove a checkpoint's directory; returns whether it is gone (also if it never was there)."""
+    root = storage_root(storage)
+    if root is None or not is_uuid(uuid):
+        return False
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        _log.warning("checkpoint %s stays: %s: %s", uuid, root, error.strerror)
+        return False
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(uuid, dir_fd=folder)
+    except OSError as error:
+        _log.warning("checkpoint %s stays in %s: %s", uuid, root, error.strerror)
+        return False
+    finally:
+        os.close(folder)
+    return True

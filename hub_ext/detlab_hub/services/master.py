@@ -1,0 +1,198 @@
+"""The services of one master, and the loops that keep it alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Unavailable
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.core.lifecycle.allocation import DeadlinePassed
+from detlab_hub.services import placement, removal
+from detlab_hub.services.agents import Agents
+from detlab_hub.services.bundles import Bundles
+from detlab_hub.services.checkpoints import Checkpoints
+from detlab_hub.services.cluster import Cluster
+from detlab_hub.services.experiments import Experiments
+from detlab_hub.services.lives import apply_allocation, send_kill
+from detlab_hub.services.settings import Settings
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.stream import Stream
+from detlab_hub.services.tasks import Tasks
+from detlab_hub.services.tokens import Tokens
+from detlab_hub.services.trials import Trials
+from detlab_hub.services.turn import Turn
+from detlab_hub.services.wakeups import wait_until
+from detlab_hub.store import Clock, Store, StoreBroken
+from detlab_hub.store.queries import events, tokens
+from detlab_hub.store.tables import AllocationRow, ExperimentRow
+
+_log = logging.getLogger(__name__)
+
+LEASE_PERIOD = 5.0
+TIDY_PERIOD = 60.0
+RETRY_PERIOD = 5.0
+"""Waiting allocations are looked at again this often, for reasons that end by themselves."""
+KILL_AGAIN = 15.0
+"""A kill without an exit is sent again after this long."""
+
+
+class Services:
+    """Everything that the web layer may ask of the master."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        settings: Settings,
+        clock: Clock = time.time,
+        draw: random.Random | None = None,
+    ) -> None:
+        connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
+        self.settings = settings
+        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections)
+        self.connections = connections
+        self.experiments = Experiments(self.shell, draw or random.SystemRandom())
+        self.trials = Trials(self.shell)
+        self.checkpoints = Checkpoints(self.shell)
+        self.tasks = Tasks(self.shell)
+        self.agents = Agents(self.shell, connections)
+        self.bundles = Bundles(self.shell)
+        self.cluster = Cluster(self.shell)
+        self.tokens = Tokens(self.shell)
+        self.stream = Stream(self.shell)
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Bring back what was going on, then run the loops."""
+        self.shell.started_at = self.shell.clock()
+        await self.recover()
+        periods: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (self.settings.tick, self.tick),
+            (self.settings.heartbeat_period, self._beat),
+            (LEASE_PERIOD, self._renew_lease),
+            (TIDY_PERIOD, self.tidy),
+            (RETRY_PERIOD, self._look_again),
+        ]
+        self._loops = [asyncio.create_task(self._every(period, work)) for period, work in periods]
+        self._loops.append(asyncio.create_task(self._schedule_when_kicked()))
+
+    async def stop(self) -> None:
+        """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
+        self.shell.stopped = True
+        self.shell.wakeups.wake_all()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+        await self.shell.settle()
+
+    # --- what the loops do; each is one step, so that tests and the simulation can take it themselves
+
+    async def recover(self) -> None:
+        """After a start: expect the agents that were there, finish deletes that were under way, look around."""
+        await self.agents.expect_known()
+
+        def deleting(s: Session) -> list[int]:
+            return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
+
+        for experiment_id in await self.shell.read(deleting):
+            await removal.remove_experiment(self.shell, experiment_id)
+        self.shell.scheduler_kick.set()
+
+    async def tick(self) -> None:
+        """Act on deadlines that have passed and on agents that are overdue."""
+        await self.agents.lose_overdue()
+        now = self.shell.clock()
+        due = await self.shell.read(lambda s: _due(s, now))
+        if due:
+            await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
+
+    async def schedule(self) -> None:
+        """Assign what can start now and note why everything else waits."""
+        nodes = self.connections.nodes(self.shell.clock())
+        draining, refusals = self.shell.draining, dict(self.shell.refusals)
+        self.shell.pending_reasons = await self.shell.write(
+            lambda turn: placement.place(turn, nodes, refusals, draining=draining)
+        )
+
+    async def tidy(self) -> None:
+        """Trim the event log, purge expired tokens and refusals."""
+        now = self.shell.clock()
+        self.shell.refusals = {key: until for key, until in self.shell.refusals.items() if until > now}
+
+        def trim(turn: Turn) -> int:
+            tokens.purge(turn.session, turn.now)
+            return events.trim(turn.session, self.settings.event_keep)
+
+        while await self.shell.write(trim):
+            await asyncio.sleep(0)
+
+    async def _beat(self) -> None:
+        self.agents.heartbeat()
+
+    async def _renew_lease(self) -> None:
+        await asyncio.to_thread(self.shell.store.renew_lease)
+
+    async def _look_again(self) -> None:
+        if self.shell.pending_reasons:
+            self.shell.scheduler_kick.set()
+
+    # --- the loops
+
+    async def _every(self, period: float, work: Callable[[], Awaitable[None]]) -> None:
+        while not self.shell.stopped:
+            await asyncio.sleep(period)
+            await self._guarded(work)
+
+    async def _schedule_when_kicked(self) -> None:
+        while not self.shell.stopped:
+            await wait_until(self.shell.scheduler_kick, 3600.0)
+            self.shell.scheduler_kick.clear()
+            if not await self._guarded(self.schedule):
+                await asyncio.sleep(self.settings.tick)
+                self.shell.scheduler_kick.set()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Run one step of a loop: a busy database is tried again, a broken one ends the loops."""
+        try:
+            await work()
+        except StoreBroken as error:
+            _log.critical("the master stops: %s", error)
+            self.shell.stopped = True
+            self.shell.wakeups.wake_all()
+        except Unavailable as error:
+            _log.warning("%s; trying again", error.message)
+            return False
+        except Exception:
+            # A bug in one step must not end the loop that finds dead agents.
+            _log.exception("a step of the master failed; trying again")
+            return False
+        return True
+
+
+def _due(s: Session, now: float) -> list[str]:
+    live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
+    passed = live.where(AllocationRow.term_at <= now, AllocationRow.kill_sent_at.is_(None))
+    again = live.where(AllocationRow.kill_sent_at <= now - KILL_AGAIN)
+    return list(s.scalars(passed)) + list(s.scalars(again))
+
+
+def _act_on_deadlines(turn: Turn, allocation_ids: list[str]) -> None:
+    for allocation_id in allocation_ids:
+        row = turn.allocation(allocation_id)
+        if row is None or row.state not in placement.PLACED:
+            continue
+        if row.kill_sent_at is None:
+            _log.info("allocation %s: its time to leave is over", row.id)
+            apply_allocation(turn, row, DeadlinePassed(turn.now))
+        else:
+            row.kill_sent_at = turn.now
+            send_kill(turn, row)

@@ -1,0 +1,189 @@
+"""From what somebody submits to a config that can run, or to every reason why it cannot."""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import BundleError, ConfigError, Problem
+from detlab.schemas import expconf
+from detlab.schemas.wire import CreateExperiment, ProblemView
+from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.petnames import petname
+from detlab_hub.services.settings import Settings
+from detlab_hub.store.tables import BundleRow, CheckpointRow, ExperimentRow, TrialRow
+
+MAX_SEED = 2**31 - 1
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+
+
+@dataclass
+class Prepared:
+    """A config that was judged."""
+
+    config: dict[str, Any]
+    warnings: list[Problem] = field(default_factory=list)
+
+    @property
+    def warning_views(self) -> list[ProblemView]:
+        """The warnings as callers see them."""
+        return [ProblemView.model_validate(problem.to_dict()) for problem in self.warnings]
+
+
+def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
+    """Judge and complete a config; what was left open is drawn.
+
+    Raises:
+        ConfigError: With every mistake, and the warnings.
+    """
+    raw, problems = _raw(request)
+    if not isinstance(raw, dict):
+        raise ConfigError(problems or expconf.check(raw, complete=True))
+    if settings.default_checkpoint_storage and raw.get("checkpoint_storage") is None:
+        raw = {**raw, "checkpoint_storage": settings.default_checkpoint_storage}
+    problems += expconf.check(raw, complete=True)
+    _refuse(problems)
+    parsed = expconf.parse(raw, complete=True)
+    problems += expconf.unsupported_keys(parsed)
+    _refuse(problems)
+    config = expconf.resolve(raw)
+    _draw_open(config, draw)
+    try:
+        make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
+    except SearcherConfigError as error:
+        path, _, message = str(error).partition(": ")
+        place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
+        problems.append(Problem(place, message if place == path else str(error)))
+    _refuse(problems)
+    return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+
+
+def _raw(request: CreateExperiment) -> tuple[Any, list[Problem]]:
+    if request.config is not None:
+        return request.config, []
+    if request.config_yaml is None:
+        return None, [Problem("", "there is no config: send `config` or `config_yaml`")]
+    return expconf.load_yaml(request.config_yaml, "config")
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    ordered = expconf.in_order(problems)
+    if expconf.errors_of(ordered):
+        raise ConfigError(ordered)
+
+
+def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
+    if not config.get("name"):
+        config["name"] = f"Experiment ({petname(draw)})"
+    reproducibility = config.get("reproducibility") or {}
+    if reproducibility.get("experiment_seed") is None:
+        config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
+
+
+def seed_of(config: dict[str, Any]) -> int:
+    """The experiment's seed, once it is drawn."""
+    return int(config["reproducibility"]["experiment_seed"])
+
+
+# --- what needs the database
+
+
+def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle: str | None) -> None:
+    """Check that the bundle and the warm-start source exist, and are the caller's.
+
+    Raises:
+        ConfigError: If the warm-start source is not there for this caller.
+        BundleError: If the bundle was never uploaded.
+    """
+    if bundle is not None and s.get(BundleRow, bundle) is None:
+        raise BundleError(f"the bundle {bundle[:80]} is not here", hint="upload it first: PUT bundles/{digest}")
+    searcher = config["searcher"]
+    uuid, trial_id = searcher.get("source_checkpoint_uuid"), searcher.get("source_trial_id")
+    if uuid:
+        checkpoint = s.get(CheckpointRow, str(uuid))
+        usable = checkpoint is not None and checkpoint.state == "COMPLETED"
+        if checkpoint is None or not usable or not _sees(s, caller, checkpoint.experiment_id):
+            raise ConfigError([Problem("searcher.source_checkpoint_uuid", f"there is no checkpoint {uuid}")])
+    if trial_id is not None:
+        trial = s.get(TrialRow, int(trial_id))
+        if trial is None or not _sees(s, caller, trial.experiment_id):
+            raise ConfigError([Problem("searcher.source_trial_id", f"there is no trial {trial_id}")])
+        if trial.latest_checkpoint is None:
+            raise ConfigError([Problem("searcher.source_trial_id", f"trial {trial_id} has no checkpoint")])
+
+
+def _sees(s: Session, caller: Caller, experiment_id: int) -> bool:
+    experiment = s.get(ExperimentRow, experiment_id)
+    return experiment is not None and caller.sees(experiment.owner)
+
+
+# --- the entrypoint and the code
+
+
+def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Problem]:
+    """Check that the script an entrypoint names is in the code that was sent.
+
+    Returns:
+        Warnings where the line cannot be judged for sure.
+
+    Raises:
+        ConfigError: If it is plainly `python FILE.py` and there is no such file.
+        BundleError: If the bundle cannot be read.
+    """
+    words = entrypoint_words(config.get("entrypoint"))
+    wanted = script_of(words)
+    loose = next((word for word in words if _relative_script(word)), None)
+    if wanted is None and loose is None:
+        return []
+    files = set() if bundle is None else bundle_files(bundle)
+    if wanted is not None and str(PurePosixPath(wanted)) not in files:
+        have = sorted(name for name in files if name.endswith(".py"))[:5]
+        hint = f"the code has {', '.join(have)}" if have else "no Python file was sent with the config"
+        raise ConfigError([Problem("entrypoint", f"runs {wanted!r}, which is not in the code", hint)])
+    names = {PurePosixPath(name).name for name in files}
+    if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
+        return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
+    return []
+
+
+def entrypoint_words(entrypoint: Any) -> list[str]:
+    """The words of an entrypoint; none if its quoting cannot be understood."""
+    if isinstance(entrypoint, list):
+        return [str(word) for word in entrypoint]
+    try:
+        return shlex.split(str(entrypoint or ""))
+    except ValueError:
+        return []
+
+
+def script_of(words: list[str]) -> str | None:
+    """FILE.py of `python3 FILE.py …`; None for any other command line."""
+    if len(words) < 2 or not _PYTHON.fullmatch(words[0]):
+        return None
+    return words[1] if _relative_script(words[1]) else None
+
+
+def _relative_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith(("-", "/", "~", "$"))
+
+
+def bundle_files(path: Path) -> set[str]:
+    """Names of the regular files in a bundle, as relative POSIX paths. Nothing is extracted.
+
+    Raises:
+        BundleError: It is not a gzipped tar archive.
+    """
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            return {str(PurePosixPath(member.name)) for member in archive if member.isfile()}
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise BundleError(f"the bundle is not a gzipped tar archive: {error}") from error

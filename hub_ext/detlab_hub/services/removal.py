@@ -1,0 +1,44 @@
+"""Deleting an experiment, in steps that can be taken again after a crash: it stays DELETING until it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.services import files
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import events, experiments
+from detlab_hub.store.tables import CheckpointRow
+
+_log = logging.getLogger(__name__)
+POINTS_PER_STEP = 50_000
+
+
+async def remove_experiment(shell: Shell, experiment_id: int) -> None:
+    """Remove the files, then the rows, of an experiment that is DELETING."""
+
+    def saved(s: Session) -> list[tuple[dict[str, Any], str]]:
+        rows = s.scalars(select(CheckpointRow).where(CheckpointRow.experiment_id == experiment_id))
+        return [(row.storage, row.uuid) for row in rows]
+
+    for storage, uuid in await shell.read(saved):
+        await asyncio.to_thread(files.remove_checkpoint, storage, uuid)
+    while not await shell.write(lambda turn: _remove_some(turn, experiment_id)):
+        _log.info("experiment %d: rows are being deleted", experiment_id)
+    _log.info("experiment %d: deleted", experiment_id)
+
+
+def _remove_some(turn: Turn, experiment_id: int) -> bool:
+    if not experiments.delete_rows(turn.session, experiment_id, POINTS_PER_STEP):
+        return False
+    turn.searches.forget(experiment_id)
+    data = {"id": experiment_id, "state": ExperimentState.DELETED.value}
+    events.append(turn.session, "experiment", turn.now, experiment_id, None, data)
+    turn.outbox.wake_streams = True
+    return True

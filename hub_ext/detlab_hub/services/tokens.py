@@ -1,0 +1,50 @@
+"""Who holds a token of detlab's own."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab_hub.services.agents import same_secret
+from detlab_hub.services.callers import AgentCaller, EnrolCaller, TaskCaller
+from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.shell import Shell
+from detlab_hub.store.queries import tokens
+from detlab_hub.store.tables import AllocationRow
+
+
+class Tokens:
+    """Resolve bearer tokens."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | None:
+        """Who holds this token; None if it is unknown, expired, or not one of ours.
+
+        Raises:
+            StaleAttempt: It belongs to an attempt that is over.
+        """
+        if not bearer.startswith(tuple(tokens.PREFIXES.values())):
+            return None
+        if same_secret(self._shell.settings.enrolment_secret_hash, bearer):
+            return EnrolCaller(tokens.digest(bearer))
+        now = self._shell.clock()
+        return await self._shell.read(lambda s: _resolve(s, bearer, now))
+
+
+def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+    row = tokens.lookup(s, bearer, now)
+    if row is None or not bearer.startswith(tokens.PREFIXES[row.kind]):
+        return None
+    match row.kind:
+        case "enrol":
+            return EnrolCaller(row.hash)
+        case "agent":
+            return AgentCaller(row.subject)
+        case _:
+            allocation = s.get(AllocationRow, row.subject)
+            if allocation is None:
+                return None
+            task = TaskCaller(allocation.id, allocation.trial_id, allocation.experiment_id, allocation.run)
+            current_attempt(s, task)
+            return task

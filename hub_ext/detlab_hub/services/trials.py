@@ -1,0 +1,122 @@
+"""Trials as their owners see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
+from detlab_hub.core.lifecycle import trial as lifecycle
+from detlab_hub.services import views
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.lives import apply_trial, finish_turn
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import checkpoints, logs, metrics
+from detlab_hub.store.tables import ExperimentRow, TrialRow
+
+
+class Trials:
+    """Use cases of trials. All raise NotFound for a trial that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def get(self, caller: Caller, trial_id: int) -> TrialView:
+        """One trial with the summaries of its metrics."""
+
+        def get(s: Session) -> TrialView:
+            return views.trial_view(s, owned_trial(s, caller, trial_id), self._shell.pending_reasons)
+
+        return await self._shell.read(get)
+
+    async def kill(self, caller: Caller, trial_id: int) -> TrialView:
+        """End a trial now; the search goes on without it. One that has ended stays as it is."""
+
+        def kill(turn: Turn) -> TrialView:
+            row = owned_trial(turn.session, caller, trial_id)
+            apply_trial(turn, row, lifecycle.KillRequested())
+            finish_turn(turn)
+            return views.trial_view(turn.session, row, self._shell.pending_reasons)
+
+        return await self._shell.write(kill)
+
+    async def metrics(
+        self,
+        caller: Caller,
+        trial_id: int,
+        *,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
+        max_points: int = 1000,
+    ) -> list[SeriesView]:
+        """The trial's curves, down-sampled to `max_points` each."""
+
+        def get(s: Session) -> list[SeriesView]:
+            owned_trial(s, caller, trial_id)
+            return metrics.series(s, [trial_id], group, names or None, max_points)
+
+        return await self._shell.read(get)
+
+    async def values(
+        self,
+        caller: Caller,
+        trial_id: int,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        limit: int = 100,
+    ) -> list[dict[str, Any]]:
+        """The newest structured values of the trial, in step order."""
+
+        def get(s: Session) -> list[dict[str, Any]]:
+            owned_trial(s, caller, trial_id)
+            return metrics.values(s, trial_id, group, name, limit)
+
+        return await self._shell.read(get)
+
+    async def logs(
+        self,
+        caller: Caller,
+        trial_id: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+        rank: int | None = None,
+        search: str | None = None,
+    ) -> tuple[list[LogLine], int | None]:
+        """Lines of the trial's output, and the `after` of the next page (None on the last one)."""
+
+        def get(s: Session) -> tuple[list[LogLine], int | None]:
+            owned_trial(s, caller, trial_id)
+            lines = logs.page(s, trial_id, after or None, limit, tail, rank, search)
+            full = tail is None and len(lines) == limit
+            return lines, lines[-1].id if full else None
+
+        return await self._shell.read(get)
+
+    async def checkpoints(self, caller: Caller, trial_id: int) -> list[CheckpointView]:
+        """The trial's checkpoints, most steps first."""
+
+        def get(s: Session) -> list[CheckpointView]:
+            owned_trial(s, caller, trial_id)
+            return views.checkpoint_views(s, checkpoints.of_trial(s, trial_id))
+
+        return await self._shell.read(get)
+
+
+def owned_trial(s: Session, caller: Caller, trial_id: int) -> TrialRow:
+    """A trial that the caller may see and change (I9).
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+    """
+    row = s.get(TrialRow, trial_id)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    if row is None or experiment is None or not caller.sees(experiment.owner):
+        raise NotFound(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
+    return row
