@@ -189,7 +189,7 @@ class Discovery:
             found = self._recorded(folder)
             if found is not None:
                 return found
-            if self._mine(folder / "secrets"):
+            if self._mine(folder) and self._mine(folder / "secrets"):
                 raise ClusterUnreachable(
                     f"the cluster of the folder {folder} is not running",
                     hint=f"Start it: det up --dir {folder}\nor name another one by DET_URL and DET_TOKEN",

@@ -53,6 +53,7 @@ def follow(
     """
     import httpx
 
+    feed.backoff = session.backoff
     while not feed.finished and not _over(deadline):
         try:
             with session.open(feed.call(), limit=_left(deadline)) as response:
@@ -117,6 +118,7 @@ async def follow_async(
     """Yield the items of a feed; the asynchronous twin of `follow`."""
     import httpx
 
+    feed.backoff = session.backoff
     while not feed.finished and not _over(deadline):
         try:
             async with session.open(feed.call(), limit=_left(deadline)) as response:

@@ -1,0 +1,32 @@
+"""A fake master and clients that talk to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detlab.client.calls import Backoff
+from detlab.client.client import Client
+from detlab.testing.api import FakeMaster
+
+QUICK = Backoff(first=0.01, most=0.02)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_elses_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("DET_URL", "DET_TOKEN", "JUPYTERHUB_API_TOKEN", "DET_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg-config"))
+
+
+@pytest.fixture
+def master() -> Iterator[FakeMaster]:
+    with FakeMaster() as running:
+        yield running
+
+
+@pytest.fixture
+def client(master: FakeMaster) -> Iterator[Client]:
+    with Client(master.url, master.token, backoff=QUICK) as made:
+        yield made

@@ -1,0 +1,192 @@
+"""Which cluster a command talks to, and that no token goes to another one."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from detlab.client.discovery import Discovery, service_url
+from detlab.client.logins import Logins
+from detlab.errors import ClusterNotFound, ClusterUnreachable, DetlabError
+
+
+class Place:
+    """A user's folders, and searches in them."""
+
+    def __init__(self, base: Path) -> None:
+        self.work = base / "work" / "deep"
+        self.work.mkdir(parents=True)
+        self.state = base / "state"
+        self.state.mkdir()
+        self.logins = Logins(base / "config" / "auth.json")
+
+    def cluster(self, folder: Path, port: int, token: str | None = "folder-token") -> Path:
+        state = folder / ".detlab"
+        (state / "secrets").mkdir(parents=True)
+        url = f"http://127.0.0.1:{port}"
+        record = {"url": url, "service_url": f"{url}/services/detlab/", "user": "alice"}
+        (state / "cluster.json").write_text(json.dumps(record))
+        if token:
+            (state / "secrets" / "user_token").write_text(f"{token}\n")
+        return state
+
+    def search(self, uid: int | None = None, **environ: str) -> Discovery:
+        return Discovery(environ, self.work, self.state, self.logins, os.getuid() if uid is None else uid)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("http://h:8642", "http://h:8642/services/detlab/"),
+        ("http://h:8642/", "http://h:8642/services/detlab/"),
+        ("http://h:8642/services/detlab", "http://h:8642/services/detlab/"),
+        ("http://h:8642/services/detlab/api/v1/me?x=1#y", "http://h:8642/services/detlab/"),
+        ("http://h:8642/hub/home", "http://h:8642/services/detlab/"),
+        ("http://h/user/alice/lab", "http://h/services/detlab/"),
+        ("https://h/jupyter", "https://h/jupyter/services/detlab/"),
+        ("https://h/jupyter/hub/login", "https://h/jupyter/services/detlab/"),
+        ("https://h/hubris", "https://h/hubris/services/detlab/"),
+        (" http://[::1]:8642 ", "http://[::1]:8642/services/detlab/"),
+    ],
+)
+def test_any_address_of_a_hub_gives_the_service(given: str, expected: str) -> None:
+    assert service_url(given) == expected
+
+
+@pytest.mark.parametrize("given", ["localhost:8642", "h", "", "ftp://h", "http://", "http://a:b@h"])
+def test_what_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(ClusterNotFound):
+        service_url(given)
+
+
+def test_explicit_arguments_win(place: Place) -> None:
+    place.cluster(place.work, 1)
+    found = place.search(DET_URL="http://e:1", DET_TOKEN="env").find("http://x:9", "mine")
+    assert (found.url, found.token) == ("http://x:9/services/detlab/", "mine")
+
+
+def test_environment_wins_over_folders(place: Place) -> None:
+    place.cluster(place.work, 1)
+    found = place.search(DET_URL="http://e:2", DET_TOKEN="env").find()
+    assert (found.url, found.token, found.source) == ("http://e:2/services/detlab/", "env", "DET_URL")
+
+
+def test_a_spawned_server_uses_its_hub_token(place: Place) -> None:
+    found = place.search(DET_URL="http://e:2", JUPYTERHUB_API_TOKEN="hub").find()
+    assert found.token == "hub"
+    assert place.search(DET_URL="http://e:2", DET_TOKEN="d", JUPYTERHUB_API_TOKEN="hub").find().token == "d"
+
+
+def test_the_nearest_folder_wins(place: Place) -> None:
+    place.cluster(place.work.parent, 1)
+    assert place.search().find().url.startswith("http://127.0.0.1:1/")
+    near = place.cluster(place.work, 2)
+    found = place.search().find()
+    assert found.url == "http://127.0.0.1:2/services/detlab/"
+    assert (found.token, found.folder) == ("folder-token", near)
+
+
+def test_a_token_in_the_environment_goes_with_a_found_folder(place: Place) -> None:
+    place.cluster(place.work, 1)
+    assert place.search(DET_TOKEN="env").find().token == "env"
+
+
+def test_a_folder_of_somebody_else_does_not_count(place: Place) -> None:
+    place.cluster(place.work, 1)
+    stranger = os.getuid() + 4321
+    if os.getuid() != 0:
+        with pytest.raises(ClusterNotFound):
+            place.search(uid=stranger).find()
+        return
+    os.chown(place.work / ".detlab", stranger, -1)
+    with pytest.raises(ClusterNotFound, match="none of yours"):
+        place.search().find()
+    os.chown(place.work / ".detlab", 0, -1)
+    assert place.search(uid=stranger).find().token == "folder-token"  # root's folders count for everybody
+    os.chown(place.work / ".detlab" / "cluster.json", stranger, -1)
+    with pytest.raises(ClusterUnreachable):
+        place.search().find()
+
+
+def test_the_cluster_started_last_comes_after_folders(place: Place, tmp_path: Path) -> None:
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(f"{last}\n")
+    assert place.search().find().folder == last
+    place.cluster(place.work, 4)
+    assert place.search().find().url.startswith("http://127.0.0.1:4/")
+
+
+def test_a_folder_whose_cluster_is_down_is_named_and_nothing_else_is_taken(place: Place, tmp_path: Path) -> None:
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(str(last))
+    near = place.cluster(place.work, 4)
+    (near / "cluster.json").unlink()
+    with pytest.raises(ClusterUnreachable) as caught:
+        place.search().find()
+    assert str(near) in caught.value.message
+    assert f"det up --dir {near}" in str(caught.value.hint)
+
+
+def test_the_login_comes_last(place: Place) -> None:
+    place.logins.store("http://h/services/detlab/", "login-token")
+    found = place.search().find()
+    assert (found.url, found.token) == ("http://h/services/detlab/", "login-token")
+    assert place.logins.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_found_says_what_was_tried_and_what_to_do(place: Place) -> None:
+    with pytest.raises(ClusterNotFound) as caught:
+        place.search().find()
+    for part in ("DET_URL", ".detlab", "started last", "auth.json"):
+        assert part in caught.value.message
+    assert "det up" in str(caught.value.hint)
+    assert "det login URL" in str(caught.value.hint)
+
+
+def test_no_token_goes_to_another_address(place: Place) -> None:
+    place.cluster(place.work, 1)
+    place.logins.store("http://h/services/detlab/", "login-token")
+    environ = {"DET_URL": "http://e:2", "DET_TOKEN": "env", "JUPYTERHUB_API_TOKEN": "hub"}
+    assert place.search(**environ).find("http://evil:9").token is None
+    assert place.search().find("http://evil:9").token is None
+    assert place.search(**environ).find("http://h").token == "login-token"
+    assert place.search().find("http://127.0.0.1:1").token == "folder-token"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"url": 7}', "\x00", '{"url": "nonsense"}'])
+def test_a_damaged_record_does_not_crash_the_search(place: Place, content: str) -> None:
+    state = place.cluster(place.work, 1)
+    (state / "cluster.json").write_text(content)
+    with pytest.raises((ClusterUnreachable, ClusterNotFound)):
+        place.search().find()
+
+
+def test_a_token_is_not_in_the_repr(place: Place) -> None:
+    place.cluster(place.work, 1)
+    assert "folder-token" not in repr(place.search().find())
+
+
+def test_logins_are_kept_apart_and_forgotten(tmp_path: Path) -> None:
+    logins = Logins(tmp_path / "deep" / "auth.json")
+    assert logins.current() is None
+    assert logins.forget() is False
+    logins.store("http://a/", "1")
+    logins.store("http://b/", "2")
+    assert logins.current() == ("http://b/", "2")
+    assert logins.token("http://a/") == "1"
+    assert logins.forget() is True
+    assert logins.current() == ("http://a/", "1")
+    assert [path.name for path in logins.path.parent.iterdir()] == ["auth.json"]
+
+
+def test_a_damaged_login_file_says_which_file(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text("{")
+    with pytest.raises(DetlabError, match=str(path)):
+        Logins(path).current()
