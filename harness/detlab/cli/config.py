@@ -61,7 +61,7 @@ def _report(problems: list[Problem], source: str) -> None:
         click.echo(_line(problem, source), err=problem.level == "warning")
 
 
-@config.command()
+@config.command(short_help="Name every mistake of a config at once.")
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of {path, message, hint, level}.")
 @click.option("--complete", is_flag=True, help="Judge what a submission needs, too.")
@@ -95,7 +95,7 @@ def _refuse(problems: list[Problem], source: str) -> NoReturn:
     sys.exit(BAD_CONFIG)
 
 
-@config.command(name="resolve")
+@config.command(name="resolve", short_help="Print the full config with all defaults.")
 @click.argument("file", metavar="FILE")
 @click.option("--template", metavar="FILE", help="A partial config to merge under FILE.")
 def resolve_command(file: str, template: str | None) -> None:
@@ -125,7 +125,7 @@ def resolve_command(file: str, template: str | None) -> None:
     click.echo(json.dumps(full, indent=2))
 
 
-@config.command()
+@config.command(short_help="Print the JSON Schema, for editors.")
 def schema() -> None:
     """Print the JSON Schema (draft 2020-12) of experiment configs, for editors.
 

@@ -197,6 +197,29 @@ def test_a_mistake_that_only_the_merge_makes_is_found() -> None:
         resolve(ranged, {"searcher": {"name": "grid", "metric": "m"}})
 
 
+def test_hostile_values_are_refused_before_they_are_merged() -> None:
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    for arguments in (({"data": deep}, {"data": {"a": {}}}), ({}, {"data": deep})):
+        with pytest.raises(ConfigError, match="deep"):
+            resolve(*arguments)
+
+
+def test_partial_storage_inherits_the_clusters() -> None:
+    cluster = {"checkpoint_storage": {"type": "shared_fs", "host_path": "/ck", "save_trial_latest": 2}}
+    full = resolve({"checkpoint_storage": {"save_trial_best": 5}}, cluster_defaults=cluster)
+    assert full["checkpoint_storage"] == {
+        "type": "shared_fs",
+        "host_path": "/ck",
+        "storage_path": None,
+        "propagation": "rprivate",
+        "save_experiment_best": 0,
+        "save_trial_best": 5,
+        "save_trial_latest": 2,
+    }
+
+
 def test_big_numbers_and_texts_survive() -> None:
     raw = {"data": {"big": 2**62, "small": 5e-324, "text": "ünï ☃ 🎉", "nested": [[[{}]]]}}
     assert json.loads(json.dumps(resolve(raw)))["data"] == raw["data"]

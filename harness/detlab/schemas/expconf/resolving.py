@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import structure
 from detlab.schemas.expconf.checking import parse
 from detlab.schemas.expconf.experiment import ExperimentConfig
 from detlab.schemas.expconf.merging import merge
@@ -28,6 +30,10 @@ def resolve(
     Raises:
         ConfigError: With every mistake of the merged config.
     """
+    for given in (raw, template, cluster_defaults):
+        problems, safe = structure.inspect(given)
+        if not safe:
+            raise ConfigError(problems)
     merged: dict[str, Any] = dict(raw)
     for below in (template, cluster_defaults):
         if below:
