@@ -1,0 +1,369 @@
+"""The state machines: tables, examples in the order of section 5.4, and properties over any events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, TrialState
+from detlab_hub.core.lifecycle import allocation as a
+from detlab_hub.core.lifecycle import experiment as e
+from detlab_hub.core.lifecycle import trial as t
+from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
+from detlab_hub.core.lifecycle.table import (
+    ALLOCATION_ORDER,
+    STOPPING_ORDER,
+    TRANSITIONS,
+    IllegalTransitionError,
+    check_move,
+    check_progress,
+    degrade,
+)
+
+# --- the table
+
+
+def test_lifecycle_stopping_states_only_degrade():
+    for place, state in enumerate(STOPPING_ORDER):
+        stopping = TRANSITIONS[state] & set(STOPPING_ORDER)
+        assert stopping == set(STOPPING_ORDER[place + 1 :])
+
+
+def test_lifecycle_terminal_states_lead_to_deleting_only():
+    for state in ("COMPLETED", "CANCELED", "ERROR"):
+        assert TRANSITIONS[state] == {"DELETING"}
+    assert TRANSITIONS["DELETED"] == frozenset()
+
+
+def test_lifecycle_illegal_moves_are_refused():
+    with pytest.raises(IllegalTransitionError, match="COMPLETED cannot become ACTIVE"):
+        check_move("COMPLETED", "ACTIVE")
+    with pytest.raises(IllegalTransitionError):
+        check_progress(AllocationState.RUNNING, AllocationState.PENDING)
+
+
+@pytest.mark.parametrize("old", STOPPING_ORDER)
+@pytest.mark.parametrize("wanted", STOPPING_ORDER)
+def test_lifecycle_degrade_takes_the_worse(old, wanted):
+    worse = STOPPING_ORDER[max(STOPPING_ORDER.index(old), STOPPING_ORDER.index(wanted))]
+    assert degrade(old, wanted) == worse
+    assert degrade("ACTIVE", wanted) == wanted
+
+
+# --- allocations
+
+
+GRACES = a.Graces(preemption=100, stop=10, stop_acked=60)
+RUNNING = a.Allocation(state=AllocationState.RUNNING)
+
+
+def leave(reason: PreemptReason, now: float = 0.0) -> a.LeaveRequested:
+    return a.LeaveRequested(reason, now, GRACES)
+
+
+def ends(step: a.Step) -> list[EndKind]:
+    return [action.kind for action in step.actions if isinstance(action, a.EndAttempt)]
+
+
+def kills(step: a.Step) -> bool:
+    return any(isinstance(action, a.SendKill) for action in step.actions)
+
+
+def test_lifecycle_stop_has_ten_seconds_unacknowledged_and_sixty_acknowledged():
+    asked = a.step(RUNNING, leave(PreemptReason.STOP, 1000.0)).state
+    assert asked.term_at == 1010.0
+    assert not kills(a.step(asked, a.DeadlinePassed(1009.9)))
+    assert kills(a.step(asked, a.DeadlinePassed(1010.0)))
+    acked = a.step(asked, a.LeaveAcknowledged(1005.0, GRACES)).state
+    assert acked.term_at == 1060.0
+    assert not kills(a.step(acked, a.DeadlinePassed(1059.0)))
+    assert kills(a.step(acked, a.DeadlinePassed(1060.0)))
+
+
+@pytest.mark.parametrize("reason", [PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.CANCEL])
+def test_lifecycle_other_requests_have_the_preemption_timeout(reason):
+    asked = a.step(RUNNING, leave(reason, 1000.0)).state
+    assert asked.term_at == 1100.0
+    assert a.step(asked, a.LeaveAcknowledged(1001.0, GRACES)).state.term_at == 1100.0
+
+
+def test_lifecycle_a_stop_shortens_the_deadline_of_a_pause_and_stays_the_reason():
+    paused = a.step(RUNNING, leave(PreemptReason.PAUSE, 1000.0)).state
+    stopped = a.step(paused, leave(PreemptReason.STOP, 1001.0)).state
+    assert (stopped.preempt_reason, stopped.term_at) == (PreemptReason.STOP, 1011.0)
+    again = a.step(stopped, leave(PreemptReason.DRAIN, 1002.0)).state
+    assert (again.preempt_reason, again.term_at) == (PreemptReason.STOP, 1011.0)
+
+
+def test_lifecycle_nothing_is_saved_before_a_task_runs():
+    assigned = a.Allocation(state=AllocationState.ASSIGNED)
+    step = a.step(assigned, leave(PreemptReason.PAUSE))
+    assert kills(step)
+    assert step.state.state is AllocationState.TERMINATING
+    assert ends(a.step(a.Allocation(), leave(PreemptReason.PAUSE))) == [EndKind.WITHDRAWN]
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "kind"),
+    [
+        (RUNNING, a.TaskExited(0), EndKind.FINISHED),
+        (RUNNING, a.TaskExited(1), EndKind.FAILED),
+        (RUNNING, a.TaskExited(-9), EndKind.FAILED),
+        (RUNNING, a.TaskExited(None), EndKind.FAILED),
+        (RUNNING, a.TaskExited(None, "wrong user"), EndKind.REFUSED),
+        (RUNNING, a.AgentLost(), EndKind.LOST),
+        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), a.TaskExited(0), EndKind.PREEMPTED),
+        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), a.TaskExited(1), EndKind.FAILED),
+        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), a.TaskExited(137), EndKind.KILLED),
+        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), a.TaskExited(0), EndKind.KILLED),
+    ],
+)
+def test_lifecycle_how_an_attempt_ended(state, event, kind):
+    step = a.step(state, event)
+    assert ends(step) == [kind]
+    assert step.state.state is AllocationState.TERMINATED
+    assert a.step(step.state, event) == a.Step(step.state)
+
+
+times = st.floats(min_value=0, max_value=1e6)
+allocation_events = st.one_of(
+    st.just(a.Assigned()),
+    st.just(a.TaskStarted()),
+    st.builds(leave, st.sampled_from(list(PreemptReason)), times),
+    st.builds(a.LeaveAcknowledged, times, st.just(GRACES)),
+    st.builds(a.KillRequested, times),
+    st.builds(a.DeadlinePassed, times),
+    st.builds(a.TaskExited, st.sampled_from([0, 1, -9, 137, None]), st.sampled_from([None, "no"])),
+    st.just(a.AgentLost()),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(allocation_events, max_size=12))
+def test_lifecycle_allocations_never_go_back_and_end_once(events):
+    state, ended = a.Allocation(), 0
+    for event in events:
+        step = a.step(state, event)
+        assert ALLOCATION_ORDER.index(step.state.state) >= ALLOCATION_ORDER.index(state.state)
+        ended += len(ends(step))
+        state = step.state
+    assert ended == (1 if state.state is AllocationState.TERMINATED else 0)
+    assert (state.end is not None) == (state.state is AllocationState.TERMINATED)
+
+
+# --- trials
+
+
+def live(**more) -> t.Trial:
+    return t.Trial(**{"attempt": t.Attempt.LIVE, "run": 1, "metric": t.Metric.SEEN, **more})
+
+
+def closed(step: t.Step) -> bool:
+    return any(isinstance(action, t.CloseTrial) for action in step.actions)
+
+
+def requested(step: t.Step) -> list[int]:
+    return [action.run for action in step.actions if isinstance(action, t.RequestAllocation)]
+
+
+def told(step: t.Step) -> list[str]:
+    return [action.reason for action in step.actions if isinstance(action, t.TellSearcherEarly)]
+
+
+@pytest.mark.parametrize(
+    ("trial", "kind", "state", "reason", "early"),
+    [
+        # 1. a stopping state becomes its terminal one, ERROR if the task failed by itself
+        (live(state=TrialState.STOPPING_COMPLETED, end_reason=EndReason.STOPPED), EndKind.PREEMPTED,
+         TrialState.COMPLETED, EndReason.STOPPED, []),
+        (live(state=TrialState.STOPPING_COMPLETED, end_reason=EndReason.STOPPED), EndKind.KILLED,
+         TrialState.COMPLETED, EndReason.STOPPED, []),
+        (live(state=TrialState.STOPPING_COMPLETED, end_reason=EndReason.STOPPED), EndKind.LOST,
+         TrialState.COMPLETED, EndReason.STOPPED, []),
+        (live(state=TrialState.STOPPING_COMPLETED, end_reason=EndReason.STOPPED), EndKind.FAILED,
+         TrialState.ERROR, EndReason.ERROR, ["errored"]),
+        (live(state=TrialState.STOPPING_CANCELED, end_reason=EndReason.CANCELED), EndKind.PREEMPTED,
+         TrialState.CANCELED, EndReason.CANCELED, ["user_canceled"]),
+        (live(state=TrialState.STOPPING_KILLED, end_reason=EndReason.KILLED), EndKind.KILLED,
+         TrialState.CANCELED, EndReason.KILLED, ["user_canceled"]),
+        (live(state=TrialState.STOPPING_ERROR, end_reason=EndReason.ERROR), EndKind.KILLED,
+         TrialState.ERROR, EndReason.ERROR, ["errored"]),
+        # 6. failures are counted, and at last it is over
+        (live(restarts=5), EndKind.FAILED, TrialState.ERROR, EndReason.ERROR, ["errored"]),
+        (live(max_restarts=0), EndKind.FAILED, TrialState.ERROR, EndReason.ERROR, ["errored"]),
+        # 7. exit 0 of its own accord
+        (live(), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
+        (live(metric=t.Metric.REQUIRED), EndKind.FINISHED, TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
+        (live(state=TrialState.PAUSED), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
+        # 8. InvalidHP, even after a preemption
+        (live(early_exit=t.INVALID_HP), EndKind.FINISHED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
+        (live(early_exit=t.INVALID_HP), EndKind.PREEMPTED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
+        (live(early_exit=t.INVALID_HP, metric=t.Metric.REQUIRED), EndKind.FINISHED,
+         TrialState.COMPLETED, EndReason.INVALID_HP, []),
+        (live(early_exit=t.ERRORED), EndKind.FINISHED, TrialState.ERROR, EndReason.ERROR, ["errored"]),
+        (live(early_exit=t.USER_REQUESTED_STOP), EndKind.PREEMPTED, TrialState.COMPLETED, EndReason.COMPLETED, []),
+    ],
+)  # fmt: skip
+def test_lifecycle_exits_that_end_a_trial(trial, kind, state, reason, early):
+    step = t.step(trial, t.AttemptEnded(kind))
+    assert (step.state.state, step.state.end_reason, told(step)) == (state, reason, early)
+    assert closed(step)
+    assert requested(step) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [EndKind.LOST, EndKind.REFUSED, EndKind.KILLED, EndKind.WITHDRAWN, EndKind.PREEMPTED]
+)
+def test_lifecycle_what_is_never_counted_runs_again(kind):
+    step = t.step(live(restarts=5), t.AttemptEnded(kind))
+    assert requested(step) == [2]
+    assert step.state.restarts == 5
+    paused = t.step(live(state=TrialState.PAUSED), t.AttemptEnded(kind))
+    assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
+
+
+def test_lifecycle_failures_are_counted_up_to_max_restarts():
+    trial, runs = t.step(t.Trial(max_restarts=2, metric=t.Metric.SEEN), t.Created()).state, 1
+    while not trial.state.terminal:
+        trial = t.step(trial, t.AttemptEnded(EndKind.FAILED)).state
+        runs += not trial.state.terminal
+    assert (runs, trial.restarts, trial.state) == (3, 2, TrialState.ERROR)
+
+
+def test_lifecycle_a_missing_metric_is_a_warning_where_the_search_can_do_without():
+    step = t.step(live(metric=t.Metric.MISSED), t.AttemptEnded(EndKind.FINISHED))
+    assert step.state.state is TrialState.COMPLETED
+    assert t.WarnNeverReported() in step.actions
+
+
+def test_lifecycle_invalid_hp_is_told_to_the_searcher_once():
+    step = t.step(live(), t.EarlyExitReported(t.INVALID_HP))
+    assert told(step) == ["invalid_hp"]
+    assert t.step(step.state, t.EarlyExitReported(t.INVALID_HP)).actions == ()
+    stop = t.step(step.state, t.StopDecided())
+    assert stop.state.end_reason is EndReason.INVALID_HP
+
+
+def test_lifecycle_a_trial_without_a_task_ends_at_once():
+    waiting = t.Trial(state=TrialState.PAUSED, run=1)
+    for event, state in [
+        (t.StopDecided(), TrialState.COMPLETED),
+        (t.CancelRequested(), TrialState.CANCELED),
+        (t.KillRequested(), TrialState.CANCELED),
+        (t.Condemned(), TrialState.ERROR),
+    ]:
+        step = t.step(waiting, event)
+        assert step.state.state is state
+        assert closed(step)
+
+
+def test_lifecycle_activated_while_still_leaving_asks_again_when_it_has_left():
+    paused = t.step(live(), t.PauseRequested()).state
+    active = t.step(paused, t.ActivateRequested())
+    assert requested(active) == []
+    assert requested(t.step(active.state, t.AttemptEnded(EndKind.PREEMPTED))) == [2]
+
+
+trial_events = st.one_of(
+    st.sampled_from(
+        [
+            t.Created(),
+            t.StopDecided(),
+            t.PauseRequested(),
+            t.ActivateRequested(),
+            t.CancelRequested(),
+            t.KillRequested(),
+            t.Condemned(),
+        ]
+    ),
+    st.builds(t.EarlyExitReported, st.sampled_from(t.EARLY_EXITS)),
+    st.builds(t.AttemptEnded, st.sampled_from(list(EndKind))),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 3), st.sampled_from(list(t.Metric)), st.lists(trial_events, max_size=20))
+def test_lifecycle_trials_only_degrade_and_end_once(max_restarts, metric, events):
+    trial, closings = t.Trial(max_restarts=max_restarts, metric=metric), 0
+    for event in events:
+        if isinstance(event, t.AttemptEnded) and trial.attempt is t.Attempt.NONE:
+            continue
+        step = t.step(trial, event)
+        check_move(trial.state, step.state.state)
+        assert step.state.restarts <= max_restarts
+        assert step.state.run >= trial.run
+        for action in step.actions:
+            if isinstance(action, t.AskToLeave | t.KillTask):
+                assert trial.attempt is t.Attempt.LIVE
+            if isinstance(action, t.RequestAllocation):
+                assert trial.attempt is t.Attempt.NONE or isinstance(event, t.AttemptEnded)
+        closings += closed(step)
+        trial = step.state
+    assert closings == (1 if trial.state.terminal else 0)
+    if trial.state.terminal:
+        assert trial.end_reason is not None
+        assert trial.attempt is t.Attempt.NONE
+
+
+# --- experiments
+
+
+@pytest.mark.parametrize(
+    ("old", "event", "new"),
+    [
+        (ExperimentState.ACTIVE, e.PauseRequested(), ExperimentState.PAUSED),
+        (ExperimentState.PAUSED, e.ActivateRequested(), ExperimentState.ACTIVE),
+        (ExperimentState.PAUSED, e.CancelRequested(), ExperimentState.STOPPING_CANCELED),
+        (ExperimentState.STOPPING_CANCELED, e.KillRequested(), ExperimentState.STOPPING_KILLED),
+        (ExperimentState.STOPPING_KILLED, e.CancelRequested(), ExperimentState.STOPPING_KILLED),
+        (ExperimentState.STOPPING_KILLED, e.LastTrialClosed(), ExperimentState.CANCELED),
+        (ExperimentState.STOPPING_ERROR, e.LastTrialClosed(), ExperimentState.ERROR),
+        (ExperimentState.ACTIVE, e.LastTrialClosed(), ExperimentState.ACTIVE),
+        (ExperimentState.ACTIVE, e.SearchEnded(cancel=False, failure=False), ExperimentState.COMPLETED),
+        (ExperimentState.PAUSED, e.SearchEnded(cancel=False, failure=False), ExperimentState.COMPLETED),
+        (ExperimentState.ACTIVE, e.SearchEnded(cancel=False, failure=True), ExperimentState.ERROR),
+        (ExperimentState.ACTIVE, e.SearchEnded(cancel=True, failure=False), ExperimentState.CANCELED),
+        (ExperimentState.STOPPING_KILLED, e.SearchEnded(cancel=False, failure=False), ExperimentState.STOPPING_KILLED),
+        (ExperimentState.COMPLETED, e.KillRequested(), ExperimentState.COMPLETED),
+    ],
+)
+def test_lifecycle_experiment_moves(old, event, new):
+    assert e.step(old, event).state is new
+
+
+@pytest.mark.parametrize("old", [ExperimentState.COMPLETED, ExperimentState.STOPPING_CANCELED])
+@pytest.mark.parametrize("event", [e.PauseRequested(), e.ActivateRequested()])
+def test_lifecycle_what_has_ended_or_is_ending_cannot_be_paused_or_activated(old, event):
+    with pytest.raises(e.RequestRefusedError, match=str(old)):
+        e.step(old, event)
+
+
+experiment_events = st.one_of(
+    st.sampled_from(
+        [
+            e.PauseRequested(),
+            e.ActivateRequested(),
+            e.CancelRequested(),
+            e.KillRequested(),
+            e.SearchBroke(),
+            e.LastTrialClosed(),
+        ]
+    ),
+    st.builds(e.SearchEnded, cancel=st.booleans(), failure=st.booleans()),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(experiment_events, max_size=12))
+def test_lifecycle_experiments_only_degrade_and_finish_once(events):
+    state, finished = ExperimentState.ACTIVE, 0
+    for event in events:
+        try:
+            step = e.step(state, event)
+        except e.RequestRefusedError:
+            continue
+        check_move(state, step.state)
+        finished += sum(isinstance(action, e.Finish) for action in step.actions)
+        state = step.state
+    assert finished == (1 if state.terminal else 0)
