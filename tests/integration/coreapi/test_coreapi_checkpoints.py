@@ -1,0 +1,191 @@
+"""Checkpoints of one rank: commit, outages, kill -9 at each point, damage."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import detlab as det
+from detlab.errors import CheckpointError, StaleAttempt
+from detlab.testing.task_api import Fault, TaskApi
+
+STORE = {"steps_completed": 10}
+
+
+@pytest.fixture
+def core(in_task: Any) -> Any:
+    with det.core.init() as context:
+        yield context
+
+
+def store(core: Any, **files: str) -> str:
+    with core.checkpoint.store_path(dict(STORE)) as (path, uuid):
+        for name, text in files.items():
+            (path / name).write_text(text)
+    return uuid
+
+
+def test_store_and_restore(core: Any, api: TaskApi, task: Any) -> None:
+    uuid = store(core, state="1,2,3")
+    view = api.checkpoints[uuid]
+    assert view["steps_completed"] == 10
+    assert set(view["files"]) == {"state", "metadata.json"}
+    assert json.loads((task.checkpoints / uuid / "metadata.json").read_text()) == STORE
+    with core.checkpoint.restore_path(uuid) as path:
+        assert (path / "state").read_text() == "1,2,3"
+    assert core.checkpoint.get_metadata(uuid) == STORE
+
+
+def test_upload_and_download(core: Any, api: TaskApi, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "a").mkdir(parents=True)
+    (source / "a" / "b").write_text("1")
+    (source / "log").write_text("2")
+    uuid = core.checkpoint.upload(source, dict(STORE), selector=lambda name: not name.startswith("log"))
+    assert set(api.checkpoints[uuid]["files"]) == {"a/b", "metadata.json"}
+    core.checkpoint.download(uuid, tmp_path / "target", selector=lambda name: name == "a/b")
+    assert [p.relative_to(tmp_path / "target").as_posix() for p in (tmp_path / "target").rglob("*")] == ["a", "a/b"]
+    assert sorted(p.name for p in source.iterdir()) == ["a", "log"]  # nothing was written into it
+
+
+def test_metadata_must_have_steps_completed(core: Any, api: TaskApi, task: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="steps_completed"), core.checkpoint.store_path():
+        pass
+    with pytest.raises(ValueError, match="steps_completed"):
+        core.checkpoint.upload(tmp_path, {"epoch": 1})
+    assert not api.checkpoints
+    assert not task.checkpoints.exists()
+
+
+def test_an_exception_in_the_block_stores_nothing(core: Any, api: TaskApi, task: Any) -> None:
+    def fail() -> None:
+        with core.checkpoint.store_path(dict(STORE)) as (path, _):
+            (path / "state").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not api.checkpoints
+    assert list(task.checkpoints.iterdir()) == []
+
+
+def test_delete(core: Any, api: TaskApi, task: Any) -> None:
+    uuid = store(core, state="1")
+    core.checkpoint.delete(uuid)
+    core.checkpoint.delete(uuid)
+    assert not api.checkpoints
+    assert list(task.checkpoints.iterdir()) == []
+    with pytest.raises(CheckpointError, match="never committed"):
+        core.checkpoint.get_metadata(uuid)
+
+
+@pytest.mark.parametrize("fault", [503, 500, 401, 0])
+def test_the_commit_is_repeated_through_an_outage(core: Any, api: TaskApi, fault: int) -> None:
+    api.faults += [Fault("task/checkpoints", fault)] * 2
+    uuid = store(core, state="1")
+    assert api.calls.count("POST task/checkpoints") == 3
+    assert list(api.checkpoints) == [uuid]
+
+
+def test_a_newer_attempt_ends_this_one(core: Any, api: TaskApi) -> None:
+    api.faults.append(Fault("task/checkpoints", 409, "stale_attempt"))
+    with pytest.raises(StaleAttempt):
+        store(core, state="1")
+    assert not api.checkpoints
+
+
+def test_an_uncommitted_checkpoint_cannot_be_restored(core: Any, api: TaskApi, task: Any) -> None:
+    uuid = store(core, state="1")
+    del api.checkpoints[uuid]  # as if this process had died before the master's commit
+    assert (task.checkpoints / uuid / "manifest.json").exists()
+    with pytest.raises(CheckpointError, match="never committed"), core.checkpoint.restore_path(uuid):
+        pass
+
+
+def test_a_damaged_file_is_named(core: Any, task: Any) -> None:
+    uuid = store(core, shard0="a" * 100, shard1="b" * 100)
+    (task.checkpoints / uuid / "shard1").write_text("b" * 99 + "c")
+    with pytest.raises(CheckpointError, match=f"shard1 of checkpoint {uuid} is altered"):
+        core.checkpoint.restore_path(uuid).__enter__()
+
+
+def test_a_manifest_that_was_replaced_is_refused(core: Any, task: Any) -> None:
+    """Damage that is hidden by a matching manifest does not match the master's digest."""
+    uuid, other = store(core, state="1"), store(core, state="2")
+    text = (task.checkpoints / other / "manifest.json").read_text().replace(other, uuid)
+    (task.checkpoints / uuid / "manifest.json").write_text(text)
+    (task.checkpoints / uuid / "state").write_text("2")
+    with pytest.raises(CheckpointError, match="not the one that was committed"):
+        core.checkpoint.restore_path(uuid).__enter__()
+
+
+KILL = """
+import os, pathlib, signal
+import detlab as det
+from detlab.storage import files, posix
+from detlab.core import _session
+point = os.environ["POINT"]
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+def before(owner, name, when=lambda *_: True):
+    real = getattr(owner, name)
+    setattr(owner, name, lambda *a, **k: die() if when(*a) else real(*a, **k))
+with det.core.init() as core:
+    if point == "digest": before(files, "digest")
+    if point == "metadata": before(files, "write", lambda path, data: path.name == "metadata.json")
+    if point == "manifest": before(files, "write", lambda path, data: path.name == "manifest.json")
+    if point == "half a manifest": before(pathlib.Path, "replace", lambda path, to: to.name == "manifest.json")
+    if point == "rename": before(pathlib.Path, "rename")
+    if point == "commit": before(_session.TaskSession, "call", lambda session, method, *_: method == "POST")
+    with core.checkpoint.store_path({"steps_completed": 20}) as (path, uuid):
+        (path / "state").write_text("first")
+        if point == "block": die()
+        (path / "more").write_text("second")
+print("stored", uuid)
+"""
+
+POINTS = ["block", "metadata", "digest", "manifest", "half a manifest", "rename", "commit"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_checkpoint_torn_at_any_point_is_invisible(task: Any, api: TaskApi, point: str) -> None:
+    """I5: a committed checkpoint is complete or invisible."""
+    status, output = task.run(KILL, POINT=point)
+    assert status == -signal.SIGKILL, output
+    assert not api.checkpoints
+    published = [path.name for path in task.checkpoints.iterdir() if not path.name.startswith(".")]
+    if point != "commit":
+        assert published == []
+    for uuid in published:  # complete, but the master does not know it
+        code = f"import detlab as det\nwith det.core.init() as c:\n    with c.checkpoint.restore_path({uuid!r}): pass"
+        status, output = task.run(code)
+        assert status == 1
+        assert "never committed" in output
+    status, output = task.run(KILL, POINT="nowhere")
+    assert status == 0, output
+    assert list(api.checkpoints) == [output.split()[-1]]
+
+
+def test_metrics_are_on_disk_before_the_checkpoint_counts(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that survives a crash of the node must not be ahead of the metrics before it."""
+    order: list[str] = []
+    monkeypatch.setattr(core.checkpoint._spool, "sync", lambda: order.append("sync"))
+    monkeypatch.setattr(core.checkpoint._session, "call", lambda method, path, **_: order.append(f"{method} {path}"))
+    store(core, state="1")
+    assert order == ["sync", "POST task/checkpoints"]
+
+
+def test_off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DET_TASK_DIR", raising=False)
+    with det.core.init(checkpoint_storage=str(tmp_path / "here")) as core:
+        uuid = store(core, state="1")
+        with core.checkpoint.restore_path(uuid) as path:
+            assert (path / "state").read_text() == "1"
+        assert core.checkpoint.get_metadata(uuid) == STORE
+        core.checkpoint.delete(uuid)
+        with pytest.raises(CheckpointError):
+            core.checkpoint.get_metadata(uuid)

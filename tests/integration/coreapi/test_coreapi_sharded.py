@@ -1,0 +1,166 @@
+"""Checkpoints of several ranks: real processes, one checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from detlab.testing.task_api import TaskApi
+
+Agree = Callable[..., list[str]]
+RanksOf = Callable[..., list[tuple[int, str]]]
+
+
+def test_upload_unites_files_and_metadata(agree: Agree, api: TaskApi, task: Any) -> None:
+    code = """
+    with start() as core:
+        mine = None
+        if rank != 1:
+            mine = Path(f"dir{rank}"); (mine / "model").mkdir(parents=True)
+            (mine / "model" / f"shard{rank}").write_text(str(rank))
+        meta = {"steps_completed": 5, "ranks": {str(rank): "here"}}
+        print(core.checkpoint.upload(mine, meta, shard=True))
+    """
+    (uuid,) = set(agree(code, 3))
+    view = api.checkpoints[uuid]
+    assert set(view["files"]) == {"model/shard0", "model/shard2", "metadata.json"}
+    assert view["metadata"] == {"steps_completed": 5, "ranks": {"0": "here", "1": "here", "2": "here"}}
+    assert json.loads((task.checkpoints / uuid / "metadata.json").read_text()) == view["metadata"]
+    assert api.calls.count("POST task/checkpoints") == 1
+
+
+def test_one_directory_given_by_all_is_stored_once(agree: Agree, api: TaskApi) -> None:
+    code = """
+    with start() as core:
+        shared = Path("shared"); shared.mkdir(exist_ok=True)
+        (shared / f"shard{rank}").write_text(str(rank))
+        core.distributed.allgather(None)
+        print(core.checkpoint.upload(shared, {"steps_completed": 5}, shard=True))
+    """
+    (uuid,) = set(agree(code, 3))
+    assert set(api.checkpoints[uuid]["files"]) == {"shard0", "shard1", "shard2", "metadata.json"}
+
+
+def test_conflicts_name_the_ranks_on_every_rank(ranks: RanksOf, api: TaskApi, task: Any) -> None:
+    code = """
+    with start() as core:
+        mine = Path(f"dir{rank}"); mine.mkdir()
+        (mine / ("same" if rank != 1 else "other")).write_text(str(rank))
+        core.checkpoint.upload(mine, {"steps_completed": 5}, shard=True)
+    """
+    for status, output in ranks(code, 3):
+        assert status == 1
+        assert "same: ranks 0, 2" in output
+    assert not api.checkpoints
+
+
+def test_metadata_conflicts_name_the_ranks(ranks: RanksOf, api: TaskApi) -> None:
+    code = """
+    with start() as core:
+        with core.checkpoint.store_path({"steps_completed": 5 + rank}, shard=True): pass
+    """
+    for status, output in ranks(code, 2):
+        assert status == 1
+        assert "steps_completed: ranks 0, 1" in output
+    assert not api.checkpoints
+
+
+def test_store_path_of_all_ranks(agree: Agree, api: TaskApi) -> None:
+    code = """
+    with start() as core:
+        with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):
+            (path / f"shard{rank}").write_text("x" * 1000)
+        print(uuid)
+    """
+    (uuid,) = set(agree(code, 3))
+    assert set(api.checkpoints[uuid]["files"]) == {"shard0", "shard1", "shard2", "metadata.json"}
+
+
+def test_one_rank_that_fails_fails_all_and_nothing_is_stored(ranks: RanksOf, api: TaskApi, task: Any) -> None:
+    code = """
+    with start() as core:
+        with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):
+            (path / f"shard{rank}").write_text("x")
+            if rank == 1: raise ValueError("no memory left")
+    """
+    results = ranks(code, 3)
+    assert [status for status, _ in results] == [1, 1, 1]
+    for rank in (0, 2):
+        assert "rank 1 failed" in results[rank][1]
+        assert "no memory left" in results[rank][1]
+    assert not api.checkpoints
+    assert list(task.checkpoints.iterdir()) == []
+
+
+def test_a_link_on_one_rank_fails_all(ranks: RanksOf, api: TaskApi) -> None:
+    code = """
+    with start() as core:
+        mine = Path(f"dir{rank}"); mine.mkdir()
+        (mine / f"f{rank}").write_text("1")
+        if rank == 1: (mine / "bad").symlink_to("/etc/passwd")
+        core.checkpoint.upload(mine, {"steps_completed": 5}, shard=True)
+    """
+    results = ranks(code, 2)
+    assert [status for status, _ in results] == [1, 1]
+    assert all("symbolic link" in output for _, output in results)
+    assert not api.checkpoints
+
+
+def test_ranks_of_a_node_share_one_download(agree: Agree, api: TaskApi) -> None:
+    code = """
+    with start() as core:
+        with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):
+            (path / f"shard{rank}").write_text(str(rank))
+        want = None if rank == 0 else lambda name: name == f"shard{rank}"
+        want = lambda name: name == f"shard{rank}"
+        core.checkpoint.download(uuid, "shared", selector=want)
+        names = sorted(p.name for p in Path("shared").iterdir())
+        core.checkpoint.download(uuid, f"own{rank}", det.core.DownloadMode.NoSharedDownload)
+        own = sorted(p.name for p in Path(f"own{rank}").iterdir())
+        with core.checkpoint.restore_path(uuid) as path:
+            print(names, own, (path / "shard1").read_text())
+    """
+    (seen,) = set(agree(code, 2))
+    assert seen == "['shard0', 'shard1'] ['metadata.json', 'shard0', 'shard1'] 1"
+    # one look-up for the shared download, one for the restore, one per rank for its own
+    assert len([call for call in api.calls if call.startswith("GET task/checkpoints/")]) == 4
+
+
+def test_a_damaged_shard_is_told_to_all_ranks(ranks: RanksOf, task: Any) -> None:
+    code = f"""
+    with start() as core:
+        with core.checkpoint.store_path({{"steps_completed": 5}}, shard=True) as (path, uuid):
+            (path / f"shard{{rank}}").write_text(str(rank))
+        if rank == 0: (Path({str(task.checkpoints)!r}) / uuid / "shard1").write_text("?")
+        core.distributed.allgather(None)
+        with core.checkpoint.restore_path(uuid) as path: print("restored")
+    """
+    for status, output in ranks(code, 2):
+        assert status == 1
+        assert "shard1 of checkpoint" in output
+        assert "restored" not in output
+
+
+def test_only_the_chief_stores_without_shard(ranks: RanksOf) -> None:
+    code = """
+    with start() as core:
+        try:
+            with core.checkpoint.store_path({"steps_completed": 5}): pass
+            print("stored")
+        except RuntimeError as error:
+            print(error)
+    """
+    (_, chief), (_, worker) = ranks(code, 2)
+    assert "stored" in chief
+    assert "is for the chief (rank 0), not rank 1" in worker
+
+
+def test_no_directory_from_any_rank(ranks: RanksOf) -> None:
+    code = """
+    with start() as core:
+        core.checkpoint.upload(None, {"steps_completed": 5}, shard=True)
+    """
+    for status, output in ranks(code, 2):
+        assert status == 1
+        assert "at least one needs a directory" in output

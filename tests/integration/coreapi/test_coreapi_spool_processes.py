@@ -1,0 +1,91 @@
+"""Several processes append to one spool, and some are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+from typing import Any
+
+from detlab.core._spool import Spool
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from detlab.core._spool import Spool
+spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
+print("ready", flush=True)
+for number in range(int(os.environ["COUNT"])):
+    spool.append("status", {"status": os.environ["NAME"] + ":" + str(number) + "x" * (number % 7 * 100)})
+"""
+
+
+def numbers(task: Any) -> list[int]:
+    return [record["seq"] for record in task.records()]
+
+
+def test_four_processes_number_without_gap_or_double(task: Any) -> None:
+    writers = [task.start(WRITER, NAME=f"w{index}", COUNT="250") for index in range(4)]
+    for writer in writers:
+        assert writer.communicate(timeout=60)[0].strip() == "ready"
+        assert writer.returncode == 0
+    assert numbers(task) == list(range(1, 1001))
+    for index in range(4):  # each writer's own records are in its order
+        mine = [
+            int(r["status"].strip("x").split(":")[1]) for r in task.records() if r["status"].startswith(f"w{index}:")
+        ]
+        assert mine == list(range(250))
+
+
+def test_killed_writers_leave_no_gap_no_double_and_no_torn_line(task: Any) -> None:
+    rng = random.Random(1)
+    for round_ in range(6):
+        writers = [task.start(WRITER, NAME=f"r{round_}w{index}", COUNT="100000") for index in range(2)]
+        for writer in writers:
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it still writes: that is the point
+                writer.wait(timeout=rng.uniform(0.005, 0.1))
+            os.kill(writer.pid, signal.SIGKILL)
+        for writer in writers:
+            writer.communicate()
+    Spool(task.root / "spool").append("status", {"status": "last"})
+    found = numbers(task)
+    assert len(found) > 50
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_a_writer_killed_between_half_a_line_and_its_end(task: Any) -> None:
+    code = """
+    import os, signal
+    from pathlib import Path
+    from detlab.core import _spool
+    def half(fd, line, at):
+        os.write(fd, line[: len(line) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    spool = _spool.Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
+    spool.append("status", {"status": "whole"})
+    _spool.Spool._write = staticmethod(half)
+    spool.append("status", {"status": "torn"})
+    """
+    for _ in range(2):
+        assert task.run(code)[0] == -signal.SIGKILL
+    Spool(task.root / "spool").append("status", {"status": "after"})
+    assert [(r["seq"], r["status"]) for r in task.records()] == [(1, "whole"), (2, "whole"), (3, "after")]
+
+
+def test_a_writer_killed_before_it_noted_the_number(task: Any) -> None:
+    code = """
+    import os, signal
+    from pathlib import Path
+    from detlab.core import _spool
+    spool = _spool.Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
+    spool.append("status", {"status": "one"})
+    _spool.Spool._write_seq = lambda self, seq: os.kill(os.getpid(), signal.SIGKILL)
+    spool.append("status", {"status": "two"})
+    """
+    assert task.run(code)[0] == -signal.SIGKILL
+    assert Spool(task.root / "spool").append("status", {"status": "three"}) == 3
+    assert numbers(task) == [1, 2, 3]
