@@ -7,7 +7,7 @@ was replaced or removed. Whoever reads lists and tables therefore never touches 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ _BIG = 1e290
 _SCALE = 2.0**-40
 
 T = TypeVar("T")
+Stored = dict[tuple[int, int], tuple[float | None, int]]
 
 
 @dataclass(frozen=True)
@@ -228,24 +229,25 @@ class _Batch:
 def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: dict[str, int]) -> None:
     keys = [(group, ids[name]) for group, name in batch.scalars]
     known = _series(s, trial, keys)
+    pairs = [(known[key], points) for key, points in zip(keys, batch.scalars.values(), strict=True)]
+    stored = _stored(s, [pair for pair in pairs if not _is_append(*pair)])
     appended: list[dict[str, Any]] = []
     replaced: list[dict[str, Any]] = []
     merged: list[tuple[Series, _Merge]] = []
-    for key, points in zip(keys, batch.scalars.values(), strict=True):
-        series = known[key]
+    for series, points in pairs:
         rows = [
             {"series_id": series.id, "step": step, "run": run, "value": value, "flag": flag, "time": time}
             for step, (number, time) in points.items()
             for value, flag in [values.split(number)]
         ]
-        if series.last_step is None or min(points) > series.last_step:
+        if _is_append(series, points):
             appended += rows
             for step in sorted(points):
                 values.fold(series, step, points[step][0])
             series.unrolled += len(points)
         else:
             replaced += rows
-            merged.append((series, _fold_among(s, series, points)))
+            merged.append((series, _fold_among(series, points, stored)))
     connection = s.connection()
     if appended:
         connection.execute(insert(_POINTS), appended)
@@ -253,8 +255,28 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
         connection.execute(_upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
     for series, merge in merged:
         _settle(s, series, merge)
-    for series in known.values():
+    for series, _ in pairs:
         rollups.roll(s, series)
+
+
+def _is_append(series: Series, points: Mapping[int, Any]) -> bool:
+    return series.last_step is None or min(points) > series.last_step
+
+
+def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> Stored:
+    """Return (series id, step) -> (value, flag) of the points that exist at the steps of each series."""
+    by_steps: dict[tuple[int, ...], list[int]] = {}
+    for series, points in pairs:
+        by_steps.setdefault(tuple(sorted(points)), []).append(series.id)
+    found: Stored = {}
+    for steps, series_ids in by_steps.items():
+        for ids in chunks(series_ids):
+            for part in chunks(steps):
+                query = select(Point.series_id, Point.step, Point.value, Point.flag).where(
+                    Point.series_id.in_(ids), Point.step.in_(part)
+                )
+                found.update(((row.series_id, row.step), (row.value, row.flag)) for row in s.execute(query))
+    return found
 
 
 _POINTS: Table = Point.__table__  # type: ignore[assignment]
@@ -272,20 +294,17 @@ class _Merge:
     """The least step at or before the end of the rollups that is new or changes."""
 
 
-def _fold_among(s: Session, series: Series, points: dict[int, tuple[float, float]]) -> _Merge:
+def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], stored: Stored) -> _Merge:
     """Fold points that may lie among or upon stored ones, before they are written."""
-    stored: dict[int, tuple[float | None, int]] = {}
-    for part in chunks(sorted(points)):
-        query = select(Point.step, Point.value, Point.flag).where(Point.series_id == series.id, Point.step.in_(part))
-        stored.update((row.step, (row.value, row.flag)) for row in s.execute(query))
     merge = _Merge()
     rolled = -1 if series.rolled_step is None else series.rolled_step
     for step in sorted(points):
         number = points[step][0]
-        if step not in stored:
+        before = stored.get((series.id, step))
+        if before is None:
             values.fold(series, step, number)
             series.unrolled += step > rolled
-        elif stored[step] != values.split(number):
+        elif before != values.split(number):
             merge.changed = True
         else:
             continue
@@ -308,12 +327,12 @@ def _series(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dic
     by_group: dict[str, list[int]] = {}
     for group, name_id in keys:
         by_group.setdefault(group, []).append(name_id)
-    for group, name_ids_ in by_group.items():
-        for part in chunks(name_ids_):
-            query = select(Series).where(
-                Series.trial_id == trial.id, Series.group_name == group, Series.name_id.in_(part)
-            )
-            found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
+    for group, wanted in by_group.items():
+        query = select(Series).where(Series.trial_id == trial.id, Series.group_name == group)
+        if len(wanted) <= CHUNK:
+            # Beyond that, one range of the index is cheaper than many look-ups in it.
+            query = query.where(Series.name_id.in_(wanted))
+        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
     fresh = [
         Series(
             trial_id=trial.id,
