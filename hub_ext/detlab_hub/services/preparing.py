@@ -48,8 +48,10 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     raw, problems = _raw(request)
     if not isinstance(raw, dict):
         raise ConfigError(problems or expconf.check(raw, complete=True))
-    if settings.default_checkpoint_storage and raw.get("checkpoint_storage") is None:
-        raw = {**raw, "checkpoint_storage": settings.default_checkpoint_storage}
+    if settings.default_checkpoint_storage:
+        _refuse(problems + expconf.check(raw))  # merge trusts its input
+        # A block that only says what to keep takes its place from the cluster's default.
+        raw = expconf.merge(raw, {"checkpoint_storage": settings.default_checkpoint_storage})
     problems += expconf.check(raw, complete=True)
     _refuse(problems)
     parsed = expconf.parse(raw, complete=True)
