@@ -63,6 +63,9 @@ class Link:
 
     def __init__(self, sock: socket.socket, key: bytes, *, serving: bool, peer: int = 0) -> None:
         self.sock = sock
+        if sock.family in {socket.AF_INET, socket.AF_INET6}:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small messages must not wait for an ACK
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a node that vanished says no goodbye
         self.peer = peer
         self._key = key
         self._serving = serving
@@ -109,8 +112,7 @@ class Link:
         mac = self._frame_mac(self._serving, self._sent, payload)
         self._sent += 1
         try:
-            self.sock.sendall(_LENGTH.pack(len(payload)) + mac)
-            self.sock.sendall(payload)
+            self.sock.sendall(b"".join((_LENGTH.pack(len(payload)), mac, payload)))
         except TimeoutError as error:
             raise DistributedError(f"rank {self.peer} did not take a message ({operation}) in time") from error
         except OSError as error:

@@ -41,7 +41,7 @@ def test_four_processes_number_without_gap_or_double(task: Any) -> None:
 
 def test_killed_writers_leave_no_gap_no_double_and_no_torn_line(task: Any) -> None:
     rng = random.Random(1)
-    for round_ in range(6):
+    for round_ in range(4):
         writers = [task.start(WRITER, NAME=f"r{round_}w{index}", COUNT="100000") for index in range(2)]
         for writer in writers:
             assert writer.stdout.readline() == "ready\n"

@@ -6,6 +6,7 @@ import pickle
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,3 +145,22 @@ def test_a_chief_that_never_comes_is_an_error() -> None:
 def test_a_taken_port_is_an_error() -> None:
     with listen("127.0.0.1", 0, 1) as listener, pytest.raises(DistributedError, match="pub_port"):
         listen("127.0.0.1", listener.getsockname()[1], 1)
+
+
+def test_small_messages_do_not_wait_for_each_other() -> None:
+    """Regression: header and payload in two writes met Nagle's algorithm, 40 ms a message."""
+    with listen("127.0.0.1", 0, 2) as listener:
+        box: list[Link] = []
+        worker = threading.Thread(target=lambda: box.append(connect_to(listener.getsockname, KEY, 1, 2, 10)))
+        worker.start()
+        server = accept_all(listener, KEY, 2, 10)[1]
+        worker.join()
+    start = time.monotonic()
+    for number in range(100):
+        box[0].send("allgather", number)
+        assert server.receive("allgather") == number
+        server.send("allgather", number)
+        assert box[0].receive("allgather") == number
+    assert time.monotonic() - start < 2.0
+    server.close()
+    box[0].close()
