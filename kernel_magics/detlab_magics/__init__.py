@@ -7,11 +7,13 @@ def load_ipython_extension(ipython: Any) -> None:
     """Register the magics. Nothing is asked of the network."""
     from detlab_magics.magics import DetMagics
 
-    ipython.register_magics(DetMagics(ipython))
+    magics = DetMagics(ipython)
+    ipython.register_magics(magics)
+    magics.install()
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """Make captured cells unimportable again; the magics stay known to IPython until the kernel ends."""
     magics = ipython.magics_manager.registry.get("DetMagics")
     if magics is not None:
-        magics.session.modules.uninstall()
+        magics.uninstall()

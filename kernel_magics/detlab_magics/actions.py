@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
+from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, ProblemView
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
-from detlab_magics.follow import Watch
-from detlab_magics.kernel import KernelSession, cell_id, notebook_path
+from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
+from detlab_magics.plaintext import plain
 from detlab_magics.screen import headless, screen
+from detlab_magics.showing import Showing, show_ended
 from detlab_magics.submit import Prepared, prepare, read_config
 from detlab_magics.tables import Listing, Status
-from detlab_magics.view.text import plain
+
+if TYPE_CHECKING:
+    from detlab.client import Client, Submitted
 
 SECOND_INTERRUPT_SECONDS = 2.0
+RECENT = 100
+"""So many experiments are looked at to find the one that a cell already is."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,9 @@ class Request:
 
     text: str
     where: str
+    """`cell 3`, or a file's name."""
+    first_line: int = 2
+    """The number of the text's first line, in errors: a cell's body begins in line 2."""
     name: str | None = None
     slots: int | None = None
     context: pathlib.Path | None = None
@@ -36,53 +45,89 @@ class Request:
     dry_run: bool = False
 
 
-def run(session: KernelSession, request: Request, namespace: Mapping[str, Any]) -> Experiment | None:
-    """Submit a cell's experiment (or attach to the one it already is) and show it."""
-    config = read_config(request.text, namespace, request.where)
+def run(
+    session: KernelSession,
+    request: Request,
+    namespace: Mapping[str, Any],
+    made: Callable[[Experiment], None] = lambda experiment: None,
+) -> Experiment | None:
+    """Submit a cell's experiment (or attach to the one it already is) and show it.
+
+    Args:
+        session: The kernel's memory.
+        request: What the cell wants.
+        namespace: The notebook's variables.
+        made: Told the experiment before anything is shown or waited for.
+    """
+    config, places = read_config(request.text, namespace, request.where, request.first_line)
     source = {"notebook": notebook_path(), "cell_id": cell_id(), "where": request.where}
     prepared = prepare(
-        config, session.modules, name=request.name, slots=request.slots, context=request.context, source=source
+        config,
+        session.modules,
+        name=request.name,
+        slots=request.slots,
+        context=request.context,
+        source=source,
+        places=places,
     )
     if request.dry_run:
-        _dry_run(session, prepared)
+        _dry_run(session.client(), prepared)
         return None
     nobody = headless()
     experiment = None if request.new or nobody else _existing(session, prepared)
     if experiment is None:
         experiment = _submit(session, prepared)
     session.latest = experiment.id
+    made(experiment)
     show(session, experiment, wait=nobody if request.wait is None else request.wait)
     return experiment
 
 
 def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
-    """Return the experiment that this very cell already is: from this session, or still running from an earlier."""
+    """Return the experiment that this very cell already is: of this session, or still running from an earlier one."""
     client = session.client()
-    known = session.submitted.get(prepared.key)
-    if known is None:
-        recent = client.list_experiments(limit=200)
-        same = (e.id for e in recent if not e.state.terminal and e.view.source.get("key") == prepared.key)
-        known = next(same, None)
-    if known is None:
+    known = session.submitted.get((client.address.url, prepared.key))
+    experiment = None if known is None else _still_there(client, known)
+    if experiment is None:
+        mine = client.list_experiments(limit=RECENT, owner=client.whoami().name)
+        same = (e for e in mine if not e.state.terminal and e.view.source.get("key") == prepared.key)
+        experiment = next(same, None)
+    if experiment is None:
         return None
-    experiment: Experiment = client.get_experiment(known)
-    print(f"experiment {known} has this configuration and code already ({experiment.state.value}); --new submits again")
-    session.submitted[prepared.key] = known
+    state = experiment.state.value.lower()
+    print(f"experiment {experiment.id} has this configuration and code already ({state}); --new submits again")
+    session.submitted[client.address.url, prepared.key] = experiment.id
     return experiment
+
+
+def _still_there(client: Client, experiment_id: int) -> Experiment | None:
+    try:
+        return client.get_experiment(experiment_id)
+    except NotFound:  # deleted meanwhile
+        return None
 
 
 def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
+    client = session.client()
     source = {**prepared.source, "key": prepared.key}
-    reply = session.client().submit(prepared.config, bundle=prepared.bundle, source=source)
-    experiment: Experiment = reply.experiment
-    session.submitted[prepared.key] = experiment.id
-    print(f"experiment {experiment.id} submitted: {_shipped(prepared)}")
+    reply = _send(client, prepared, source=source)
+    assert reply.experiment is not None  # only a dry run has none
+    session.submitted[client.address.url, prepared.key] = reply.experiment.id
+    print(f"experiment {reply.experiment.id} submitted with {_shipped(prepared)}")
     _print_warnings(reply.warnings)
-    return experiment
+    return reply.experiment
 
 
-def _dry_run(session: KernelSession, prepared: Prepared) -> None:
-    reply = session.client().submit(prepared.config, bundle=prepared.bundle, dry_run=True)
+def _send(client: Client, prepared: Prepared, **options: Any) -> Submitted:
+    """Submit; a configuration that the master refuses is explained by the lines of the cell."""
+    try:
+        return client.submit(prepared.config, bundle=prepared.bundle, **options)
+    except ConfigError as problem:
+        raise problem if prepared.places is None else prepared.places.explain(problem) from None
+
+
+def _dry_run(client: Client, prepared: Prepared) -> None:
+    reply = _send(client, prepared, dry_run=True)
     print(f"would ship {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
@@ -92,15 +137,17 @@ def _dry_run(session: KernelSession, prepared: Prepared) -> None:
 
 def _shipped(prepared: Prepared) -> str:
     names = [plain(f.path, 40) for f in prepared.bundle.files]
+    if not names:
+        return "no files"
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    size = sum(f.size for f in prepared.bundle.files)
-    return f"{len(names)} files, {size:,} bytes ({listed})" if names else "no files"
+    return f"{len(names)} file{'s' if len(names) > 1 else ''}, {prepared.bundle.size:,} bytes: {listed}"
 
 
 def _print_warnings(warnings: list[ProblemView]) -> None:
     for warning in warnings:
+        path = f"{warning.path}: " if warning.path else ""
         hint = f" ({warning.hint})" if warning.hint else ""
-        print(plain(f"warning: {warning.path}: {warning.message}{hint}", 400))
+        print(plain(f"warning: {path}{warning.message}{hint}", 400))
 
 
 def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
@@ -113,37 +160,36 @@ def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = Non
 def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
     """Show the live view; return at once, or with `wait` at the experiment's end.
 
+    An experiment has one live view in a kernel: an earlier one becomes a still picture.
+
     Raises:
         ExperimentFailed: `wait`, and it did not end COMPLETED.
         StoppedWatching: The cell was interrupted; the experiment runs on.
     """
-    old = session.watches.pop(experiment.id, None)
-    if old is not None:
-        old.stop()
-    view: ExperimentView = experiment.view
+    earlier = session.shown.pop(experiment.id, None)
+    if earlier is not None:
+        earlier.leave(f"the live view is in cell {cell_number()} now")
     place = screen(live=not headless())
-    following = Watch(experiment, view.metric, place.paint)
-    session.watches[experiment.id] = following
-    following.start()
+    if experiment.state.terminal:
+        _raise_unless_completed(show_ended(experiment, place).experiment, wait)
+        return
+    showing = Showing(experiment, place)
+    session.shown[experiment.id] = showing
     if not wait:
-        following.paint_in_background(lambda watch: _finished(watch, place))
+        showing.in_background(lambda done: _forget(session, done))
         return
     try:
-        state = following.paint_until_end()
+        state = showing.until_end()
     except KeyboardInterrupt:
-        following.stop()
-        if following.state is not None:
-            place.freeze(following.state)
         raise _interrupted(session, experiment.id) from None
-    place.freeze(state)
-    if state.experiment.state is not ExperimentState.COMPLETED:
-        raise _failed(state.experiment)
+    finally:
+        _forget(session, showing)
+    _raise_unless_completed(state.experiment, wait)
 
 
-def _finished(watch: Watch, place: Any) -> None:
-    state = watch.state
-    if state is not None and (state.ended or watch.error is not None):
-        place.freeze(state)
+def _forget(session: KernelSession, showing: Showing) -> None:
+    if session.shown.get(showing.experiment_id) is showing:
+        del session.shown[showing.experiment_id]
 
 
 def _interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
@@ -156,30 +202,44 @@ def _interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
     return StoppedWatching(f"stopped watching; experiment {experiment_id} runs on", hint=hint)
 
 
-def _failed(view: ExperimentView) -> ExperimentFailed:
+def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
+    if not wait or view.state is ExperimentState.COMPLETED:
+        return
     failure: FailureView | None = view.failure
     message = f"experiment {view.id} ended {view.state.value}"
     if failure is not None:
         where = f" at {plain(failure.where)}" if failure.where else ""
         message += f": {plain(failure.message, 300)}{where}"
     hint = failure.hint if failure is not None and failure.hint else f"det experiment describe {view.id}"
-    return ExperimentFailed(message, hint=hint)
+    raise ExperimentFailed(message, hint=hint)
 
 
 def act(session: KernelSession, experiment_id: int, action: Literal["pause", "activate", "kill"]) -> str:
     """Pause, activate or kill an experiment; return what became of it in a line."""
     experiment = session.client().get_experiment(experiment_id)
-    getattr(experiment, action)()
-    return f"experiment {experiment.id}: {experiment.state.value}"
+    {"pause": experiment.pause, "activate": experiment.activate, "kill": experiment.kill}[action]()
+    return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
 
 
 def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool) -> None:
     """Print a trial's output, with cells named where their lines appear in tracebacks."""
+    if tail < 0:
+        raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
-    for line in trial.iter_logs(follow=follow, tail=tail or None):
-        rank = "" if line.rank is None else f"[rank={line.rank}] "
-        print(rank + plain(name_cells(line.text, cells), 4000))
+    last = None
+    for line in trial.logs(tail=tail or None):
+        last = line.id
+        _print_line(line.rank, line.text, cells)
+    if not follow:
+        return
+    for line in trial.iter_logs(follow=True, after=last):
+        _print_line(line.rank, line.text, cells)
+
+
+def _print_line(rank: int | None, text: str, cells: Mapping[str, Any]) -> None:
+    shown = plain(name_cells(text.expandtabs(), cells), 4000)
+    print(shown if rank is None else f"[rank={rank}] {shown}")
 
 
 def name_cells(text: str, cells: Mapping[str, Any]) -> str:
@@ -204,5 +264,5 @@ def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:
     """Return experiments, newest first, to be displayed."""
     if limit < 1:
         raise MagicError("--limit must be 1 or more")
-    found = [e.view for e in session.client().list_experiments(limit=limit)]
-    return Listing([e for e in found if not (active and e.state.terminal)], active)
+    found = [e.view for e in session.client().list_experiments(limit=max(limit, RECENT) if active else limit)]
+    return Listing([e for e in found if not (active and e.state.terminal)][:limit], active)

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from detlab.errors import DetlabError
+from detlab_magics.plaintext import plain_lines
 
 
 class MagicError(Exception):
-    """A user's mistake or an unmet need: shown as a few lines, without a Python traceback."""
+    """A user's mistake or an unmet need: shown as a few lines, without a Python traceback.
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else f"{message}\n  next: {hint}")
+    Args:
+        message: What happened, where, and the likely cause.
+        hint: The next command.
+        kind: The word in front; default: the class's own.
+    """
+
+    shown_as = "UsageError"
+
+    def __init__(self, message: str, *, hint: str | None = None, kind: str | None = None) -> None:
+        text = plain_lines(message)
+        if hint is not None:
+            text += "\n  next: " + plain_lines(hint).replace("\n", "\n        ")
+        super().__init__(text)
+        self.kind = kind or self.shown_as
 
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines instead of a traceback."""
-        return [f"{type(self).__name__}: {self}"]
+        return [f"\x1b[0;31m{self.kind}\x1b[0m: {self}"]
 
 
 class ExperimentFailed(MagicError):
     """An experiment that a cell waited for did not end COMPLETED."""
 
+    shown_as = "ExperimentFailed"
+
 
 class StoppedWatching(MagicError, KeyboardInterrupt):
     """The user interrupted a cell that watches; the experiment runs on."""
 
+    shown_as = "Interrupted"
+
 
 def as_magic_error(problem: DetlabError) -> MagicError:
     """Return `problem` as the short error that a cell shows (a ConfigError's message lists every mistake)."""
-    return MagicError(problem.message, hint=problem.hint)
+    return MagicError(problem.message, hint=problem.hint, kind=type(problem).__name__)

@@ -1,6 +1,6 @@
 """`${name}` in a YAML body: a notebook variable's value, with its type where it stands alone.
 
-`$${` writes a literal `${`. YAML's own braces are untouched, so flow mappings stay readable.
+`$${` writes a literal `${`. YAML's own braces are untouched, so flow mappings stay readable; comment lines are, too.
 """
 
 from __future__ import annotations
@@ -17,38 +17,35 @@ _TOKEN = re.compile(r"zzdet(\d+)zz")
 
 
 class Expansion:
-    """Replaces references by plain words before YAML is parsed, and the words by values afterwards."""
+    """Replaces references by plain words before YAML is parsed, and the words by values afterwards.
 
-    def __init__(self, namespace: Mapping[str, Any]) -> None:
+    Args:
+        namespace: The notebook's variables.
+        where: What the text is, in errors: `the cell`, `search.yaml`.
+        first_line: Number of the text's first line, in errors (a cell's body begins in line 2).
+    """
+
+    def __init__(self, namespace: Mapping[str, Any], *, where: str = "the cell", first_line: int = 2) -> None:
         self._namespace = namespace
+        self._where = where
+        self._first_line = first_line
         self._values: list[Any] = []
 
     def mask(self, text: str) -> str:
         """Return `text` with each reference as a word that YAML reads as a plain scalar.
 
         Raises:
-            MagicError: A reference names no variable; all of them are named at once, with their lines.
+            MagicError: A reference names no variable, or one that YAML cannot hold; all are told at once.
         """
         problems: list[str] = []
-
-        def replace(match: re.Match[str]) -> str:
-            if match.group(0) == "$${":
-                return self._keep("${")
-            name = match.group(1).strip()
-            line = text.count("\n", 0, match.start()) + 2  # the magic itself is line 1 of the cell
-            if name not in self._namespace:
-                close = difflib.get_close_matches(name, [n for n in self._namespace if not n.startswith("_")], 1)
-                maybe = f", did you mean ${{{close[0]}}}?" if close else ""
-                problems.append(f"line {line} of the cell: no variable {name!r} in this notebook{maybe}")
-                return ""
-            return self._keep(self._namespace[name])
-
-        masked = _REFERENCE.sub(replace, text)
+        masked = []
+        for number, line in enumerate(text.split("\n"), self._first_line):
+            comment = line.lstrip().startswith("#")
+            masked.append(line if comment else self._mask_line(line, number, problems))
         if problems:
-            raise MagicError(
-                "\n".join(problems), hint="define it in an earlier cell, or write $${…} for the text itself"
-            )
-        return masked
+            hint = "define it in an earlier cell, or write $${…} for the text itself"
+            raise MagicError("\n".join(problems), hint=hint)
+        return "\n".join(masked)
 
     def unmask(self, value: Any) -> Any:
         """Return parsed YAML with the words replaced: typed where one stands alone, else as text."""
@@ -63,15 +60,43 @@ class Expansion:
             return _TOKEN.sub(lambda m: str(self._values[int(m.group(1))]), value)
         return value
 
+    def _mask_line(self, line: str, number: int, problems: list[str]) -> str:
+        def replace(match: re.Match[str]) -> str:
+            if match.group(0) == "$${":
+                return self._keep("${")
+            name = match.group(1).strip()
+            try:
+                return self._keep(_plain(self._value(name), name))
+            except LookupError as problem:
+                problems.append(f"line {number} of {self._where}: {problem.args[0]}")
+                return ""
+
+        return _REFERENCE.sub(replace, line)
+
+    def _value(self, name: str) -> Any:
+        if name in self._namespace:
+            return self._namespace[name]
+        if not name.isidentifier():
+            raise LookupError(f"${{{name}}} is not a variable's name (expressions are not evaluated)")
+        close = difflib.get_close_matches(name, [n for n in self._namespace if not n.startswith("_")], 1)
+        maybe = f", did you mean ${{{close[0]}}}?" if close else ""
+        raise LookupError(f"no variable {name!r} in this notebook{maybe}")
+
     def _keep(self, value: Any) -> str:
-        self._values.append(_plain(value))
+        self._values.append(value)
         return f"zzdet{len(self._values) - 1}zz"
 
 
-def _plain(value: Any) -> Any:
-    """Return NumPy scalars and arrays as plain Python (anything with `tolist`), paths as text."""
+def _plain(value: Any, name: str) -> Any:
+    """Return what YAML can hold: NumPy scalars and arrays (anything with `tolist`) as plain Python, paths as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, name) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, name) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return value.tolist()
     if hasattr(value, "__fspath__"):
         return str(value)
-    return value
+    raise LookupError(f"the variable {name!r} is a {type(value).__name__}, which a configuration cannot hold")

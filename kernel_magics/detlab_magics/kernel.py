@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.getipython import get_ipython
 
-from detlab_magics.follow import Watch
 from detlab_magics.modules import CellModules
+
+if TYPE_CHECKING:
+    from detlab.client import Client
+    from detlab_magics.showing import Showing
 
 
 @dataclass
@@ -17,25 +20,26 @@ class KernelSession:
     """The state behind the magics; nothing here touches the network until a magic needs it."""
 
     modules: CellModules = field(default_factory=CellModules)
-    submitted: dict[str, int] = field(default_factory=dict)
-    """What was submitted (digest of configuration and code) -> experiment id."""
+    submitted: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(cluster, what was submitted: a digest of configuration and code) -> experiment id."""
     latest: int | None = None
-    watches: dict[int, Watch] = field(default_factory=dict)
+    shown: dict[int, Showing] = field(default_factory=dict)
+    """The live views of this kernel, by experiment: one each."""
     interrupted_at: float = -1e9
     last_error: BaseException | None = None
-    _client: Any = None
+    connected: Client | None = None
 
-    def client(self) -> Any:
-        """Return the connected `detlab.client.Client`, found like every command finds its cluster."""
+    def client(self) -> Client:
+        """Return the connected client, which finds its cluster as every command does."""
         from detlab.client import Client
 
-        if self._client is None:
-            self._client = Client()
-        return self._client
+        if self.connected is None:
+            self.connected = Client()
+        return self.connected
 
     def forget_client(self) -> None:
         """Look for the cluster again at the next call: it may have moved, or the token was changed."""
-        self._client = None
+        self.connected = None
 
     def experiment_id(self, given: int | None) -> int | None:
         """Return the id a magic means: the given one, else the one submitted last."""

@@ -1,23 +1,33 @@
-"""The magics: parse, one call, show. Everything they do is plain Python in `detlab.client` too."""
+"""The magics: parse, one call, show. Everything they do is plain Python in `detlab.client` too.
+
+What needs pydantic or the network is imported when a magic runs, so that `%load_ext` stays quick.
+"""
 
 from __future__ import annotations
 
+import ast
 import functools
 import pathlib
 import textwrap
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from detlab.errors import DetlabError
-from detlab_magics import actions
+from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, DetlabError
 from detlab_magics.errors import MagicError, as_magic_error
+from detlab_magics.expand import Expansion
 from detlab_magics.kernel import KernelSession, cell_id, cell_number
+from detlab_magics.misplaced import explain_misplaced
+
+if TYPE_CHECKING:
+    from detlab.client import Experiment
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CELL_MAGICS = frozenset({"det_module", "det_experiment"})
+_HIDDEN = frozenset({"det_misplaced"})
 
 
 def short_errors(method: F) -> F:
@@ -32,6 +42,8 @@ def short_errors(method: F) -> F:
             raise
         except DetlabError as problem:
             self.session.last_error = problem
+            if isinstance(problem, ClusterUnreachable | ClusterNotFound | AuthError):
+                self.session.forget_client()
             raise as_magic_error(problem) from None
 
     return wrapped  # type: ignore[return-value]
@@ -50,28 +62,62 @@ class DetMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.session = KernelSession()
+
+    def install(self) -> None:
+        """Make captured cells importable, explain misplaced magics, complete their arguments."""
+        from detlab_magics.completion import Completion
+
         self.session.modules.install()
+        self._transformer = explain_misplaced(self._is_complete)
+        self.shell.input_transformers_cleanup.append(self._transformer)
+        self._matcher = Completion(self.session, magic_options()).matcher()
+        self.shell.Completer.custom_matchers.append(self._matcher)
+
+    def uninstall(self) -> None:
+        """Undo `install`."""
+        self.session.modules.uninstall()
+        self.shell.input_transformers_cleanup.remove(self._transformer)
+        self.shell.Completer.custom_matchers.remove(self._matcher)
 
     @line_magic
     @short_errors
     def det(self, line: str) -> None:
-        """Show the cluster, and the list of magics."""
+        """Show the cluster, and the list of magics.
+
+        Example::
+
+            %det
+        """
+        from detlab_magics import actions
+
         del line
         display(actions.status(self.session))
 
     @magic_arguments()
     @argument("name", help="the module's name: `train` becomes train.py in the bundle")
     @no_var_expand
-    @cell_magic
+    @line_cell_magic
     @short_errors
-    def det_module(self, line: str, cell: str) -> None:
+    def det_module(self, line: str, cell: str | None = None) -> None:
         """Make the cell a module: importable here, shipped with experiments; tracebacks name cell and line.
 
-        The code runs when it is imported, not now.
+        The code runs when it is imported, not now. Example::
+
+            %%det_module train
+            import detlab as det
+            def main(): ...
+            if __name__ == "__main__":
+                main()
         """
+        if cell is None:
+            raise MagicError(
+                "%det_module makes a whole cell a module: it needs two percent signs and the code below it",
+                hint=f"write %%det_module {line.strip() or 'train'} in the first line of the cell that holds the code",
+            )
         args = parse_argstring(self.det_module, line)
         module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
-        print(f"module {module.name}: {len(cell.splitlines())} lines from cell {module.cell}")
+        count = len(cell.splitlines())
+        print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
 
     @magic_arguments()
     @argument("file", nargs="?", help="a YAML file (line magic only)")
@@ -83,48 +129,52 @@ class DetMagics(Magics):
     @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
     @argument("--context", "-c", help="folder whose files are shipped; default: the cells and what they import")
     @argument("--new", action="store_true", help="submit anew although the same experiment exists")
-    @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment")
+    @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
     @argument("--dry-run", action="store_true", help="judge and list what would be shipped; submit nothing")
     @needs_local_scope
     @no_var_expand
-    @line_magic
-    @cell_magic
+    @line_cell_magic
     @short_errors
     def det_experiment(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
         """Submit an experiment: the body is a Determined experiment configuration.
 
-        `${name}` takes a variable of the notebook (so papermill's parameters reach it). Example::
+        `${name}` takes a variable of the notebook, so papermill's parameters reach it. Examples::
 
             %%det_experiment --name first --out exp
             entrypoint: python3 train.py
             searcher: {name: single, metric: loss}
             hyperparameters: {lr: 0.1, epochs: ${epochs}}
+
+            %det_experiment search.yaml --context code/ --wait
+            exp = %det_experiment search.yaml
         """
+        from detlab_magics import actions
+
         args = parse_argstring(self.det_experiment, line)
         if args.watch and args.wait:
             raise MagicError("--watch returns at once and --wait does not: give one of them")
+        if args.out is not None and not args.out.isidentifier():
+            raise MagicError(f"--out {args.out}: that cannot be a variable's name")
         if (cell is None) == (args.file is None):
             raise MagicError(
                 "give either a YAML body (%%det_experiment in the cell's first line) or a file (%det_experiment FILE)",
                 hint="%%det_experiment? shows an example",
             )
         namespace = {**self.shell.user_ns, **(local_ns or {})}
-        text = cell if cell is not None else _read(args.file)
-        where = f"cell {cell_number()}" if cell is not None else args.file
         request = actions.Request(
-            text=text,
-            where=where,
-            name=args.name,
+            text=cell if cell is not None else _read(args.file),
+            where=f"cell {cell_number()}" if cell is not None else args.file,
+            first_line=1 if cell is None else 2,
+            name=_expanded(args.name, namespace),
             slots=args.slots,
-            context=pathlib.Path(args.context) if args.context else None,
+            context=pathlib.Path(args.context).expanduser() if args.context else None,
             wait=True if args.wait else False if args.watch else None,
             new=args.new,
             dry_run=args.dry_run,
         )
-        experiment = actions.run(self.session, request, namespace)
-        if args.out and experiment is not None:
-            self.shell.user_ns[args.out] = experiment
-        return None if args.out else experiment
+        # The variable is there even if waiting for the end is interrupted or ends in an error.
+        experiment = actions.run(self.session, request, namespace, lambda made: self._hand_out(made, args.out))
+        return experiment if cell is None and args.out is None else None
 
     @magic_arguments()
     @_id_argument
@@ -132,7 +182,15 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_watch(self, line: str) -> None:
-        """Show the live view of an experiment: the same from any notebook, kernel or browser."""
+        """Show the live view of an experiment: the same from any notebook, kernel or browser.
+
+        Examples::
+
+            %det_watch
+            %det_watch 7 --wait
+        """
+        from detlab_magics import actions
+
         args = parse_argstring(self.det_watch, line)
         actions.watch(self.session, self._id(args.id), wait=args.wait or None)
 
@@ -142,7 +200,14 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_list(self, line: str) -> None:
-        """List experiments, newest first."""
+        """List experiments, newest first.
+
+        Example::
+
+            %det_list --active
+        """
+        from detlab_magics import actions
+
         args = parse_argstring(self.det_list, line)
         display(actions.listing(self.session, active=args.active, limit=args.limit))
 
@@ -153,7 +218,14 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_logs(self, line: str) -> None:
-        """Print a trial's output; lines of captured cells are named by cell."""
+        """Print a trial's output; lines of captured cells are named by cell.
+
+        Example::
+
+            %det_logs 12 --tail 100 --follow
+        """
+        from detlab_magics import actions
+
         args = parse_argstring(self.det_logs, line)
         actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow)
 
@@ -162,7 +234,14 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_pause(self, line: str) -> None:
-        """Checkpoint an experiment and free its slots; %det_activate goes on."""
+        """Checkpoint an experiment and free its slots; %det_activate goes on.
+
+        Example::
+
+            %det_pause 7
+        """
+        from detlab_magics import actions
+
         print(actions.act(self.session, self._id(parse_argstring(self.det_pause, line).id), "pause"))
 
     @magic_arguments()
@@ -170,7 +249,14 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_activate(self, line: str) -> None:
-        """Let a paused experiment go on."""
+        """Let a paused experiment go on.
+
+        Example::
+
+            %det_activate 7
+        """
+        from detlab_magics import actions
+
         print(actions.act(self.session, self._id(parse_argstring(self.det_activate, line).id), "activate"))
 
     @magic_arguments()
@@ -178,18 +264,54 @@ class DetMagics(Magics):
     @line_magic
     @short_errors
     def det_kill(self, line: str) -> None:
-        """End an experiment now."""
+        """End an experiment now.
+
+        Example::
+
+            %det_kill 7
+        """
+        from detlab_magics import actions
+
         print(actions.act(self.session, self._id(parse_argstring(self.det_kill, line).id), "kill"))
 
     @line_magic
     def det_debug(self, line: str) -> None:
         """Show the full traceback of the last short error."""
         del line
-        if self.session.last_error is None:
+        error = self.session.last_error
+        if error is None:
             print("no error yet")
             return
-        error = self.session.last_error
-        self.shell.showtraceback((type(error), error, error.__traceback__))
+        tb = self.shell.InteractiveTB
+        lines = tb.structured_traceback(type(error), error, error.__traceback__)
+        print(tb.stb2text(lines))
+
+    @line_magic
+    def det_misplaced(self, line: str) -> None:
+        """Say that a cell magic stands in the wrong line (its cell is replaced by this)."""
+        magic, _, above = line.partition(" ")
+        what = "a comment" if above == "comment" else "other code"
+        raise MagicError(
+            f"%%{magic} must be the first line of its cell; here {what} stands above it",
+            hint="move it to the top"
+            if above == "comment"
+            else "put it in a cell of its own (or the other code in the cell before)",
+        )
+
+    def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
+        """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
+        if variable is not None:
+            self.shell.user_ns[variable] = experiment
+        self.shell.displayhook.update_user_ns(experiment)
+
+    def _is_complete(self, text: str) -> bool:
+        """Whether some lines of a cell are whole statements (magics and shell lines count as such)."""
+        lines = ["pass" if line.startswith(("%", "!")) else line for line in text.splitlines()]
+        try:
+            ast.parse("\n".join(lines))
+        except (SyntaxError, ValueError):
+            return False
+        return True
 
     def _id(self, given: int | None) -> int:
         found = self.session.experiment_id(given)
@@ -198,20 +320,41 @@ class DetMagics(Magics):
         return found
 
 
+def _expanded(name: str | None, namespace: dict[str, Any]) -> str | None:
+    if name is None:
+        return None
+    expansion = Expansion(namespace, first_line=1)
+    return str(expansion.unmask(expansion.mask(name)))
+
+
 def _read(path: str) -> str:
     try:
-        return pathlib.Path(path).expanduser().read_text()
-    except OSError as problem:
-        raise MagicError(f"cannot read {path}: {problem.strerror}", hint="%det_experiment FILE.yaml") from problem
+        return pathlib.Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise MagicError(f"cannot read {path}: {reason}", hint="%det_experiment FILE.yaml") from problem
+
+
+def _magic_names() -> list[str]:
+    return sorted(n for n in vars(DetMagics) if n.startswith("det") and n not in _HIDDEN)
 
 
 def magic_table() -> list[tuple[str, str]]:
     """Return (magic, what it does in one line) for all magics."""
-    kinds = {"det_module": "%%", "det_experiment": "%%"}
     found = []
-    for name in sorted(n for n in vars(DetMagics) if n.startswith("det")):
+    for name in _magic_names():
         doc = textwrap.dedent(vars(DetMagics)[name].__doc__ or "").strip()
         lines = [text.strip() for text in doc.splitlines() if text.strip() and not text.strip().startswith("::")]
-        first = next((text for text in lines if not text.startswith("%")), "")
-        found.append((kinds.get(name, "%") + name, first))
+        first = next((text for text in lines if not text.startswith(("%", "["))), "")
+        found.append((("%%" if name in _CELL_MAGICS else "%") + name, first))
     return found
+
+
+def magic_options() -> dict[str, list[str]]:
+    """Return magic -> its options (`--name`)."""
+    parsers = {name: getattr(vars(DetMagics)[name], "parser", None) for name in _magic_names()}
+    return {
+        name: [option for option in parser._option_string_actions if option.startswith("--")]
+        for name, parser in parsers.items()
+        if parser is not None
+    }

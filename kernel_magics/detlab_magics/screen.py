@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from collections import deque
+from typing import Any, ClassVar, Protocol
 
 from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle
@@ -29,6 +30,16 @@ def headless() -> bool:
     return kernel is None or not getattr(kernel, "_allow_stdin", True)
 
 
+class Screen(Protocol):
+    """One output of a cell."""
+
+    def paint(self, state: ViewState) -> None:
+        """Show the state while it changes."""
+
+    def freeze(self, state: ViewState, note: str | None = None) -> None:
+        """Leave the still view, with a word about why it stands still if that is not the end."""
+
+
 class TextScreen:
     """One output: a progress line while it runs, the still view at the end."""
 
@@ -50,20 +61,20 @@ class TextScreen:
             self._handle.update({"text/plain": line}, raw=True)
         self._shown, self._painted_at = line, now
 
-    def freeze(self, state: ViewState) -> None:
+    def freeze(self, state: ViewState, note: str | None = None) -> None:
         """Replace the line by the picture, the table and the text."""
-        bundle = mimebundle(state, url=self._url)
-        if self._shown:
-            self._handle.update(bundle, raw=True)
-        else:
-            self._handle.display(bundle, raw=True)
+        _put(self._handle, mimebundle(state, url=self._url, note=note), again=bool(self._shown))
 
 
 class WidgetScreen:
     """The live widget; its output becomes the still view at the end.
 
-    Front ends without widgets show the still picture that comes with it.
+    Front ends without widgets show the still picture that comes with it. The widget itself stays in the kernel for a
+    while: a page that was closed before the end, and so missed the replacement, finds it there.
     """
+
+    KEPT: ClassVar[int] = 5
+    ended: ClassVar[deque[Any]] = deque()
 
     def __init__(self, *, url: str | None = None) -> None:
         self._handle = DisplayHandle()
@@ -81,14 +92,23 @@ class WidgetScreen:
         widget = self._widget._repr_mimebundle_()
         self._handle.display({**mimebundle(state, url=self._url), **_data(widget)}, raw=True)
 
-    def freeze(self, state: ViewState) -> None:
-        """Replace the widget by the still view and close it."""
-        bundle = mimebundle(state, url=self._url)
+    def freeze(self, state: ViewState, note: str | None = None) -> None:
+        """Replace the widget by the still view."""
+        _put(self._handle, mimebundle(state, url=self._url, note=note), again=self._widget is not None)
         if self._widget is None:
-            self._handle.display(bundle, raw=True)
             return
-        self._handle.update(bundle, raw=True)
-        self._widget.close()
+        self._widget.push(state)
+        self.ended.append(self._widget)
+        self._widget = None
+        while len(self.ended) > self.KEPT:
+            self.ended.popleft().close()
+
+
+def _put(handle: DisplayHandle, bundle: dict[str, Any], *, again: bool) -> None:
+    if again:
+        handle.update(bundle, raw=True)  # type: ignore[no-untyped-call]
+    else:
+        handle.display(bundle, raw=True)
 
 
 def _data(bundle: Any) -> dict[str, Any]:
@@ -97,8 +117,11 @@ def _data(bundle: Any) -> dict[str, Any]:
     return {k: v for k, v in (data or {}).items() if k != "text/plain"}
 
 
-def screen(*, live: bool, url: str | None = None) -> TextScreen | WidgetScreen:
+def screen(*, live: bool, url: str | None = None) -> Screen:
     """Return where to paint: the widget if somebody watches and it was built, else text."""
-    from detlab_magics.view import widget
+    if live:
+        from detlab_magics.view import widget
 
-    return WidgetScreen(url=url) if live and widget.available() else TextScreen(url=url)
+        if widget.available():
+            return WidgetScreen(url=url)
+    return TextScreen(url=url)

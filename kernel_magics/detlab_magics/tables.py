@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ExperimentView
-from detlab_magics.view.text import number, plain, state_word
+from detlab_magics.plaintext import plain
+from detlab_magics.view.text import number, state_word
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession

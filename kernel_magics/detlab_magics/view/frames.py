@@ -3,61 +3,64 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
-from detlab.schemas.wire import EndReason, TrialState, encode_floats
+from detlab.schemas.wire import EndReason, TrialState, TrialView, encode_floats
+from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState
-from detlab_magics.view.text import notices, plain, progress_line, state_word, table
+from detlab_magics.view.text import notices, progress_line, state_word, table
 
 MAX_ROWS = 50
+Sent = dict[int, tuple[list[int], list[float], list[int]]]
 
 
-@dataclass
 class FrameWriter:
-    """Turns states into frames; remembers what was sent so that the next frame carries only the rest."""
+    """Turns states into frames; remembers what was sent, so that the next frame carries only the rest.
 
-    url: str | None = None
-    sent: dict[int, tuple[list[int], list[float], list[int]]] = field(default_factory=dict)
+    Increments come from one thread. `snapshot` may be called from another: it is made of what was sent and not of
+    the live state, so the increments that follow fit it.
+    """
 
-    def snapshot(self, state: ViewState, now: float | None = None) -> dict[str, Any]:
-        """Return a frame that needs no earlier one."""
-        curves = [_part(trial.id, curve, 0) for trial, curve in state.drawn_curves()]
-        return self._frame(state, curves, now)
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+        self._told: tuple[dict[str, Any], Sent] = ({}, {})
 
     def increment(self, state: ViewState, now: float | None = None) -> dict[str, Any]:
-        """Return a frame with what changed since the last increment."""
-        curves = []
+        """Return a frame with what changed since the last one."""
+        before = self._told[1]
+        sent: Sent = {}
+        parts = []
         for trial, curve in state.drawn_curves():
-            steps, values, gaps = self.sent.get(trial.id, ([], [], []))
+            steps, values, gaps = before.get(trial.id, ([], [], []))
             if (steps, values, gaps) == (curve.steps, curve.values, curve.resumed_at):
+                sent[trial.id] = before[trial.id]
                 continue
-            curves.append(_part(trial.id, curve, _common(steps, values, curve)))
-            self.sent[trial.id] = (list(curve.steps), list(curve.values), list(curve.resumed_at))
-        return self._frame(state, curves, now)
+            sent[trial.id] = (list(curve.steps), list(curve.values), list(curve.resumed_at))
+            parts.append(_part(trial.id, sent[trial.id], _common(steps, values, curve)))
+        frame = self._frame(state, list(sent), time.time() if now is None else now)
+        self._told = (frame, sent)
+        return {**frame, "curves": encode_floats(parts)}
 
-    def _frame(self, state: ViewState, curves: list[dict[str, Any]], now: float | None) -> dict[str, Any]:
-        now = time.time() if now is None else now
+    def snapshot(self) -> dict[str, Any]:
+        """Return a frame that needs no earlier one: all that was sent so far."""
+        frame, sent = self._told
+        return {**frame, "curves": encode_floats([_part(trial, curve, 0) for trial, curve in sent.items()])}
+
+    def _frame(self, state: ViewState, drawn: list[int], now: float) -> dict[str, Any]:
         header, rows = table(state, MAX_ROWS)
         shown = state.ordered_trials()[: len(rows)]
-        rest = [t for t, _ in state.drawn_curves() if t.id not in {s.id for s in shown}]
-        trials = [
-            {
-                "id": t.id,
-                "index": t.index,
-                "cells": cells,
-                "grey": t.end_reason is EndReason.STOPPED or t.state in (TrialState.ERROR, TrialState.CANCELED),
-                "running": t.display_state == "RUNNING",
-            }
-            for t, cells in [*zip(shown, rows, strict=True), *((t, [str(t.id)]) for t in rest)]
-        ]
+        ids = {t.id for t in shown}
+        rest = [state.trials[i] for i in drawn if i not in ids]
+        trials = [_trial(t, cells) for t, cells in [*zip(shown, rows, strict=True), *((t, [str(t.id)]) for t in rest)]]
         frame = {
             "experiment": self._experiment(state, now),
             "header": header,
             "trials": trials,
-            "curves": curves,
+            "drawn": drawn,
+            "count": state.counted()[2],
         }
-        return encode_floats(frame)
+        encoded: dict[str, Any] = encode_floats(frame)
+        return encoded
 
     def _experiment(self, state: ViewState, now: float) -> dict[str, Any]:
         e = state.experiment
@@ -70,30 +73,39 @@ class FrameWriter:
             "metric": plain(e.metric, 60),
             "progress": e.progress,
             "line": progress_line(state, now),
-            "url": self.url,
+            "url": self._url,
             "best": best,
-            "smallerIsBetter": e.smaller_is_better,
             "notices": notices(state),
         }
 
 
-def _part(trial_id: int, curve: Curve, start: int) -> dict[str, Any]:
+def _trial(trial: TrialView, cells: list[str]) -> dict[str, Any]:
+    ended_badly = trial.state in (TrialState.ERROR, TrialState.CANCELED)
+    return {
+        "id": trial.id,
+        "index": trial.index,
+        "cells": cells,
+        "grey": ended_badly or trial.end_reason is EndReason.STOPPED,
+        "running": trial.display_state == "RUNNING",
+    }
+
+
+def _part(trial_id: int, curve: tuple[list[int], list[float], list[int]], start: int) -> dict[str, Any]:
+    steps, values, gaps = curve
     return {
         "trial": trial_id,
         "from": start,
-        "steps": curve.steps[start:],
-        "values": [float(f"{v:.6g}") for v in curve.values[start:]],
-        "gaps": list(curve.resumed_at),
+        "steps": steps[start:],
+        "values": [float(f"{v:.6g}") for v in values[start:]],
+        "gaps": gaps,
     }
 
 
 def _common(steps: list[int], values: list[float], curve: Curve) -> int:
+    """Return how many points at the beginning of a curve are as they were (NaN is never equal: sent again)."""
     n = 0
     for old_step, old, step, new in zip(steps, values, curve.steps, curve.values, strict=False):
         if old_step != step or old != new:
             break
         n += 1
     return n
-
-
-__all__ = ["FrameWriter"]

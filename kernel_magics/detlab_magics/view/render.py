@@ -6,29 +6,43 @@ import base64
 from html import escape
 from typing import Any
 
+from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
-from detlab_magics.view.text import card, notices, plain, progress_line, table
+from detlab_magics.view.text import card, notices, progress_line, table
 
 MAX_BYTES = 100_000
 
 
-def mimebundle(state: ViewState, *, url: str | None = None, now: float | None = None) -> dict[str, Any]:
-    """Return {mime type: content} of the static view. `url` is where people can look further."""
+def mimebundle(
+    state: ViewState, *, url: str | None = None, now: float | None = None, note: str | None = None
+) -> dict[str, Any]:
+    """Return {mime type: content} of the static view.
+
+    Args:
+        state: What to show.
+        url: Where people can look further.
+        now: The time, for the progress line.
+        note: Why the picture stands still, if that is not the end.
+    """
     svg = learning_curves(state)
+    text = card(state, now)
     return {
-        "text/html": html_card(state, svg, url=url, now=now),
+        "text/html": html_card(state, svg, url=url, now=now, note=note),
         "image/svg+xml": svg,
-        "text/plain": card(state, now),
+        "text/plain": text if note is None else f"{text}\n({plain(note, 300)})",
     }
 
 
-def html_card(state: ViewState, svg: str, *, url: str | None = None, now: float | None = None) -> str:
+def html_card(
+    state: ViewState, svg: str, *, url: str | None = None, now: float | None = None, note: str | None = None
+) -> str:
     """Return the card: title, progress line, picture, notices, table. Every text from users is escaped."""
     e = state.experiment
     title = f"Experiment {e.id} · {escape(plain(e.name))}"
     if url:
         title = f'<a href="{escape(url, quote=True)}" target="_blank" rel="noopener">{title}</a>'
+    still = "" if note is None else f'<div style="opacity:.7">{escape(plain(note, 300))}</div>'
     picture = base64.b64encode(svg.encode()).decode()
     return (
         '<div style="max-width:760px">'
@@ -36,7 +50,7 @@ def html_card(state: ViewState, svg: str, *, url: str | None = None, now: float 
         f'<div style="opacity:.8;margin-bottom:6px">{escape(progress_line(state, now))}</div>'
         f'<img alt="learning curves" width="{WIDTH}" height="{HEIGHT}" style="max-width:100%;height:auto" '
         f'src="data:image/svg+xml;base64,{picture}">'
-        f"{_notices(state)}{_table(state)}</div>"
+        f"{_notices(state)}{_table(state)}{still}</div>"
     )
 
 
@@ -59,7 +73,7 @@ def _table(state: ViewState) -> str:
     for row in rows:
         weight = ' style="font-weight:600"' if row[0] == str(best) else ""
         body.append(f"<tr{weight}>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in row) + "</tr>")
-    hidden = len(state.trials) - len(rows)
+    hidden = state.counted()[2] - len(rows)
     more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
     style = "margin-top:4px;font-size:12px"
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'

@@ -24,6 +24,9 @@ MAX_POINTS = 120
 """Points kept per curve; a longer one is thinned (extremes and the last point stay exact)."""
 MAX_CURVES = 48
 """Curves drawn: all while there are few, else running, best and newest first."""
+MAX_TRIALS = 400
+"""Trials kept."""
+_ENDED = frozenset(state.value for state in TrialState if state.terminal)
 
 
 @dataclass
@@ -32,19 +35,20 @@ class Curve:
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    run: int = 0
+    run: int | None = None
+    """The run that reported last; None where a snapshot gave the points, which does not say."""
     resumed_at: list[int] = field(default_factory=list)
     """Steps after which a later run of the trial went on: a gap is drawn there."""
 
     def add(self, step: int, value: float, run: int) -> None:
         """Add one report. A later run replaces what an earlier one said beyond the step that it resumed from."""
-        if run > self.run:
-            while self.steps and self.steps[-1] >= step:
-                self.steps.pop()
-                self.values.pop()
-            if self.steps and self.run:
-                self.resumed_at.append(self.steps[-1])
-            self.run = run
+        if self.run is not None and run < self.run:
+            return
+        later = self.run is not None and run > self.run
+        behind = bool(self.steps) and step <= self.steps[-1]
+        if later or (self.run is None and behind):
+            self._resume(step)
+        self.run = run
         if self.steps and step <= self.steps[-1]:
             if step == self.steps[-1]:
                 self.values[-1] = value
@@ -53,6 +57,15 @@ class Curve:
         self.values.append(value)
         if len(self.steps) > 2 * MAX_POINTS:
             self.steps, self.values = thin(self.steps, self.values, MAX_POINTS)
+
+    def _resume(self, step: int) -> None:
+        """Forget what was said from `step` on."""
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
+            self.values.pop()
+        self.resumed_at = [at for at in self.resumed_at if self.steps and at < self.steps[-1]]
+        if self.steps:
+            self.resumed_at.append(self.steps[-1])
 
 
 @dataclass
@@ -69,7 +82,7 @@ class ViewState:
         """Build the state from a snapshot (GET experiments/{id}/curves)."""
         trials = {trial.id: trial for trial in snapshot.trials}
         curves = {
-            series.trial_id: _from_series(series, trials.get(series.trial_id))
+            series.trial_id: _from_series(series)
             for series in snapshot.curves
             if series.group == "validation" and series.name == snapshot.experiment.metric
         }
@@ -94,6 +107,7 @@ class ViewState:
         elif event.kind == "trial":
             trial = TrialView.model_validate(event.data)
             self.trials[trial.id] = trial
+            self._forget_surplus()
         elif event.kind == "metrics" and event.trial_id is not None:
             return self._add_metrics(event.trial_id, event)
         else:
@@ -109,6 +123,25 @@ class ViewState:
         curve = self.curves.setdefault(trial_id, Curve())
         curve.add(int(event.data["steps_completed"]), value, int(event.data.get("run", 0)))
         return True
+
+    def _forget_surplus(self) -> None:
+        """Of a very large search keep the best, the newest and those that still run."""
+        if len(self.trials) <= MAX_TRIALS:
+            return
+        newest = sorted(self.trials.values(), key=lambda t: -t.index)
+        kept = {t.id for t in [*self.ordered_trials()[: MAX_TRIALS // 4], *newest[: MAX_TRIALS // 4]]}
+        kept |= {t.id for t in newest if not t.state.terminal} | {self.best_trial() or 0}
+        self.trials = {i: t for i, t in self.trials.items() if i in kept}
+        self.curves = {i: c for i, c in self.curves.items() if i in kept}
+
+    def counted(self) -> tuple[int, int, int]:
+        """Return how many trials have ended, run now, and are known to exist."""
+        counts = {k: v for k, v in self.experiment.trials.items() if k != "RUNNING"}
+        if sum(counts.values()) > len(self.trials):  # a very large search: not all of them are here
+            done = sum(v for k, v in counts.items() if k in _ENDED)
+            return done, self.experiment.trials.get("RUNNING", 0), sum(counts.values())
+        done = sum(t.state.terminal for t in self.trials.values())
+        return done, sum(t.display_state == "RUNNING" for t in self.trials.values()), len(self.trials)
 
     @property
     def ended(self) -> bool:
@@ -138,9 +171,9 @@ class ViewState:
         return pairs[-MAX_CURVES:]
 
 
-def _from_series(series: SeriesView, trial: TrialView | None) -> Curve:
+def _from_series(series: SeriesView) -> Curve:
     steps, values = thin(series.steps, series.values, MAX_POINTS)
-    return Curve(list(steps), list(values), run=trial.run if trial else 0)
+    return Curve(list(steps), list(values))
 
 
 def thin(steps: list[int], values: list[float], limit: int) -> tuple[list[int], list[float]]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from xml.sax.saxutils import escape
 
 from detlab.schemas.wire import EndReason, TrialState, TrialView
+from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, thin
-from detlab_magics.view.text import number, plain
+from detlab_magics.view.text import number
 
 WIDTH, HEIGHT = 720, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 40

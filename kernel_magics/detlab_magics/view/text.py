@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-import unicodedata
 from typing import Any
 
 from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
+from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 
 MAX_ROWS = 24
@@ -17,12 +17,6 @@ _STATE_WORDS = {
     ExperimentState.STOPPING_KILLED: "being killed",
     ExperimentState.STOPPING_ERROR: "failing",
 }
-
-
-def plain(text: str, limit: int = 120) -> str:
-    """Return user-written text fit to print: control characters and escapes become visible, long text is cut."""
-    shown = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def number(value: float | None) -> str:
@@ -48,12 +42,6 @@ def state_word(experiment: ExperimentView) -> str:
     return _STATE_WORDS.get(experiment.state, experiment.state.value.lower())
 
 
-def count_done(state: ViewState) -> tuple[int, int]:
-    """Return (trials ended, trials in all): in all is at least the number that exist."""
-    done = sum(t.state.terminal for t in state.trials.values())
-    return done, max(state.experiment.trials_total or 0, len(state.trials))
-
-
 def eta(state: ViewState, now: float) -> float | None:
     """Estimate the seconds left from the searcher's progress, or None while that says too little."""
     e = state.experiment
@@ -67,9 +55,8 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     """Return the one progress line: done/total, running, best, time."""
     e = state.experiment
     now = time.time() if now is None else now
-    done, total = count_done(state)
-    parts = [f"{done}/{total} trials", state_word(e)]
-    running = sum(t.display_state == "RUNNING" for t in state.trials.values())
+    done, running, known = state.counted()
+    parts = [f"{done}/{max(e.trials_total or 0, known)} trials", state_word(e)]
     if not state.ended:
         parts.append(f"{running} running")
     if e.best is not None:
@@ -153,7 +140,7 @@ def card(state: ViewState, now: float | None = None) -> str:
     if rows:
         widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
         lines += ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in [header, *rows]]
-        hidden = len(state.trials) - len(rows)
+        hidden = state.counted()[2] - len(rows)
         if hidden > 0:
             lines.append(f"… and {hidden} more: det experiment list-trials {e.id}")
     return "\n".join(lines)

@@ -9,7 +9,6 @@ import anywidget
 import traitlets
 
 from detlab_magics.view.frames import FrameWriter
-from detlab_magics.view.render import mimebundle
 from detlab_magics.view.state import ViewState
 
 ESM = pathlib.Path(__file__).parent.parent / "static" / "widget.js"
@@ -22,26 +21,26 @@ class LiveView(anywidget.AnyWidget):
     snapshot = traitlets.Dict().tag(sync=True)
 
     def __init__(self, state: ViewState, *, url: str | None = None) -> None:
-        self._state = state
         self._frames = FrameWriter(url)
         self._frames.increment(state)
-        super().__init__(snapshot=self._frames.snapshot(state))
+        super().__init__(snapshot=self._frames.snapshot())
+        self.on_msg(self._asked)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return the widget's state as of now: a page opened late gets the present, not the beginning."""
-        state = super().get_state(key=key, drop_defaults=drop_defaults)
-        if "snapshot" in state and hasattr(self, "_state"):
-            state["snapshot"] = self._frames.snapshot(self._state)
+        state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
+        if "snapshot" in state and hasattr(self, "_frames"):
+            state["snapshot"] = self._frames.snapshot()
         return state
 
     def push(self, state: ViewState) -> None:
         """Show `state`, sending only what changed since the last push."""
-        self._state = state
         self.send(self._frames.increment(state))
 
-    def static(self) -> dict[str, Any]:
-        """Return the picture for front ends without widgets."""
-        return mimebundle(self._state, url=self._frames.url)
+    def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        """A page that missed an increment asks for everything again."""
+        if content == {"need": "snapshot"}:
+            self.send({**self._frames.snapshot(), "whole": True})
 
 
 def available() -> bool:

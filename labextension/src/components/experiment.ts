@@ -11,6 +11,7 @@ export class ExperimentView {
   private bar = h('div', 'det-bar-fill');
   private line = h('div', 'det-line');
   private hint = h('div', 'det-hint');
+  private advice = h('div', 'det-advice');
   private notices = h('pre', 'det-notices');
   private table = h('table', 'det-table');
   private details = h('details', 'det-details');
@@ -36,7 +37,8 @@ export class ExperimentView {
     scroll.append(this.table);
     this.details.append(this.summary, scroll);
     root.classList.add('det-view');
-    root.append(head, bar, this.line, plot, this.hint, this.notices, this.details);
+    root.append(head, bar, this.line, plot, this.hint, this.notices, this.advice, this.details);
+    this.advice.hidden = true;
     this.chart = new Chart(plot, (t, s, v) => this.showHover(t, s, v));
     const sized = new ResizeObserver(() => this.chart.resize());
     sized.observe(plot);
@@ -49,6 +51,12 @@ export class ExperimentView {
   /** Redraw in the next animation frame; many calls cost one drawing. */
   schedule(): void {
     if (!this.pending) this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
+  }
+
+  /** Say something below the plot, until the view goes away. */
+  advise(text: string): void {
+    this.advice.textContent = text;
+    this.advice.hidden = false;
   }
 
   destroy(): void {
@@ -68,7 +76,7 @@ export class ExperimentView {
     this.line.textContent = e.line;
     this.notices.textContent = e.notices.join('\n');
     this.notices.hidden = e.notices.length === 0;
-    this.summary.textContent = `Trials (${this.view.order.length})`;
+    this.summary.textContent = `Trials (${this.view.count})`;
     this.drawTable(e.best?.trial ?? null);
     this.chart.draw(this.view, this.options);
     if (!this.hint.dataset.on) this.rest();

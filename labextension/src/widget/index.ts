@@ -6,10 +6,14 @@ import { ExperimentView } from '../components/experiment';
 import { Update, View } from '../components/model';
 import css from '../components/style.css';
 
+/** If the widget is still there so long after the end, nobody replaced it by the still picture. */
+const LEFT_BEHIND_MS = 5000;
+
 interface Model {
   get(name: 'snapshot'): Update | Record<string, never>;
   on(name: string, callback: (message: unknown) => void): void;
   off(name: string, callback: (message: unknown) => void): void;
+  send(message: unknown): void;
 }
 
 function addStyle(): void {
@@ -23,22 +27,33 @@ function addStyle(): void {
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   addStyle();
   const view = new View();
-  const fold = (update: Update | Record<string, never>): void => {
-    if ('experiment' in update) view.apply(update as Update);
-  };
-  fold(model.get('snapshot'));
   const shown = new ExperimentView(el, view);
-  const onMessage = (message: unknown): void => {
-    fold(message as Update);
+  let asked = false;
+  let leftBehind = 0;
+  const fold = (update: Update | Record<string, never>): void => {
+    if (!('experiment' in update)) return;
+    const fits = view.apply(update as Update);
+    if (update.whole) asked = false;
+    if (!fits && !asked) {
+      asked = true;
+      model.send({ need: 'snapshot' });
+    }
+    if (view.experiment?.ended && !leftBehind) {
+      const id = view.experiment.id;
+      leftBehind = window.setTimeout(
+        () => shown.advise(`This view lives in the kernel. %det_watch ${id} leaves a still picture in the notebook.`),
+        LEFT_BEHIND_MS
+      );
+    }
     shown.schedule();
   };
-  const onSnapshot = (): void => {
-    fold(model.get('snapshot'));
-    shown.schedule();
-  };
+  const onMessage = (message: unknown): void => fold(message as Update);
+  const onSnapshot = (): void => fold(model.get('snapshot'));
+  onSnapshot();
   model.on('msg:custom', onMessage);
   model.on('change:snapshot', onSnapshot);
   return () => {
+    window.clearTimeout(leftBehind);
     model.off('msg:custom', onMessage);
     model.off('change:snapshot', onSnapshot);
     shown.destroy();

@@ -195,7 +195,7 @@ def test_frames_carry_only_what_changed_and_are_strict_json():
     assert [(c["trial"], c["from"], c["steps"], c["values"]) for c in frame["curves"]] == [(1, 50, [50], ["NaN"])]
     json.loads(json.dumps(frame, allow_nan=False))
     assert len(json.dumps(frame)) < 2_000
-    assert frames.snapshot(state)["curves"][0]["from"] == 0
+    assert frames.snapshot()["curves"][0]["from"] == 0
 
 
 def test_the_progress_line_says_done_running_best_and_time():
