@@ -98,7 +98,7 @@ def report(step: int, **metrics: Any) -> Op:
 
 def curve(launch: Launch, step: int) -> float:
     """A seeded learning curve: the same for a trial whatever happens around it."""
-    rng = random.Random(launch.info.trial_seed)  # noqa: S311
+    rng = random.Random(launch.info.trial_seed)
     return rng.random() + 1.0 / step
 
 
@@ -256,9 +256,7 @@ class ScriptedAgent:
 
     async def connect(self) -> None:
         self.inbox.clear()
-        self.session = await self.world.services.agents.connect(
-            AgentCaller(self.name), self.hello(), self.inbox.append
-        )
+        self.session = await self.world.services.agents.connect(AgentCaller(self.name), self.hello(), self.inbox.append)
         self.online = True
 
     def drop(self) -> None:
@@ -377,7 +375,7 @@ class World:
         )
         flaw, self.flaw = self.flaw, None
         flawed: Any = FlawedStore(self.store, flaw, self.writes)
-        self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))  # noqa: S311
+        self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))
         self.services.shell.started_at = self.now
         await self.services.recover()
 

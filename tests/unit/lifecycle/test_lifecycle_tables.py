@@ -212,9 +212,7 @@ def test_lifecycle_exits_that_end_a_trial(trial, kind, state, reason, early):
     assert requested(step) == []
 
 
-@pytest.mark.parametrize(
-    "kind", [EndKind.LOST, EndKind.REFUSED, EndKind.KILLED, EndKind.WITHDRAWN, EndKind.PREEMPTED]
-)
+@pytest.mark.parametrize("kind", [EndKind.LOST, EndKind.REFUSED, EndKind.KILLED, EndKind.WITHDRAWN, EndKind.PREEMPTED])
 def test_lifecycle_what_is_never_counted_runs_again(kind):
     step = t.step(live(restarts=5), t.AttemptEnded(kind))
     assert requested(step) == [2]

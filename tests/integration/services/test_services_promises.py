@@ -1,0 +1,317 @@
+"""The promises of the master (HOUSE.md section 4), with crashes at every write and every message said twice."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import (
+    ALICE,
+    BOB,
+    ROOT,
+    CrashError,
+    Flaw,
+    World,
+    asha,
+    config,
+    report,
+    training,
+)
+from sqlalchemy import select
+
+from detlab.errors import NotFound, StaleAttempt
+from detlab.schemas.wire import (
+    AllocationState,
+    CreateExperiment,
+    ExperimentState,
+    MetricsRecord,
+    RecordBatch,
+    TrialState,
+)
+from detlab_hub.core.searchers import decision_from_json, event_from_json, replay
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, Point, SearcherJournal, Series
+
+PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
+
+
+def journal(world: World, experiment_id: int):
+    """The journal of a search, and the search that its replay gives."""
+
+    def read(s):
+        row = s.get(ExperimentRow, experiment_id)
+        entries = s.scalars(
+            select(SearcherJournal).where(SearcherJournal.experiment_id == experiment_id).order_by(SearcherJournal.seq)
+        ).all()
+        return row, entries
+
+    row, entries = world.store.read_sync(read)
+    events = [event_from_json(entry.event) for entry in entries]
+    search, decisions = replay(row.config["searcher"], row.config["hyperparameters"], row.seed, events)
+    stored = [[decision_from_json(item) for item in entry.decisions] for entry in entries]
+    return search, decisions, stored
+
+
+def summary(world: World, experiment_id: int, trials) -> dict:
+    search, _, _ = journal(world, experiment_id)
+
+    def curves(s):
+        rows = s.execute(
+            select(Series.trial_id, Point.step, Point.value)
+            .join(Point, Point.series_id == Series.id)
+            .order_by(Series.trial_id, Series.name_id, Point.step)
+        )
+        return [tuple(row) for row in rows]
+
+    return {
+        "search": search.fingerprint(),
+        "trials": [
+            (trial.index, trial.request_id, trial.state, trial.end_reason, trial.steps_completed, trial.restarts)
+            for trial in trials
+        ],
+        "curves": world.store.read_sync(curves),
+    }
+
+
+def check_slots(world: World) -> None:
+    """I2, looked at in the rows."""
+
+    def placed(s):
+        rows = s.execute(select(AllocationRow.agent_id, AllocationRow.slots).where(AllocationRow.state.in_(PLACED)))
+        return [(agent, slot) for agent, slots in rows for slot in slots]
+
+    held = world.store.read_sync(placed)
+    assert len(held) == len(set(held)), held
+
+
+async def run_search(make_world, flaw=None, *, twice=False, concurrent=1, folder=None):
+    world = await make_world(training(9), flaw=flaw)
+    world.twice = twice
+    key = "one submit"
+    wanted = CreateExperiment(config=config(asha(concurrent=concurrent)), idempotency_key=key)
+    reply = None
+    while reply is None:
+        try:
+            if not world.agents:
+                await world.add_agent(slots=2)
+            reply = await world.services.experiments.create(ALICE, wanted)
+        except CrashError:
+            await world.reboot()
+    experiment_id = reply.experiment.id
+    view = await world.finish(experiment_id)
+    assert view.state is ExperimentState.COMPLETED
+    items, _ = await world.services.experiments.list(ALICE)
+    assert [item.id for item in items] == [experiment_id], "the submit was lost or doubled (I1)"
+    return world, summary(world, experiment_id, await world.trials(experiment_id))
+
+
+async def test_I8_every_message_twice_changes_nothing(make_world, tmp_path):  # noqa: N802
+    plain, expected = await run_search(make_world)
+    plain.close()
+    again = World(f"sqlite:///{tmp_path}/twice.sqlite", tmp_path, script=training(9))
+
+    async def second(script, **more):
+        await again.boot()
+        return again
+
+    _, got = await run_search(second, twice=True)
+    again.close()
+    assert got == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
+async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_commit):  # noqa: N802
+    async def attempt(number: int):
+        worlds = []
+
+        async def make(script, flaw=None):
+            world = World(f"sqlite:///{tmp_path}/{after_commit}-{number}.sqlite", tmp_path, script=script, flaw=flaw)
+            await world.boot()
+            worlds.append(world)
+            return world
+
+        flaw = Flaw(number, after_commit) if number else None
+        try:
+            return await run_search(make, flaw)
+        finally:
+            for world in worlds:
+                world.close()
+
+    baseline, expected = await attempt(0)
+    total = baseline.writes[0]
+    assert total > 100
+    # Every one of the first writes (submit, connect, first placement), then a sample over the whole life.
+    tried = [*range(1, 16), *range(16, total, max(1, total // 12))]
+    for number in tried:
+        world, got = await attempt(number)
+        assert world.crashes == 1, f"write {number} was never reached"
+        assert got == expected, f"a crash {'after' if after_commit else 'before'} write {number} changed the end"
+
+
+async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make_world):  # noqa: N802
+    world, _ = await run_search(make_world, Flaw(60, after_commit=True), concurrent=4)
+    assert world.crashes == 1
+    items, _ = await world.services.experiments.list(ROOT)
+    _, decided, stored = journal(world, items[0].id)
+    assert decided == stored
+
+
+async def test_I1_the_same_key_gives_the_same_experiment(make_world):  # noqa: N802
+    world = await make_world()
+    wanted = CreateExperiment(config=config(), idempotency_key="k")
+    first = await world.services.experiments.create(ALICE, wanted)
+    second = await world.services.experiments.create(ALICE, wanted)
+    other = await world.services.experiments.create(BOB, wanted)
+    assert (first.created, second.created, other.created) == (True, False, True)
+    assert first.experiment.id == second.experiment.id != other.experiment.id
+
+
+async def test_I2_a_slot_has_one_owner(make_world):  # noqa: N802
+    world = await make_world(training(9))
+    await world.add_agent("one", slots=2)
+    await world.add_agent("two", slots=1)
+    made = [await world.submit(config(asha(concurrent=4))) for _ in range(2)]
+    for number in range(60):
+        if number == 20:
+            world.agents["one"].drop()
+        if number == 24:
+            world.agents["one"].online = True
+        await world.step()
+        check_slots(world)
+    for view in made:
+        assert (await world.finish(view.id)).state is ExperimentState.COMPLETED
+        check_slots(world)
+
+
+async def test_I3_only_the_current_attempt_writes(make_world):  # noqa: N802
+    world = await make_world(training(50, save_every=5))
+    lost = await world.add_agent("lost")
+    made = await world.submit(config())
+    await world.steps(10)
+    (task,) = lost.tasks.values()
+    lost.drop()
+    lost.tasks = {}
+    await world.add_agent("other")
+    await world.steps(60)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, "other")
+    before = (await world.services.trials.get(ALICE, trial.id)).summary["validation"]["loss"].count
+    late = MetricsRecord(seq=99, time=world.now, group="validation", steps_completed=40, metrics={"loss": -5.0})
+    batch = RecordBatch(stream="metrics", records=[late])
+    for call in (
+        world.services.tasks.records(task.caller, batch),
+        world.services.tasks.preempt(task.caller, 0),
+        world.services.tasks.ack_preempt(task.caller),
+        world.services.tasks.put_metadata(task.caller, {"a": 1}),
+        world.services.tasks.renew_token(task.caller),
+        world.services.tokens.resolve(task.launch.task_token),
+    ):
+        with pytest.raises(StaleAttempt):
+            await call
+    after = (await world.services.trials.get(ALICE, trial.id)).summary["validation"]["loss"]
+    assert after.count >= before
+    assert after.min > -5.0
+
+
+async def test_I4_a_killed_trial_leaves_no_gap_and_no_double(make_world):  # noqa: N802
+    def script(launch):
+        start = yield ("resume",)
+        for step in range(start + 1, 11):
+            yield report(step, loss=1.0 / step, run=launch.run)
+            if step % 4 == 0:
+                yield ("save", step)
+            if step == 7 and launch.run == 1:
+                yield ("exit", -9)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config())
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.state) == (2, 1, TrialState.COMPLETED)
+    (curve,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
+    assert curve.steps == list(range(1, 11))
+    assert curve.values == [1.0 / step for step in curve.steps]
+    (runs,) = await world.services.trials.metrics(ALICE, trial.id, names=["run"])
+    assert runs.values == [1.0] * 4 + [2.0] * 6
+    assert view.best.steps_completed == 10
+
+
+async def test_I4_the_best_does_not_point_at_what_was_superseded(make_world):  # noqa: N802
+    def script(launch):
+        start = yield ("resume",)
+        for step in range(start + 1, 6):
+            yield report(step, loss=0.0 if (step, launch.run) == (3, 1) else 10.0 + step)
+            if step == 2 and launch.run == 1:
+                yield ("save", 2)
+            if step == 4 and launch.run == 1:
+                yield ("exit", 1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config())
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (view.best.value, view.best.steps_completed) == (11.0, 1)
+    assert trial.best_validation == 11.0
+
+
+async def test_I7_every_trial_ends_while_nodes_come_and_go(make_world):  # noqa: N802
+    world = await make_world(training(9))
+    await world.add_agent("a", slots=2)
+    await world.add_agent("b", slots=2)
+    made = await world.submit(config(asha(concurrent=4)))
+    for number in range(400):
+        if number % 40 == 10:
+            world.agents["a"].drop()
+            world.agents["a"].tasks = {}
+        if number % 40 == 30:
+            world.agents["a"].online = True
+        if number % 55 == 15:
+            await world.reboot()
+        await world.step(2.0)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    trials = await world.trials(made.id)
+    assert all(trial.state is TrialState.COMPLETED for trial in trials)
+    assert {trial.restarts for trial in trials} == {0}, "a lost agent is never counted"
+
+
+async def test_I9_nobody_sees_anothers_experiments(make_world):  # noqa: N802
+    world = await make_world(training(3))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    (saved,) = await world.services.trials.checkpoints(ALICE, trial.id)
+    services = world.services
+    for call in (
+        services.experiments.get(BOB, made.id),
+        services.experiments.kill(BOB, made.id),
+        services.experiments.pause(BOB, made.id),
+        services.experiments.delete(BOB, made.id),
+        services.experiments.trials(BOB, made.id),
+        services.experiments.checkpoints(BOB, made.id),
+        services.experiments.curves(BOB, made.id),
+        services.experiments.bundle_path(BOB, made.id),
+        services.trials.get(BOB, trial.id),
+        services.trials.kill(BOB, trial.id),
+        services.trials.metrics(BOB, trial.id),
+        services.trials.values(BOB, trial.id),
+        services.trials.logs(BOB, trial.id),
+        services.trials.checkpoints(BOB, trial.id),
+        services.checkpoints.get(BOB, saved.uuid),
+        services.checkpoints.open_file(BOB, saved.uuid, "sha256:" + "0" * 64),
+        anext(services.stream.events(BOB, made.id, after=0)),
+        anext(services.stream.logs(BOB, trial.id)),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    assert (await services.experiments.list(BOB)) == ([], None)
+    assert (await services.experiments.list(BOB, owner="alice")) == ([], None)
+    assert [view.id for view in (await services.experiments.list(ROOT))[0]] == [made.id]
+    assert (await services.experiments.get(ROOT, made.id)).owner == "alice"
+
+
+def test_promises_allocation_states_are_all_known():
+    assert {state.value for state in AllocationState} == {*PLACED, "PENDING", "TERMINATED"}
