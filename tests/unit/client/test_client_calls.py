@@ -1,0 +1,121 @@
+"""Requests and replies without a network."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detlab.client.calls import Backoff, Call, Reply, error_of, field_of, model, page_of
+from detlab.client.submission import config_mapping, config_text, set_key
+from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable
+from detlab.schemas.wire import CreateExperiment, TrialView, UserView
+
+
+def test_bodies_are_strict_json() -> None:
+    body, kind = Call("POST", "x", json=CreateExperiment(config={"a": math.nan, "b": [math.inf]})).body()
+    assert kind == "application/json"
+    assert body is not None
+    sent = json.loads(body, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert sent["config"] == {"a": "NaN", "b": ["Infinity"]}
+
+
+def test_parameters_that_are_not_set_are_not_sent() -> None:
+    assert Call("GET", "x", params={"a": None, "b": 0, "c": "ü&="}).query() == {"b": "0", "c": "ü&="}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (401, b'{"code": "auth.denied", "message": "m"}', AuthError),
+        (403, b'{"code": "auth.forbidden", "message": "m"}', Forbidden),
+        (404, b'{"code": "not_found", "message": "m"}', NotFound),
+        (404, b"<html>not found</html>", NotFound),
+        (409, b'{"code": "conflict", "message": "m"}', Conflict),
+        (422, b'{"code": "config.invalid", "message": "m", "problems": []}', ConfigError),
+        (422, b'{"code": "request.invalid", "message": "m"}', ApiError),
+        (500, b'{"code": "internal", "message": "m"}', ApiError),
+        (500, b"[]", ApiError),
+        (502, b"<html>", Unavailable),
+        (503, b"", Unavailable),
+    ],
+)
+def test_errors_become_exceptions(status: int, body: bytes, expected: type[Exception]) -> None:
+    error = error_of(Reply(status, body))
+    assert type(error) is expected
+    assert "<html" not in str(error)
+
+
+def test_a_redirect_is_a_refused_token() -> None:
+    error = error_of(Reply(302, b"", "http://h/hub/login"))
+    assert isinstance(error, AuthError)
+    assert "http://h/hub/login" in error.message
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{}", b"<html>", b'{"items": {}}', b'{"name": {}}'])
+def test_replies_that_make_no_sense(body: bytes) -> None:
+    for parse in (model(UserView), field_of("items", list[TrialView]), page_of(TrialView)):
+        with pytest.raises(ApiError, match="not understood"):
+            parse(Reply(200, body))
+
+
+def test_replies_of_a_newer_master_are_understood() -> None:
+    assert model(UserView)(Reply(200, b'{"name": "a", "new": 1}')).name == "a"
+
+
+def test_backing_off() -> None:
+    policy = Backoff(first=1, most=4, attempts=4)
+    assert [policy.delay(n, rng=lambda: 1.0) for n in range(1, 6)] == [1, 2, 4, 4, None]
+    assert policy.delay(1, rng=lambda: 0.0) == 0.5
+    assert policy.delay(3, refused=True) is None
+    assert policy.capped(10_000, lambda: 1.0) == 4
+
+
+def test_overrides() -> None:
+    config = {"searcher": {"max_trials": 16}, "name": "x"}
+    set_key(config, "searcher.max_trials=4")
+    set_key(config, "hyperparameters.lr=1e-3")
+    set_key(config, "labels=[a, b]")
+    set_key(config, "name=a=b")
+    assert config == {
+        "searcher": {"max_trials": 4},
+        "hyperparameters": {"lr": 0.001},
+        "labels": ["a", "b"],
+        "name": "a=b",
+    }
+    for bad in ("x", "=1", "a..b=1", "name.x=1", "a=[1"):
+        with pytest.raises(ConfigError):
+            set_key(config, bad)
+
+
+def test_configs_come_as_mapping_file_or_text(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("name: x\n")
+    assert config_text({"a": 1}) == {"a": 1}
+    assert config_text(file) == config_text(str(file)) == "name: x\n"
+    assert config_text("name: y\n") == "name: y\n"
+    assert config_mapping("# nothing\n") == {}
+    with pytest.raises(ConfigError, match="no config at"):
+        config_text(tmp_path / "nowhere.yaml")
+    with pytest.raises(ConfigError):
+        config_mapping("a: 1\na: 2\n")
+    with pytest.raises(ConfigError):
+        config_mapping("- a\n- b\n")
+
+
+def test_importing_the_client_is_light() -> None:
+    code = "import sys, detlab.client; print([m for m in ('httpx', 'pydantic', 'torch', 'yaml') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_public_name_loads() -> None:
+    import detlab.client as client
+
+    for name in client._HOME_OF:
+        assert getattr(client, name) is not None
+    assert set(client._HOME_OF) <= set(dir(client))
+    with pytest.raises(AttributeError):
+        _ = client.nonsense
