@@ -72,6 +72,8 @@ def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
     try:
         with gzip.open(archive, "rb") as stream, _open_tar(stream) as tar:
             return _unpack_members(tar, target, limits)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise UnsafeBundle(f"{error.filename!r} is both a file and something else") from error
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError, ValueError) as error:
         raise UnsafeBundle(f"no valid tar.gz: {error}") from error
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 POLL = 0.05
 """Seconds between two looks at the spool."""
+READ_PATIENCE = 60.0
+"""Seconds of read errors after which a finishing delivery gives a spool up."""
 LOG_INTERVAL = 0.2
 """Seconds between two reads of the log spool."""
 
@@ -110,6 +112,8 @@ class Source:
     interval: float = 0.0
     """Seconds between two reads while batches are small."""
     read_at: float = field(default=0.0)
+    unreadable_since: float | None = field(default=None)
+    """Since when the spool cannot be read."""
 
 
 class Mode(enum.Enum):
@@ -216,10 +220,16 @@ class Deliverer:
                 return
             if any(busy):
                 continue
-            if mode is Mode.FINISH and all(s.shipper.phase is Phase.HUNGRY for s in self._sources):
+            if mode is Mode.FINISH and all(self._exhausted(source) for source in self._sources):
                 return
             self._wake.wait(POLL)
             self._wake.clear()
+
+    def _exhausted(self, source: Source) -> bool:
+        """Whether nothing more will come: all is committed, or the disk gave nothing for too long."""
+        broken = source.unreadable_since
+        readable = broken is None or self._clock() - broken > READ_PATIENCE
+        return source.shipper.phase is Phase.HUNGRY and readable
 
     def _pump(self, source: Source, transport: Transport, mode: Mode) -> bool:
         """Move one batch of a stream; return whether there may be more right away."""
@@ -228,7 +238,13 @@ class Deliverer:
         if shipper.phase is Phase.HUNGRY:
             if mode is Mode.FOLLOW and now < source.read_at:
                 return False
-            entries = source.reader.read(MAX_RECORDS, MAX_BYTES)
+            try:
+                entries = source.reader.read(MAX_RECORDS, MAX_BYTES)
+            except OSError as error:
+                self.trouble = str(error)
+                source.unreadable_since = source.unreadable_since or now
+                return False
+            source.unreadable_since = None
             source.read_at = now + source.interval if len(entries) < MAX_RECORDS else now
             shipper.load(entries)
         batch = shipper.poll(now)

@@ -36,6 +36,8 @@ STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
 OUTPUT_GRACE = 5.0
 """Seconds to wait for the pipes to close once every process of the task is dead."""
+EXIT_PATIENCE = 60
+"""Attempts, one a second, to write the exit to a full disk."""
 CANNOT_START = 127
 
 
@@ -220,7 +222,15 @@ class Launcher:
 
     def _write_exit(self, code: int) -> None:
         rank = first_failing_rank(self._task.ranks) if code else None
-        write_json(self._task.exit, {"exit_code": code, "rank": rank, "time": time.time()}, durable=True)
+        report = {"exit_code": code, "rank": rank, "time": time.time()}
+        for _ in range(EXIT_PATIENCE):
+            try:
+                write_json(self._task.exit, report, durable=True)
+            except OSError as error:  # a full disk: the trial that filled it is over, there may be room soon
+                sys.stderr.write(f"{self._task.exit}: {error}\n")
+                threading.Event().wait(1.0)
+            else:
+                return
 
 
 def _adopt_orphans() -> None:

@@ -87,15 +87,25 @@ class AgentProcess:
         self.directory = directory
         self.options = options
         self.process = None
+        self.prefix = []
         self.log = directory.parent / "agent.log"
         self.token_file = directory.parent / "enrolment_token"
         self.token_file.write_text(master.enrolment_token)
 
     def start(self):
-        command = [sys.executable, "-m", "detlab_agent", "--master", self.master.url, "--dir", str(self.directory)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "detlab_agent",
+            "--master",
+            self.master.url,
+            "--dir",
+            str(self.directory),
+        ]
         command += ["--name", "agent", "--slots", "2", "--enrolment-token-file", str(self.token_file), *self.options]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.prefix + command, cwd="/", stdout=log, stderr=log)
 
     def kill(self):
         self.process.kill()

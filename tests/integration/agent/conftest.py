@@ -1,7 +1,9 @@
 """Real agents, launchers and trials as processes, against the shipped double of the master."""
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from detlab.testing.master import MasterDouble
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from agent_helpers import AgentProcess  # noqa: E402
+from agent_helpers import AgentProcess
 
 
 @pytest.fixture
@@ -20,14 +22,12 @@ def master():
 
 
 @pytest.fixture
-def open_tmp(tmp_path):
-    """tmp_path, made passable: pytest makes its directories 0700 and tasks may run as other users."""
-    path = Path(tmp_path)
-    while path != Path("/tmp") and path != path.parent:
-        if path.stat().st_uid == os.getuid():
-            path.chmod(path.stat().st_mode | 0o711)
-        path = path.parent
-    return tmp_path
+def open_tmp():
+    """A directory that every user may pass (pytest's own are 0700, and tasks run as other users)."""
+    path = Path(tempfile.mkdtemp(prefix="detlab-agent-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture
