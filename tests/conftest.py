@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +41,19 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.sql(f"CREATE DATABASE {database}")
     yield server.url(database)
     server.sql(f"DROP DATABASE {database} WITH (FORCE)")
+
+
+# Reasons that no machine can mend by installing something: only these may be skipped where CI runs.
+MAY_SKIP = ("needs a GPU", "needs a user other than root", "needs root")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Under CI (DETLAB_FAIL_ON_SKIP=1) a skip is a failure: what this machine can run must have run."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("DETLAB_FAIL_ON_SKIP") == "1":
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not reason.removeprefix("Skipped: ").startswith(MAY_SKIP):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped where nothing may be skipped: {reason}"
+    return report
