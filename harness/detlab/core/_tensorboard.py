@@ -1,7 +1,7 @@
 """TensorBoard files of a trial: a local directory, copied to checkpoint storage.
 
-They are stored where Determined stores them: `<cluster>/tensorboard/experiment/<id>/trial/<id>/` under the root of
-the checkpoint storage. detlab writes no event files itself.
+They are stored as `tensorboard-<cluster>-<experiment>-<trial>/` under the root of the checkpoint storage: one private
+folder per trial, since trials of several users may share the root. detlab writes no event files itself.
 """
 
 from __future__ import annotations
@@ -58,15 +58,8 @@ class TensorboardManager:
     ) -> TensorboardManager:
         """Return the manager of one rank of a trial."""
         trial = info.trial
-        prefix = PurePosixPath(
-            info.cluster_id,
-            "tensorboard",
-            "experiment",
-            str(trial.experiment_id),
-            "trial",
-            str(trial.trial_id),
-        )
-        return cls(info.task_dir / "tensorboard" / f"rank{rank}", TensorboardMode(mode), rank, storage, str(prefix))
+        prefix = f"tensorboard-{info.cluster_id}-{trial.experiment_id}-{trial.trial_id}"
+        return cls(info.task_dir / "tensorboard" / f"rank{rank}", TensorboardMode(mode), rank, storage, prefix)
 
     @classmethod
     def off_cluster(cls, rank: int, base_path: Path | None = None) -> TensorboardManager:

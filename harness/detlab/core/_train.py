@@ -105,7 +105,7 @@ class TrainContext:
 
     def set_status(self, status: str) -> None:
         """Say in a few words what the trial does now, for people who watch it."""
-        self._send("status", {"status": str(status)})
+        self._send("status", {"status": str(status).encode(errors="replace").decode()})
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Say why this trial is about to end early; `init` does so itself when `InvalidHP` leaves its block."""

@@ -6,12 +6,20 @@ recognised without importing it) or a Python number. Dicts, lists and strings ar
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Mapping
 from typing import Any
 
-MAX_NAME = 255
+from detlab.schemas.wire import encode_floats
+
+# What the master takes; checked here too, so that the line of code that is wrong raises, not a later one.
+MAX_GROUP = 128
+MAX_NAME = 512
+MAX_STEPS = 2**53
+MAX_METRICS = 20_000
+MAX_STRUCTURED_BYTES = 256_000
 _MAX_DEPTH = 20
 
 
@@ -20,15 +28,16 @@ def check_steps(steps_completed: Any) -> int:
 
     Raises:
         TypeError: It is not an integer.
-        ValueError: It is negative.
+        ValueError: It is negative or beyond 2**53.
     """
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, numbers.Integral):
         steps_completed = _unwrap(steps_completed)
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, numbers.Integral):
         raise TypeError(f"steps_completed must be an integer, not {steps_completed!r}")
-    if steps_completed < 0:
-        raise ValueError(f"steps_completed must be 0 or more, not {steps_completed}")
-    return int(steps_completed)
+    steps = int(steps_completed)
+    if not 0 <= steps <= MAX_STEPS:
+        raise ValueError(f"steps_completed must be between 0 and 2**53, not {steps}")
+    return steps
 
 
 def check_group(group: Any) -> str:
@@ -38,7 +47,7 @@ def check_group(group: Any) -> str:
         TypeError: It is not a string.
         ValueError: It is empty, too long, or contains a dot.
     """
-    name = _check_name("metric group", group)
+    name = _check_name("metric group", group, MAX_GROUP)
     if "." in name:
         raise ValueError(f"a metric group must not contain '.': {name!r}")
     return name
@@ -65,21 +74,44 @@ def check_metrics(metrics: Any, *, what: str = "metrics") -> dict[str, Any]:
 
     Raises:
         TypeError: Not a dict, a name that is no string, or a value that is neither number nor structured.
-        ValueError: A bad name, or nesting deeper than 20.
+        ValueError: A bad name, nesting deeper than 20, or more than the master takes in one report.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"{what} must be a dict of name to value, not {type(metrics).__name__}")
-    return {_check_name("metric name", name): _plain(value, f"{what}[{name!r}]", 0) for name, value in metrics.items()}
+    if len(metrics) > MAX_METRICS:
+        raise ValueError(f"{what} has {len(metrics)} entries; at most {MAX_METRICS} in one report")
+    checked = {}
+    for name, value in metrics.items():
+        plain = _plain(value, f"{what}[{name!r}]", 0)
+        _check_size(plain, f"{what}[{name!r}]")
+        checked[_check_name("metric name", name)] = plain
+    return checked
 
 
-def _check_name(what: str, name: Any) -> str:
+def _check_name(what: str, name: Any, longest: int = MAX_NAME) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a {what} must be a string, not {name!r}")
-    if not name or len(name) > MAX_NAME:
-        raise ValueError(f"a {what} must have 1 to {MAX_NAME} characters, not {len(name)}")
-    if "\0" in name:
-        raise ValueError(f"a {what} must not contain a NUL character: {name!r}")
-    return str(name)
+    if not name or len(name) > longest:
+        raise ValueError(f"a {what} must have 1 to {longest} characters, not {len(name)}")
+    return _check_text(what, name)
+
+
+def _check_text(what: str, text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"a {what} must not contain a NUL character: {text[:80]!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a {what} is not valid Unicode: {text[:80]!r}") from error
+    return str(text)
+
+
+def _check_size(value: Any, where: str) -> None:
+    if isinstance(value, bool | int | float):
+        return
+    size = len(json.dumps(encode_floats(value), separators=(",", ":")))
+    if size > MAX_STRUCTURED_BYTES:
+        raise ValueError(f"{where} has {size} bytes as JSON; at most {MAX_STRUCTURED_BYTES} in one value")
 
 
 def _unwrap(value: Any) -> Any:
@@ -98,8 +130,10 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     value = _unwrap(value)
     if value is None:
         raise TypeError(f"{where} is None: report a number, a string, or a dict or list of them")
-    if isinstance(value, bool | str):
+    if isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _check_text(f"value of {where}", value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):

@@ -30,7 +30,7 @@ def walk(root: Path) -> Found:
     """List files and empty folders below `root`.
 
     Raises:
-        CheckpointError: There is a link or a special file; it is named.
+        CheckpointError: There is a link, a special file, or a name that is not UTF-8; it is named.
     """
     files: list[str] = []
     empty: list[str] = []
@@ -61,8 +61,17 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                         f"{entry.path} is {what}: a checkpoint holds regular files and folders only",
                         hint="Copy what the link points to, or leave it out with a selector.",
                     )
+        for name in (*names, *files):
+            _check_name(folder, name)
         pending.extend(folder / name for name in names)
         yield folder, names, files
+
+
+def _check_name(folder: Path, name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(f"the name of {str(folder / name)!r} is not valid UTF-8") from error
 
 
 def open_regular(path: Path) -> int:

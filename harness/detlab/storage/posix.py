@@ -130,6 +130,9 @@ class PosixStorage:
         target = _inside(self.root, name)
         partial = target.with_name(f".{target.name}.partial")
         with self._storage_errors("write", target):
+            self.root.mkdir(parents=True, exist_ok=True)
+            if target.parent != self.root:
+                (self.root / safe_path(name).split("/")[0]).mkdir(mode=0o700, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)
             files.copy(source, partial)

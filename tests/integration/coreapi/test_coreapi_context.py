@@ -191,7 +191,7 @@ def test_tensorboard_files_are_copied_to_storage(in_task: Any) -> None:
         (path / "events.1").write_text("e")
         with pytest.raises(RuntimeError, match="MANUAL"):
             core.train.upload_tensorboard_files()
-    stored = in_task.checkpoints / "c1" / "tensorboard" / "experiment" / "3" / "trial" / "7"
+    stored = in_task.checkpoints / "tensorboard-c1-3-7"
     assert (stored / "events.1").read_text() == "e"
 
 
@@ -203,7 +203,7 @@ def test_tensorboard_files_by_hand(in_task: Any) -> None:
         core.train.upload_tensorboard_files(
             selector=lambda p: p.name != "skip", mangler=lambda p, rank: p.with_name(f"{p.name}.rank{rank}")
         )
-    stored = in_task.checkpoints / "c1" / "tensorboard" / "experiment" / "3" / "trial" / "7"
+    stored = in_task.checkpoints / "tensorboard-c1-3-7"
     assert [p.name for p in stored.iterdir()] == ["events.1.rank0"]
 
 

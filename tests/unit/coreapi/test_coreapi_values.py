@@ -72,7 +72,7 @@ def test_wrong_types_are_named(metrics: Any, message: str) -> None:
         check_metrics(metrics)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
+@pytest.mark.parametrize("name", ["", "x" * 513, "a\0b", "\ud800"])
 def test_bad_names(name: str) -> None:
     with pytest.raises(ValueError, match="metric name"):
         check_metrics({name: 1})
@@ -122,3 +122,30 @@ def test_groups() -> None:
         check_group("a.b")
     with pytest.raises(TypeError):
         check_group(1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"m": "x" * 300_000}, r"metrics\['m'\] has 300002 bytes"),
+        ({"m": [0.5] * 100_000}, "at most 256000"),
+        ({"m": "\ud800"}, "not valid Unicode"),
+        ({"m": {"a": "b\0"}}, "NUL"),
+        ({str(number): 1 for number in range(20_001)}, "20001 entries"),
+    ],
+)
+def test_what_the_master_would_refuse_raises_here(metrics: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_metrics(metrics)
+
+
+def test_limits_are_those_of_the_master() -> None:
+    """Both sides judge the same report; neither may be stricter."""
+    reports = pytest.importorskip("detlab_hub.store.queries.reports")
+    from detlab.core import _values
+
+    assert reports.GROUP_CHARS == _values.MAX_GROUP
+    assert reports.NAME_CHARS == _values.MAX_NAME
+    assert reports.MAX_STEP == _values.MAX_STEPS
+    assert reports.MAX_NAMES == _values.MAX_METRICS
+    assert reports.STRUCTURED_BYTES == _values.MAX_STRUCTURED_BYTES

@@ -213,3 +213,16 @@ def test_paths_that_leave_the_checkpoint(path: str) -> None:
 
 def test_paths_are_made_plain() -> None:
     assert safe_path("./a//b/") == "a/b"
+
+
+def test_a_name_that_is_not_utf8_is_refused(store: SharedFSStorage, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "source") + b"/\xff")).write_text("1")
+    with pytest.raises(CheckpointError, match="not valid UTF-8"):
+        store.upload(tmp_path / "source", UUID)
+
+
+def test_files_beside_the_checkpoints_are_private(store: SharedFSStorage, tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("1")
+    store.put_file(tmp_path / "events", "tensorboard-1/a/events")
+    assert (store.root / "tensorboard-1").stat().st_mode & 0o777 == 0o700
