@@ -24,10 +24,12 @@ from detlab.errors import DetlabError
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.services import Services, Settings
 from detlab_hub.store import Store
-from detlab_hub.web.auth import Identifier, make_hub_auth
+from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
-_UPLOAD_SLACK = 1024 * 1024
+_UPLOAD_SLACK = 8 * 1024 * 1024
+"""Read, and dropped, beyond the largest bundle, so that a sender gets to see why it was refused."""
+_UPLOAD_SECONDS = 600
 
 
 class DetHub(Application):
@@ -61,7 +63,7 @@ class DetHub(Application):
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
-    aliases = Application.aliases | {  # noqa: RUF012 - traitlets reads it from the class
+    aliases = Application.aliases | {
         "config": "DetHub.config_files",
         "state-dir": "DetHub.state_dir",
         "port": "DetHub.port",
@@ -183,6 +185,7 @@ class DetHub(Application):
             await application.settings["streams"].close()
             await server.close_all_connections()
             await background.wait()
+            await close_hub_client()
 
     async def _until_stop(self, services: Services, stop: asyncio.Event) -> None:
         """Return when told to stop; raise when the database has been lost for good: a fresh start is the cure."""
@@ -197,6 +200,7 @@ class DetHub(Application):
         """Run until SIGTERM or SIGINT."""
         level: Any = self.log_level
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("alembic").setLevel(logging.WARNING)
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -112,9 +112,7 @@ class Cluster:
 
     def up(self, *arguments: str, timeout: float = UP_SECONDS) -> subprocess.CompletedProcess[str]:
         """`det up` on this port with these slots."""
-        return self.det(
-            "up", "--port", str(self.port), "--slots", str(self.slots), *arguments, timeout=timeout + 30
-        )
+        return self.det("up", "--port", str(self.port), "--slots", str(self.slots), *arguments, timeout=timeout + 30)
 
     def down(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`det down`."""

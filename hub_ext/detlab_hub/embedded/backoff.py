@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 _DOUBLINGS = 20
 """Far above any cap; the bound keeps the power small after a week of failures."""
 

@@ -34,7 +34,6 @@ def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.db_url = f"sqlite:///{folder.root / 'db' / 'jupyterhub.sqlite'}"
     c.JupyterHub.upgrade_db = True
-    folder.secret("hub_cookie_secret", text=False)
     c.JupyterHub.cookie_secret_file = str(folder.secrets / "hub_cookie_secret")
     c.JupyterHub.template_vars = {"announcement": ""}
 
@@ -43,9 +42,7 @@ def _users(c: Any, folder: StateFolder, plan: Plan) -> None:
     names = [plan.operator, *plan.extra_users]
     files = {}
     for name in names:
-        path = folder.password_file(name, plan.operator)
-        folder.secret(path.name)
-        files[name] = str(path)
+        files[name] = str(folder.password_file(name, plan.operator))
     c.JupyterHub.authenticator_class = "detlab_hub.embedded.login.GeneratedPasswords"
     c.GeneratedPasswords.password_files = files
     c.Authenticator.allowed_users = set(names)

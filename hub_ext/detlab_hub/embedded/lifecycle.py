@@ -133,6 +133,7 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         files.append(options.config.absolute())
     wishes = EmbeddedCluster(config=read_config(files))
     operator, others = wishes.users()
+    folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
     if not (before and before.port == options.port and _runs(report, names.PROXY)):
         _check_port(options.port)
@@ -202,6 +203,7 @@ class Waiting:
         self._folder = folder
         self._plan = plan
         self._supervisor = supervisor
+        self._answered = False
         first = None if supervisor else read_report(folder)
         self._earlier = {name: part.restarts for name, part in first.parts.items()} if first else {}
 
@@ -215,7 +217,7 @@ class Waiting:
         try:
             while True:
                 self._look_for_failures()
-                view = master.view() if master.healthy() else None
+                view = master.view() if self._behind_the_proxy() and master.healthy() else None
                 if view is not None and view.slots_total >= (self._plan.slots or 1):
                     return view
                 if time.monotonic() > deadline:
@@ -223,6 +225,13 @@ class Waiting:
                 time.sleep(_POLL)
         finally:
             master.close()
+
+    def _behind_the_proxy(self) -> bool:
+        """Whether Hub and master answer directly: before that the proxy would only fill its log with errors."""
+        self._answered = self._answered or (
+            answers(f"{self._plan.hub_api_url}/") and answers(f"{self._plan.master_url}health")
+        )
+        return self._answered
 
     def _look_for_failures(self) -> None:
         if self._supervisor is not None and self._supervisor.poll() is not None:

@@ -129,7 +129,6 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
 
 
 def _agent(folder: StateFolder, plan: Plan) -> Part:
-    folder.secret("enrolment_token", prefix="dtenrol_")
     argv = [
         *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,16 @@ class StateFolder:
             made = prefix + (secrets.token_urlsafe(32) if text else secrets.token_hex(32))
             write_atomically(path, made + "\n", mode=0o600, replace=False)
         return path.read_text(encoding="ascii").strip()
+
+    def make_secrets(self, users: Iterable[str], operator: str) -> None:
+        """Make all secrets before any part starts: several of them are read by two parts at once."""
+        for name in ("user_token", "service_token", "supervisor_token", "proxy_token"):
+            self.secret(name)
+        for name in ("hub_cookie_secret", "cookie_secret"):
+            self.secret(name, text=False)
+        self.secret("enrolment_token", prefix="dtenrol_")
+        for user in users:
+            self.secret(self.password_file(user, operator).name)
 
     def read_plan(self) -> Plan | None:
         """Return the plan of the running or last cluster, None if there was none."""

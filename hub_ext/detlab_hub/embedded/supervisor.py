@@ -19,6 +19,7 @@ from typing import Any
 
 import detlab
 from detlab_hub.embedded import parts as names
+from detlab_hub.embedded import ports
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.parts import Part
@@ -38,13 +39,17 @@ class Keeper:
         part: What to run.
         changed: Called when the report of this part has changed.
         started: Run beside the part after every start.
+        first: Awaited before the first start: what the part needs to find.
     """
 
-    def __init__(self, part: Part, changed: Callable[[], None], started: Hook | None = None) -> None:
+    def __init__(
+        self, part: Part, changed: Callable[[], None], *, started: Hook | None = None, first: Hook | None = None
+    ) -> None:
         self.part = part
         self.report = PartReport(digest=part.digest)
         self._changed = changed
         self._started = started
+        self._first = first
         self._hook: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._delay = 0.0
@@ -59,6 +64,8 @@ class Keeper:
             self.report = adopted
             log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
             self._changed()
+        elif self._first is not None:
+            await self._unless_stopped(self._first())
         while not self._stopping.is_set():
             if self._process is None:
                 child = self._start()
@@ -116,6 +123,12 @@ class Keeper:
             log.warning("%s: ended (%s), starting it again in %.1f s", self.part.name, _ending(code), self._delay)
         self._changed()
 
+    async def _unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
+        waiting, stopping = asyncio.create_task(wait), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (waiting, stopping):
+            task.cancel()
+
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), self._delay)
@@ -149,8 +162,13 @@ class Supervisor:
         self._folder = folder
         self._plan = plan
         self._hub = HubApi(plan.hub_api_url, folder.secret("supervisor_token"))
-        hooks: dict[str, Hook] = {names.PROXY: self._restore_routes}
-        self._keepers = {name: Keeper(part, self._write, hooks.get(name)) for name, part in parts.items()}
+        started: dict[str, Hook] = {names.PROXY: self._restore_routes}
+        # an agent that finds no master waits longer and longer; ours need not begin with that
+        first: dict[str, Hook] = {names.AGENT: lambda: self._port_opens(plan.master_port)}
+        self._keepers = {
+            name: Keeper(part, self._write, started=started.get(name), first=first.get(name))
+            for name, part in parts.items()
+        }
         me = identify(os.getpid())
         assert me is not None
         self._me = me
@@ -206,6 +224,13 @@ class Supervisor:
             log.info("proxy: its routes are back")
         else:
             log.warning("proxy: the Hub did not restore its routes; it will do so by itself within minutes")
+
+    @staticmethod
+    async def _port_opens(port: int, timeout: float = 30.0) -> None:
+        """Return when somebody listens on the port, or after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while ports.is_free(port) and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
 
     def _announce(self) -> None:
         record = {

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, Forbidden
 from detlab.schemas.wire import (
     AgentMessage,
     AgentView,
@@ -106,11 +106,9 @@ class Connect(Guarded, WebSocketHandler):
     @needs("agent")
     async def get(self) -> None:
         """Connect as an agent (WebSocket): Hello first, then messages both ways."""
+        if "Origin" in self.request.headers:
+            raise Forbidden("this is for agents, not for browsers")
         await WebSocketHandler.get(self)
-
-    def check_origin(self, origin: str) -> bool:
-        """Refuse browsers: agents send no Origin, and tornado asks only when there is one."""
-        return False
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Give the agent a moment to say hello."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
 from tornado import web
 
@@ -18,6 +20,8 @@ from detlab_hub.web.scopes import AnyCaller, needs
 OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_")
 HUB_CACHE_SECONDS = 30
 """How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
+
+HUB_PATIENCE_SECONDS = 10
 
 _HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
@@ -48,6 +52,11 @@ def make_hub_auth(*, api_url: str, api_token: str, base_url: str, hub_prefix: st
         cache_max_age=HUB_CACHE_SECONDS,
         allow_websocket_cookie_auth=False,
     )
+
+
+async def close_hub_client() -> None:
+    """Close this loop's connections to the Hub."""
+    await JupyterHubHTTPClient.loop_instance().close()
 
 
 class Identifier:
@@ -98,8 +107,8 @@ class Identifier:
 
     async def _ask(self, question: Any) -> dict[str, Any] | None:
         try:
-            answer: dict[str, Any] | None = await question
-        except web.HTTPError as error:
+            answer: dict[str, Any] | None = await asyncio.wait_for(question, HUB_PATIENCE_SECONDS)
+        except (web.HTTPError, TimeoutError) as error:
             raise Unavailable(
                 "the Hub cannot be asked about this token now", hint="Try again in a few seconds."
             ) from error

@@ -15,7 +15,7 @@ from tornado import web
 from detlab import errors
 from detlab.schemas.wire import ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, operation_of
+from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, needs, operation_of
 
 if TYPE_CHECKING:
     from detlab_hub.web.auth import Identifier
@@ -110,6 +110,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
 
     caller: AnyCaller | None = None
+    _refusal: Exception | None = None
+    _to_login = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -149,15 +151,35 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         return found
 
     async def prepare(self) -> None:
-        """Let the caller in, or not, before anything of the body is read."""
+        """Let the caller in, or not, before anything of the body is kept.
+
+        A refusal is only noted here and raised by `admitted`, when the body has been read and dropped: tornado closes
+        a connection that is answered earlier, which a proxy that keeps it open takes for a fault of ours.
+        """
+        try:
+            await self._let_in()
+        except Exception as error:
+            self._refusal = error
+
+    async def _let_in(self) -> None:
         operation = self.operation
         if Scope.PUBLIC not in operation.scopes:
             await self.authorise(operation)
-        if self._finished:
-            return
         length = self.request.headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > self.body_limit:
             raise self.too_large()
+
+    def admitted(self) -> bool:
+        """Whether the verb may run; False when the browser has been sent to log in.
+
+        Raises:
+            DetlabError: The caller was refused.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if self._to_login:
+            self.redirect(str(self.get_login_url()))
+        return not self._to_login
 
     async def authorise(self, operation: Operation) -> None:
         """Find out who calls and whether the verb is theirs.
@@ -170,7 +192,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         self.caller = await identifier.identify(self, sessions=self.sessions)
         if self.caller is None:
             if self.login_redirect:
-                self.redirect(str(self.get_login_url()))
+                self._to_login = True
                 return
             raise errors.AuthError(
                 "no valid token came with the request",
@@ -219,9 +241,9 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         return BodyTooLarge(f"the body is larger than the {self.body_limit:,} bytes this route takes")
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Collect the body, up to the limit."""
+        """Collect the body of a caller who was let in, up to the limit."""
         self._received += len(chunk)
-        if self._received > self.body_limit:
+        if self._refusal is not None or self._received > self.body_limit:
             self._chunks.clear()  # the rest is read and dropped; `body` refuses
         else:
             self._chunks.append(chunk)
@@ -262,7 +284,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
                 self.set_status(204)
             return
         self.set_header("Content-Type", "application/json")
-        self.set_status(operation.status)
+        if self.get_status() == 200:  # else the handler has chosen one
+            self.set_status(operation.status)
         self.finish(operation.encoder.dump_json(value))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -286,27 +309,30 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 class NoSuchRoute(Guarded):
     """Everything else under the prefix."""
 
-    async def prepare(self) -> None:
+    @needs("public")
+    async def get(self) -> None:
         """Refuse."""
         raise errors.NotFound(
             f"there is no route {urlsplit(self.request.uri or '').path}", hint="openapi.json lists them."
         )
 
+    head = post = put = patch = delete = options = get
+
 
 def access_log(handler: web.RequestHandler) -> None:
     """Log a request without its query (a browser's XSRF token may be there) and with its caller."""
-    caller = getattr(handler, "caller", None)
-    match caller:
+    status = handler.get_status()
+    quiet = status < 400
+    match getattr(handler, "caller", None):
         case Caller(name=name):
-            who = name
+            who, quiet = name, quiet and handler.request.method in {"GET", "HEAD"}
         case TaskCaller(allocation_id=allocation):
             who = f"task {allocation}"
         case AgentCaller(agent_id=agent):
             who = f"agent {agent}"
         case _:
-            who = "-"
-    status = handler.get_status()
-    level = logging.ERROR if status >= 500 else logging.INFO if handler.request.method != "GET" else logging.DEBUG
+            who, quiet = "-", False
+    level = logging.ERROR if status >= 500 else logging.DEBUG if quiet else logging.INFO
     path = urlsplit(handler.request.uri or "").path
     taken = 1000 * handler.request.request_time()
     log.log(level, "%d %s %s (%s) %.1f ms", status, handler.request.method, path, who, taken)

@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from detlab.errors import BundleTooLarge, DetlabError, NotFound
+from detlab.errors import BundleTooLarge, DetlabError
 from detlab.schemas.wire import Wire
+from detlab_hub.services import AgentCaller
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.files import send_file
 from detlab_hub.web.scopes import needs
@@ -43,7 +44,7 @@ class Bundle(Guarded):
     async def prepare(self) -> None:
         """Open the temporary file once the caller is let in."""
         await super().prepare()
-        if self.request.method == "PUT":
+        if self.request.method == "PUT" and self._refusal is None:
             folder = self.services.settings.bundles_dir
             self._upload = await asyncio.to_thread(_temporary, folder)
 
@@ -61,6 +62,7 @@ class Bundle(Guarded):
         assert self._upload is not None
         await asyncio.to_thread(_finish, self._upload)
         created = await self.services.bundles.put(self.person, digest, Path(self._upload.name))
+        self.set_status(201 if created else 200)
         return BundleStored(digest=digest, created=created)
 
     @needs("write")
@@ -71,9 +73,8 @@ class Bundle(Guarded):
     @needs("agent", "task", media="application/gzip")
     async def get(self, digest: str) -> None:
         """Download a bundle that a task of the caller runs."""
-        if self.caller is None:
-            raise NotFound("no such bundle")
-        path = await self.services.bundles.path_for(self.caller, digest)
+        holder = self.agent if isinstance(self.caller, AgentCaller) else self.task
+        path = await self.services.bundles.path_for(holder, digest)
         await send_file(self, path.open("rb"), "application/gzip")
 
     def on_finish(self) -> None:

@@ -81,6 +81,9 @@ class Operation:
 class Handler(Protocol):
     """What the wrapper made by `needs` uses of its handler."""
 
+    def admitted(self) -> bool:
+        """Whether the caller was let in."""
+
     def read_query(self, model: type[BaseModel]) -> BaseModel:
         """Parse the query string."""
 
@@ -121,6 +124,8 @@ def needs(
 
         @functools.wraps(method)
         async def call(self: Handler, **groups: str) -> None:
+            if not self.admitted():
+                return
             arguments: dict[str, Any] = {name: operation.path[name](text) for name, text in groups.items()}
             if operation.query is not None:
                 arguments["query"] = self.read_query(operation.query)

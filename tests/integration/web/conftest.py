@@ -1,0 +1,78 @@
+"""One real cluster for all tests of this folder, and a master in this process that asks the same Hub."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from detlab_hub.services import Services, Settings
+from detlab_hub.store import Store
+from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
+from detlab_hub.web.routes import Background, WebSettings, make_application
+from testbed.cluster import Cluster, running_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A whole cluster with two users, `det up` to `det down`."""
+    config = "c.EmbeddedCluster.extra_users = ['ben']\n"
+    with running_cluster(tmp_path_factory.mktemp("cluster"), slots=2, config=config) as running:
+        yield running
+
+
+@dataclass
+class Master:
+    """A master in this process."""
+
+    base: str
+    services: Services
+    application: Any
+    token: str
+
+    def client(self, token: str | None = None) -> httpx.AsyncClient:
+        """A client of its API, as the operator or with another token."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return httpx.AsyncClient(base_url=f"{self.base}api/v1/", headers=headers, trust_env=False, timeout=20)
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams are open."""
+        return len(self.application.settings["streams"])
+
+
+@pytest.fixture
+async def master(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Master]:
+    """A master of its own, in this process, with an empty SQLite database; it asks the cluster's Hub."""
+    store = Store.open(f"sqlite:///{tmp_path}/detlab.sqlite", holder="test")
+    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", bundle_limit=300_000)
+    services = Services(store, settings=settings)
+    await services.start()
+    hub = make_hub_auth(
+        api_url=f"http://127.0.0.1:{cluster.plan['hub_port']}/hub/api",
+        api_token=(cluster.folder / "secrets" / "service_token").read_text().strip(),
+        base_url="/services/detlab/",
+        hub_prefix="/hub/",
+    )
+    background = Background()
+    web = WebSettings(cookie_secret=b"x" * 32, hub_public_url="/hub/", background=background)
+    application = make_application(services, Identifier(hub, services), web)
+    server = HTTPServer(application, max_body_size=1_000_000 + 10 * 1024 * 1024)
+    sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
+    server.add_sockets(sockets)
+    port = sockets[0].getsockname()[1]
+    yield Master(f"http://127.0.0.1:{port}/services/detlab/", services, application, cluster.token)
+    server.stop()
+    await application.settings["streams"].close()
+    await server.close_all_connections()
+    await background.wait()
+    await services.stop()
+    store.close()
+    await close_hub_client()

@@ -1,0 +1,130 @@
+"""Streams: lines, keep-alives, resuming, readers that leave, readers that are too slow, a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from detlab_hub.web.streaming import StreamHandler
+
+pytestmark = pytest.mark.hub
+
+CONFIG = {
+    "name": "stream",
+    "entrypoint": ["true"],
+    "searcher": {"name": "single", "metric": "x", "max_length": 1},
+    "resources": {"slots_per_trial": 0},
+}
+
+
+async def create(client: httpx.AsyncClient) -> int:
+    reply = await client.post("experiments", json={"config": CONFIG})
+    assert reply.status_code == 200, reply.text
+    return int(reply.json()["experiment"]["id"])
+
+
+async def until(holds: Callable[[], bool], timeout: float = 5.0) -> None:
+    async with asyncio.timeout(timeout):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_events_are_lines_and_can_be_resumed(master: Any) -> None:
+    async with master.client() as client:
+        made = await create(client)
+        async with client.stream("GET", "stream", params={"after": 0}) as reply:
+            assert reply.status_code == 200
+            assert reply.headers["content-type"] == "application/x-ndjson"
+            assert reply.headers["x-accel-buffering"] == "no"
+            events = []
+            async for line in reply.aiter_lines():
+                if line:
+                    events.append(json.loads(line))
+                if any(event["kind"] == "trial" for event in events):
+                    break
+        cursors = [event["id"] for event in events]
+        assert cursors == sorted(cursors)
+        assert {event["experiment_id"] for event in events} == {made}
+        await client.post(f"experiments/{made}/pause")
+        async with client.stream("GET", f"experiments/{made}/stream", params={"after": cursors[-1]}) as reply:
+            async for line in reply.aiter_lines():
+                if line:
+                    assert json.loads(line)["id"] > cursors[-1]
+                    break
+
+
+async def test_silence_is_broken_by_empty_lines(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamHandler, "keep_alive", 0.05)
+    async with master.client() as client, client.stream("GET", "stream") as reply:
+        lines = []
+        async for line in reply.aiter_lines():
+            lines.append(line)
+            if len(lines) == 5:
+                break
+    assert lines == [""] * 5
+
+
+async def test_a_reader_who_leaves_is_forgotten(master: Any) -> None:
+    async with master.client() as client, client.stream("GET", "stream") as reply:
+        assert reply.status_code == 200
+        await until(lambda: master.open_streams == 1)
+    await until(lambda: master.open_streams == 0)
+
+
+async def test_a_refusal_comes_as_a_status_not_as_an_empty_stream(master: Any) -> None:
+    async with master.client() as client:
+        reply = await client.get("experiments/12345/stream")
+        assert reply.status_code == 404
+        assert reply.json()["code"] == "not_found"
+        assert (await client.get("trials/12345/logs/stream")).status_code == 404
+
+
+async def test_a_stopping_server_cuts_streams_so_that_readers_come_back(master: Any) -> None:
+    async with master.client() as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream("GET", "stream") as reply:
+                await until(lambda: master.open_streams == 1)
+                await master.application.settings["streams"].close()
+                async for _ in reply.aiter_lines():
+                    pass
+
+
+async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamHandler, "slow_limit", 0.3)
+    big = {"kind": "experiment", "id": 1, "data": {"text": "x" * 200_000}}
+
+    async def flood(*_: Any, **__: Any):  # type: ignore[no-untyped-def]
+        from detlab.schemas.wire import Event
+
+        while True:
+            yield [Event.model_validate(big)] * 20
+
+    monkeypatch.setattr(master.services.stream, "events", flood)
+    async with master.client() as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream("GET", "stream") as reply:
+                await until(lambda: master.open_streams == 1)
+                await until(lambda: master.open_streams == 0)
+                async for _ in reply.aiter_bytes():
+                    pass
+
+
+async def test_a_revoked_token_ends_the_stream(master: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamHandler, "recheck", 0.0)
+    monkeypatch.setattr(StreamHandler, "keep_alive", 0.05)
+    with cluster.hub() as hub:
+        made = hub.post(f"users/{cluster.user}/tokens", json={"scopes": ["custom:detlab:read"]}).json()
+        async with master.client(made["token"]) as client:
+            with pytest.raises(httpx.RemoteProtocolError):
+                async with client.stream("GET", "stream") as reply:
+                    assert reply.status_code == 200
+                    hub.delete(f"users/{cluster.user}/tokens/{made['id']}").raise_for_status()
+                    master.application.settings["identifier"].hub.cache.clear()
+                    async for _ in reply.aiter_lines():
+                        pass
+    await until(lambda: master.open_streams == 0)
