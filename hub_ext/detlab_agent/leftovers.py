@@ -33,6 +33,18 @@ class _NoMarks:
             _log.warning("%s: record %d refused: %s", self._allocation_id, refusal.seq, refusal.message)
 
 
+class _KeyTransport(HttpTransport):
+    """Send with the agent's key of the moment: it may enrol anew while a delivery waits out an outage."""
+
+    def __init__(self, api_url: str, key: Callable[[], str]) -> None:
+        super().__init__(api_url)
+        self._key = key
+
+    def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
+        """See `Transport.post`; the token that is passed is the key as it was at the start."""
+        return super().post(path, body, self._key())
+
+
 class LeftoverShipper:
     """Ship spools of dead launchers.
 
@@ -52,7 +64,7 @@ class LeftoverShipper:
         """
         query = urlencode({"allocation_id": task.allocation_id})
         deliverer = Deliverer(
-            lambda: HttpTransport(self._endpoints.api),
+            lambda: _KeyTransport(self._endpoints.api, self._token),
             f"agents/records?{query}",
             task.leftovers(),
             TokenKeeper(self._token(), math.inf, 0.0),

@@ -43,6 +43,21 @@ def open_owned(root: Path, relative: str, owner: int) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
+def open_owned_log(root: Path, owner: int) -> int:
+    """Open `launcher.log`, which was made before the directory was given away, for appending; return the descriptor.
+
+    Raises:
+        OSError: It is gone, or something else is in its place.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(root / "launcher.log", flags)
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid not in {owner, os.geteuid()} or info.st_nlink != 1:
+        os.close(descriptor)
+        raise FileExistsError(f"{root / 'launcher.log'} was replaced")
+    return descriptor
+
+
 def read_owned_object(root: Path, relative: str, owner: int) -> dict[str, Any] | None:
     """Return the JSON object in such a file, or None."""
     try:

@@ -1,8 +1,8 @@
 """Root gives itself up: `python -m detlab.launch.become --uid U --gid G [--reach PATH]… -- CMD…` becomes CMD as U.
 
 Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
-directory above them is closed to U; see `detlab.launch.mounts`. The command runs without supplementary groups,
-without capabilities and with no_new_privs, so that no set-uid program gives anything back.
+directory above them is closed to U; see `detlab.launch.mounts`. The command runs in the groups that are named and
+no others, without capabilities and with no_new_privs, so that no set-uid program gives anything back.
 
 On failure the status is 126, with one line of JSON `{"error": …}` on `--status-fd` (which closes silently when CMD
 starts) or else the message on stderr.
@@ -31,16 +31,16 @@ def python_needs() -> list[Need]:
     return [Need(Path(path)) for path in dict.fromkeys(paths) if path.startswith("/")]
 
 
-def drop_privileges(uid: int, gid: int) -> None:
-    """Be `uid` and `gid` and nothing else, for good.
+def drop_privileges(uid: int, gid: int, groups: Sequence[int] = ()) -> None:
+    """Be `uid`, `gid` and in `groups`, and nothing else, for good.
 
     Raises:
         OSError: The kernel refused.
         ValueError: uid or gid is root's.
     """
-    if uid < 1 or gid < 1:
+    if uid < 1 or gid < 1 or any(group < 1 for group in groups):
         raise ValueError("a task never runs as root")
-    os.setgroups([])
+    os.setgroups(list(groups))
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -75,7 +75,7 @@ def existing(needs: Sequence[Need]) -> list[Need]:
     return found
 
 
-def become(uid: int, gid: int, needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
+def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
     """Become `command` as this user.
 
     Raises:
@@ -84,11 +84,11 @@ def become(uid: int, gid: int, needs: Sequence[Need], command: Sequence[str]) ->
         ValueError: uid or gid is root's.
     """
     present = existing(needs)
-    plan: Plan = make_plan(present, uid, [gid])
+    plan: Plan = make_plan(present, uid, [gid, *groups])
     carry_out(plan)
     if plan.covers:
         os.chdir("/")  # the old working directory may be behind a cover
-    drop_privileges(uid, gid)
+    drop_privileges(uid, gid, groups)
     check_reach(present)
     os.execvp(command[0], list(command))  # noqa: S606
 
@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m detlab.launch.become", description=__doc__)
     parser.add_argument("--uid", type=int, required=True)
     parser.add_argument("--gid", type=int, required=True)
+    parser.add_argument("--group", type=int, action="append", default=[], metavar="G", dest="groups")
     parser.add_argument("--reach", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--reach-rw", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--status-fd", type=int, default=None)
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(Need(path.absolute(), writable=True) for path in options.reach_rw),
     ]
     try:
-        become(options.uid, options.gid, needs, options.command)
+        become(options.uid, options.gid, options.groups, needs, options.command)
     except (Unreachable, OSError, ValueError) as error:
         _report(options.status_fd, str(error))
     return REFUSED

@@ -22,12 +22,21 @@ class IdentityError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """Whom a task runs as. `home` is None when the user has no home directory of their own."""
+    """Whom a task runs as.
+
+    Attributes:
+        name: The hub user.
+        uid: Never 0.
+        gid: Primary group, never 0.
+        home: None when the user has no home directory of their own.
+        groups: Further groups, of a mapped account.
+    """
 
     name: str
     uid: int
     gid: int
     home: Path | None = None
+    groups: tuple[int, ...] = ()
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -98,14 +107,16 @@ class UserIds:
             return users[name]
 
     def identity_for(self, name: str) -> Identity:
-        """Return uid, group and home of a user; a mapped account brings its own group and home."""
+        """Return whom a user's tasks run as; a mapped account brings its own groups and home."""
         uid = self.uid_for(name)
         if name in self._mapped:
             try:
                 account = pwd.getpwuid(uid)
             except KeyError:
                 return Identity(name, uid, uid)
-            return Identity(name, uid, account.pw_gid or uid, Path(account.pw_dir))
+            gid = account.pw_gid or uid
+            groups = {group for group in os.getgrouplist(account.pw_name, gid) if group > 0}
+            return Identity(name, uid, gid, Path(account.pw_dir), tuple(sorted(groups - {gid})))
         return Identity(name, uid, uid)
 
     def _free(self, used: set[int]) -> int:

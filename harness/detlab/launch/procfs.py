@@ -5,6 +5,7 @@ A pid alone names nothing: the kernel reuses it. `(pid, start time)` does, which
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -88,6 +90,12 @@ def read_command(pid: int) -> list[str]:
     except OSError:
         return []
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of every descendant whose own parent ends (prctl(2)); return whether the kernel agreed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def descendants(root: int) -> list[Process]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -31,7 +30,6 @@ from detlab.launch.spool import Reader, open_regular, read_mark
 from detlab.launch.taskdir import TaskDir, first_failing_rank, read_object, write_atomic, write_json
 from detlab.launch.tokens import TokenKeeper
 
-_PR_SET_CHILD_SUBREAPER = 36
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
 OUTPUT_GRACE = 5.0
@@ -89,7 +87,8 @@ class Launcher:
     def run(self) -> int:
         """Run the task to its end; return the entrypoint's exit code (negative: died by that signal)."""
         self._write_identity(None)
-        _adopt_orphans()
+        if not procfs.adopt_orphans():
+            sys.stderr.write("not a subreaper: daemons that the task starts may outlive it\n")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         pump = self._start()
@@ -231,13 +230,6 @@ class Launcher:
                 threading.Event().wait(1.0)
             else:
                 return
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of every process of the task whose own parent ends (prctl(2))."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        sys.stderr.write(f"no subreaper: {os.strerror(ctypes.get_errno())}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,175 +9,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import detlab
 from detlab.launch import procfs
-from detlab.launch.delivery import Source
 from detlab.launch.environment import base_environment
 from detlab.launch.identity import Identity, IdentityError, UserIds
-from detlab.launch.shipping import StreamShipper
-from detlab.launch.spool import Reader
-from detlab.launch.taskdir import STREAMS, TaskDir, read_object, write_atomic, write_json
+from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
 from detlab.schemas.wire import Launch, SlotView
 from detlab_agent.bundles import BundleCache
-from detlab_agent.runtimes.base import RefusedTask, RunningTask, SetupFailed, TaskExit
+from detlab_agent.runtimes.base import RefusedTask, RunningTask, SetupFailed
+from detlab_agent.runtimes.process_task import ProcessTask
 from detlab_agent.slots import slot_environment
-from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
+from detlab_agent.taskfiles import open_owned_log
 from detlab_agent.unpack import UnsafeBundle, unpack
 
+_log = logging.getLogger(__name__)
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 _START_TIMEOUT = 60.0
-_LOOK = 0.2
-"""Seconds between two looks at a process where the kernel has no pidfd."""
-
-
-@dataclass
-class ProcessTask:
-    """A task of this runtime; see `RunningTask`.
-
-    Attributes:
-        directory: Its directory.
-        record: What the agent noted about it, where the task's user cannot write.
-        owner: uid it runs under.
-        started: Start time of the launcher, with its pid a name that is never reused.
-    """
-
-    allocation_id: str
-    run: int
-    slots: Sequence[str]
-    directory: TaskDir
-    record: Path
-    owner: int
-    pid: int | None
-    started: int | None
-    child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
-
-    async def finished(self) -> TaskExit:
-        """See `RunningTask.finished`."""
-        await self._gone()
-        # Whatever the launcher could not end, because it was killed itself.
-        await asyncio.to_thread(self._kill_all, spare_launcher=False)
-        exit_file = read_owned_object(self.directory.root, "exit.json", self.owner)
-        if exit_file is None:
-            said = read_owned_tail(self.directory.root, "launcher.log", self.owner)
-            message = "the launcher of the task ended without a report"
-            return TaskExit(reason="launcher_lost", message=f"{message}: {said}" if said else message)
-        code, rank = exit_file.get("exit_code"), exit_file.get("rank")
-        return TaskExit(exit_code=code if isinstance(code, int) else None, rank=rank if isinstance(rank, int) else None)
-
-    def interrupt(self) -> None:
-        """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
-        self._signal_launcher(signal.SIGTERM)
-
-    async def slay(self, delivery_grace: float) -> None:
-        """See `RunningTask.slay`."""
-        await asyncio.to_thread(self._kill_all, spare_launcher=True)
-        try:
-            await asyncio.wait_for(self._gone(), delivery_grace)
-        except TimeoutError:
-            await asyncio.to_thread(self._kill_all, spare_launcher=False)
-
-    def leftovers(self) -> list[Source]:
-        """See `RunningTask.leftovers`."""
-        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]  # type: ignore[arg-type]
-
-    async def remove(self, *, clean: bool) -> None:
-        """See `RunningTask.remove`."""
-        if clean:
-            await asyncio.to_thread(shutil.rmtree, self.directory.root, ignore_errors=True)
-            self.record.unlink(missing_ok=True)
-        else:
-            write_json(self.record, {"kept": True})
-
-    def note(self) -> None:
-        """Write the record: it names the process for the next life of the agent."""
-        value = {
-            "run": self.run,
-            "slots": list(self.slots),
-            "uid": self.owner,
-            "pid": self.pid,
-            "start_time": self.started,
-        }
-        write_json(self.record, value)
-
-    def _reader(self, name: str) -> Reader:
-        return Reader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
-
-    def _alive(self) -> bool:
-        return self.pid is not None and procfs.is_alive(self.pid, self.started)
-
-    async def _gone(self) -> None:
-        """Wait for the end of the launcher, which may be the child of an earlier life of the agent."""
-        if self.pid is not None and self._alive():
-            await _wait_for_end(self.pid, self._alive)
-        if self.child is not None:
-            await asyncio.to_thread(self.child.wait)
-
-    def _signal_launcher(self, number: signal.Signals) -> None:
-        process = procfs.read_process(self.pid) if self.pid is not None else None
-        if process is not None and process.alive and process.start_time == self.started:
-            procfs.send_signal([process], number)
-
-    def _kill_all(self, *, spare_launcher: bool) -> None:
-        """SIGKILL every process of the task until none is left (they may be forking meanwhile)."""
-        for _ in range(200):
-            victims = [
-                process
-                for process in procfs.task_processes(self.directory.root, self.pid, self.started)
-                if not (spare_launcher and process.pid == self.pid)
-            ]
-            if not victims:
-                return
-            procfs.send_signal(victims, signal.SIGKILL)
-            _wait_until_dead(victims)
-
-
-def _wait_until_dead(victims: Sequence[procfs.Process]) -> None:
-    """Wait up to a second until the kernel has ended these processes."""
-    import select
-
-    for victim in victims:
-        try:
-            descriptor = os.pidfd_open(victim.pid)
-        except OSError:
-            continue
-        try:
-            if procfs.start_time(victim.pid) == victim.start_time:
-                select.select([descriptor], [], [], 1.0)
-        finally:
-            os.close(descriptor)
-
-
-async def _wait_for_end(pid: int, alive: Callable[[], bool]) -> None:
-    """Wait until a process has ended, without being its parent."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    except OSError:  # a kernel without pidfd_open (before 5.3)
-        while alive():
-            await asyncio.sleep(_LOOK)
-        return
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        # The pid may have been reused before pidfd_open: then it is not alive any more by its start time.
-        if alive():
-            await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -237,6 +95,8 @@ class ProcessRuntime:
         self._bundles = bundles
         self._agent_env = agent_env
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if not procfs.adopt_orphans():
+            _log.warning("not a subreaper: daemons of a task whose launcher is killed may outlive it")
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -298,6 +158,7 @@ class ProcessRuntime:
             write_atomic(task.token, launch.task_token.encode())
             message = launch.model_dump(mode="json", exclude={"task_token"})
             write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": identity.uid})
+            task.launcher_log.touch(mode=0o600)
             if os.geteuid() == 0:
                 _give(task.root, identity)
         except UnsafeBundle as error:
@@ -307,7 +168,7 @@ class ProcessRuntime:
         env = self._environment(task, launch, identity)
         command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
         if os.geteuid() != 0:
-            return _popen(command, task, env, ())
+            return _popen(command, task, identity.uid, env, ())
         return self._spawn_as(identity, command, task, launch, env)
 
     def _spawn_as(
@@ -317,10 +178,12 @@ class ProcessRuntime:
         status_read, status_write = os.pipe()
         become = [sys.executable, "-s", "-P", "-m", "detlab.launch.become"]
         become += ["--uid", str(identity.uid), "--gid", str(identity.gid), "--status-fd", str(status_write)]
+        for group in identity.groups:
+            become += ["--group", str(group)]
         for path in (task.root, *storage_paths(launch.info.config)):
             become += ["--reach-rw", str(path)]
         try:
-            child = _popen([*become, "--", *command], task, env, (status_write,))
+            child = _popen([*become, "--", *command], task, identity.uid, env, (status_write,))
         finally:
             os.close(status_write)
         with os.fdopen(status_read, "rb") as status:
@@ -403,12 +266,11 @@ def _is_launcher(pid: int, task: TaskDir, owner: int) -> bool:
 
 
 def _popen(
-    command: list[str], task: TaskDir, env: dict[str, str], descriptors: Sequence[int]
+    command: list[str], task: TaskDir, owner: int, env: dict[str, str], descriptors: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     """Start a launcher in a session of its own: it must outlive the agent."""
-    # Opened by the agent before the user could have put anything in its place.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    log = os.open(task.launcher_log, flags, 0o600)
+    # The directory is the user's already, whose other tasks may have put anything in the place of the log.
+    log = open_owned_log(task.root, owner)
     try:
         return subprocess.Popen(
             command,

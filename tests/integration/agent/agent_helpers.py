@@ -56,8 +56,8 @@ print("parent ends", flush=True)
 """,
     "HidesGrandchild": """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, env={})
-print("up", flush=True)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, env={})
+print(child.pid, flush=True)
 time.sleep(600)
 """,
 }

@@ -63,7 +63,8 @@ def test_a_terminated_agent_leaves_its_tasks_alone(master, agent):
 
 def test_a_killed_launcher_costs_no_output_and_leaves_no_process(master, agent):
     task = master.launch(trial("HidesGrandchild"))
-    master.wait_for(lambda: "up" in master.texts(task))
+    hidden = int(master.wait_for(lambda: master.texts(task))[0])
+    assert procfs.is_alive(hidden, None)
     spool = agent.task_dir(task) / "spool"
     master.faults.extend([Fault.ERROR] * 100)  # what comes now stays in the spool
     record = {"kind": "metrics", "time": 1.0, "group": "training", "steps_completed": 1, "metrics": {"loss": 0.5}}
@@ -76,7 +77,8 @@ def test_a_killed_launcher_costs_no_output_and_leaves_no_process(master, agent):
     assert task.exits[0].reason == "launcher_lost"
     assert task.exits[0].exit_code is None
     assert [r["seq"] for r in task.records["metrics"]] == [1, 2]
-    assert master.texts(task) == ["up"]
+    assert master.texts(task) == [str(hidden)]
+    assert not procfs.is_alive(hidden, None), "a daemon without our variables, in a session of its own"
 
 
 def test_a_launcher_killed_while_the_agent_was_dead_is_found_lost(master, agent):
@@ -115,6 +117,15 @@ def test_a_kill_of_an_unknown_task_is_answered(master, agent):
     master.send_kill(task)
     master.wait_for(exited(task))
     assert task.exits[0].reason == "launcher_lost"
+
+
+def test_a_kill_reaches_a_hidden_daemon(master, agent):
+    task = master.launch(trial("HidesGrandchild"))
+    hidden = int(master.wait_for(lambda: master.texts(task))[0])
+    master.send_kill(task)
+    master.wait_for(exited(task))
+    assert task.exits[0].exit_code == -signal.SIGTERM
+    assert not procfs.is_alive(hidden, None)
 
 
 def test_grandchildren_do_not_outlive_the_task(master, agent):

@@ -1,0 +1,187 @@
+"""One task as a process group: wait for its end, end it, leave nothing of it behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detlab.launch import procfs
+from detlab.launch.delivery import Source
+from detlab.launch.shipping import StreamShipper
+from detlab.launch.spool import Reader
+from detlab.launch.taskdir import STREAMS, TaskDir, write_json
+from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
+
+_LOOK = 0.2
+"""Seconds between two looks at a process where the kernel has no pidfd."""
+_orphans_lock = threading.Lock()
+
+
+@dataclass
+class ProcessTask:
+    """A task of this runtime; see `RunningTask`.
+
+    Attributes:
+        directory: Its directory.
+        record: What the agent noted about it, where the task's user cannot write.
+        owner: uid it runs under.
+        started: Start time of the launcher, with its pid a name that is never reused.
+    """
+
+    allocation_id: str
+    run: int
+    slots: Sequence[str]
+    directory: TaskDir
+    record: Path
+    owner: int
+    pid: int | None
+    started: int | None
+    child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    async def finished(self) -> TaskExit:
+        """See `RunningTask.finished`."""
+        await self._gone()
+        # Whatever the launcher could not end, because it was killed itself.
+        await asyncio.to_thread(self._kill_all, spare_launcher=False)
+        await asyncio.to_thread(kill_orphans)
+        exit_file = read_owned_object(self.directory.root, "exit.json", self.owner)
+        if exit_file is None:
+            said = read_owned_tail(self.directory.root, "launcher.log", self.owner)
+            message = "the launcher of the task ended without a report"
+            return TaskExit(reason="launcher_lost", message=f"{message}: {said}" if said else message)
+        code, rank = exit_file.get("exit_code"), exit_file.get("rank")
+        return TaskExit(exit_code=code if isinstance(code, int) else None, rank=rank if isinstance(rank, int) else None)
+
+    def interrupt(self) -> None:
+        """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
+        self._signal_launcher(signal.SIGTERM)
+
+    async def slay(self, delivery_grace: float) -> None:
+        """See `RunningTask.slay`."""
+        await asyncio.to_thread(self._kill_all, spare_launcher=True)
+        try:
+            await asyncio.wait_for(self._gone(), delivery_grace)
+        except TimeoutError:
+            await asyncio.to_thread(self._kill_all, spare_launcher=False)
+
+    def leftovers(self) -> list[Source]:
+        """See `RunningTask.leftovers`."""
+        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]  # type: ignore[arg-type]
+
+    async def remove(self, *, clean: bool) -> None:
+        """See `RunningTask.remove`."""
+        if clean:
+            await asyncio.to_thread(shutil.rmtree, self.directory.root, ignore_errors=True)
+            self.record.unlink(missing_ok=True)
+        else:
+            write_json(self.record, {"kept": True})
+
+    def note(self) -> None:
+        """Write the record: it names the process for the next life of the agent."""
+        value = {
+            "run": self.run,
+            "slots": list(self.slots),
+            "uid": self.owner,
+            "pid": self.pid,
+            "start_time": self.started,
+        }
+        write_json(self.record, value)
+
+    def _reader(self, name: str) -> Reader:
+        return Reader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
+
+    def _alive(self) -> bool:
+        return self.pid is not None and procfs.is_alive(self.pid, self.started)
+
+    async def _gone(self) -> None:
+        """Wait for the end of the launcher, which may be the child of an earlier life of the agent."""
+        if self.pid is not None and self._alive():
+            await _wait_for_end(self.pid, self._alive)
+        if self.child is not None:
+            await asyncio.to_thread(self.child.wait)
+
+    def _signal_launcher(self, number: signal.Signals) -> None:
+        process = procfs.read_process(self.pid) if self.pid is not None else None
+        if process is not None and process.alive and process.start_time == self.started:
+            procfs.send_signal([process], number)
+
+    def _kill_all(self, *, spare_launcher: bool) -> None:
+        """SIGKILL every process of the task until none is left (they may be forking meanwhile)."""
+        for _ in range(200):
+            victims = [
+                process
+                for process in procfs.task_processes(self.directory.root, self.pid, self.started)
+                if not (spare_launcher and process.pid == self.pid)
+            ]
+            if not victims:
+                return
+            procfs.send_signal(victims, signal.SIGKILL)
+            _wait_until_dead(victims)
+
+
+def kill_orphans() -> None:
+    """End and reap what dead launchers left to this agent: daemons that hid their task.
+
+    A launcher is the reaper of its task, and the agent the reaper of its launchers; so a child of the agent that is
+    no launcher was left by one that was killed. It is known by what it does not carry: the directory of a task. (A
+    child that the agent is about to start still shows the agent's own command line.)
+    """
+    me, own_command = os.getpid(), procfs.read_command(os.getpid())
+    with _orphans_lock:
+        for process in [p for p in procfs.processes() if p.ppid == me]:
+            if process.alive and procfs.read_command(process.pid) == own_command:
+                continue
+            if "DET_TASK_DIR" in procfs.read_environment(process.pid):
+                continue
+            if process.alive:
+                family = [process, *procfs.descendants(process.pid)]
+                procfs.send_signal(family, signal.SIGKILL)
+                _wait_until_dead(family)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def _wait_until_dead(victims: Sequence[procfs.Process]) -> None:
+    """Wait up to a second until the kernel has ended these processes."""
+    for victim in victims:
+        try:
+            descriptor = os.pidfd_open(victim.pid)
+        except OSError:
+            continue
+        try:
+            if procfs.start_time(victim.pid) == victim.start_time:
+                select.select([descriptor], [], [], 1.0)
+        finally:
+            os.close(descriptor)
+
+
+async def _wait_for_end(pid: int, alive: Callable[[], bool]) -> None:
+    """Wait until a process has ended, without being its parent."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except OSError:  # a kernel without pidfd_open (before 5.3)
+        while alive():
+            await asyncio.sleep(_LOOK)
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        # The pid may have been reused before pidfd_open: then it is not alive any more by its start time.
+        if alive():
+            await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
