@@ -32,7 +32,7 @@ _TOKEN_RETRIES = 5
 
 
 def pauses(
-    *, first: float = 0.2, factor: float = 2.0, longest: float = 10.0, rng: random.Random | None = None
+    *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random | None = None
 ) -> Iterator[float]:
     """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
     rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)

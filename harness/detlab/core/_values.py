@@ -1,7 +1,7 @@
 """What may be reported as a metric, checked when it is reported.
 
-A scalar is anything with `.item()` of one element (NumPy scalars, 0-d arrays and tensors of any library,
-recognised without importing it) or a Python number. Dicts, lists and strings are kept as structured values.
+A scalar is a Python number or anything with `.item()` and one element (NumPy scalars, and arrays and tensors of any
+library, recognised without importing it; a loss of shape (1,) is a number). Dicts, lists and strings are kept as structured values.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ def _check_size(value: Any, where: str) -> None:
 
 
 def _unwrap(value: Any) -> Any:
-    """Return the one element of a 0-d array or tensor, anything else unchanged."""
+    """Return the one element of an array or tensor that has one, anything else unchanged."""
     if isinstance(value, str | bytes | bytearray | bool | int | float):
         return value
     item = getattr(value, "item", None)
-    if not callable(item) or getattr(value, "ndim", 0) != 0:
+    if not callable(item) or any(length != 1 for length in getattr(value, "shape", ())):
         return value
     return item()
 
