@@ -216,8 +216,8 @@ class Waiting:
         master = MasterClient(self._plan.service_url, self._folder.secret("user_token"))
         try:
             while True:
-                self._look_for_failures()
-                view = master.view() if self._behind_the_proxy() and master.healthy() else None
+                ready = self._look_for_failures() and self._behind_the_proxy() and master.healthy()
+                view = master.view() if ready else None
                 if view is not None and view.slots_total >= (self._plan.slots or 1):
                     return view
                 if time.monotonic() > deadline:
@@ -233,18 +233,20 @@ class Waiting:
         )
         return self._answered
 
-    def _look_for_failures(self) -> None:
+    def _look_for_failures(self) -> bool:
+        """Raise if a part is not coming up; return whether the supervisor we wait for has the folder."""
         if self._supervisor is not None and self._supervisor.poll() is not None:
             code = self._supervisor.returncode
             raise PartFailed(_SUPERVISOR, f"it ended with status {code}", self._folder.log(_SUPERVISOR))
         report = read_report(self._folder)
         if report is None or (self._supervisor is not None and report.pid != self._supervisor.pid):
-            return  # still the one of an earlier supervisor
+            return False  # still the one of an earlier supervisor
         for name, part in report.parts.items():
             exits = part.restarts - self._earlier.get(name, 0)
             if exits >= _EXITS_THAT_CONDEMN and part.state is PartState.WAITING:
                 why = f"it ended {exits} times" + (f" (status {part.exit_code})" if part.exit_code is not None else "")
                 raise PartFailed(name, why, self._folder.log(name))
+        return True
 
     def _blame(self) -> PartFailed:
         """Return the failure of the first part that does not do its work, when the time is up."""

@@ -86,7 +86,7 @@ async def test_a_refusal_comes_as_a_status_not_as_an_empty_stream(master: Any) -
 
 async def test_a_stopping_server_cuts_streams_so_that_readers_come_back(master: Any) -> None:
     async with master.client() as client:
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
             async with client.stream("GET", "stream") as reply:
                 await until(lambda: master.open_streams == 1)
                 await master.application.settings["streams"].close()
@@ -106,7 +106,7 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
 
     monkeypatch.setattr(master.services.stream, "events", flood)
     async with master.client() as client:
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
             async with client.stream("GET", "stream") as reply:
                 await until(lambda: master.open_streams == 1)
                 await until(lambda: master.open_streams == 0)
@@ -120,7 +120,7 @@ async def test_a_revoked_token_ends_the_stream(master: Any, cluster: Any, monkey
     with cluster.hub() as hub:
         made = hub.post(f"users/{cluster.user}/tokens", json={"scopes": ["custom:detlab:read"]}).json()
         async with master.client(made["token"]) as client:
-            with pytest.raises(httpx.RemoteProtocolError):
+            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
                 async with client.stream("GET", "stream") as reply:
                     assert reply.status_code == 200
                     hub.delete(f"users/{cluster.user}/tokens/{made['id']}").raise_for_status()

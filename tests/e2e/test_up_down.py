@@ -1,0 +1,218 @@
+"""`det up | down | status`: the story of one embedded cluster, told once, with everything real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from testbed.cluster import Cluster
+
+pytestmark = [pytest.mark.hub, pytest.mark.timeout(240)]
+
+TRIAL = """
+import time
+import detlab as det
+
+with det.core.init() as core:
+    step, latest = 0, det.get_cluster_info().latest_checkpoint
+    if latest is not None:
+        with core.checkpoint.restore_path(latest) as path:
+            step = int((path / "step").read_text())
+    while step < 60:
+        step += 1
+        core.train.report_training_metrics(steps_completed=step, metrics={"loss": 1.0 / step})
+        time.sleep(0.05)
+        if core.preempt.should_preempt():
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, uuid):
+                (path / "step").write_text(str(step))
+            raise SystemExit(0)
+    core.train.report_validation_metrics(steps_completed=step, metrics={"x": 1.0})
+"""
+
+CONFIG = """
+name: story
+entrypoint: python3 trial.py
+searcher: {name: random, metric: x, max_trials: 2}
+resources: {slots_per_trial: 1}
+max_restarts: 0
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster that is not up; whatever is left of it at the end is ended."""
+    found = Cluster(tmp_path, slots=2)
+    yield found
+    if (found.folder / "plan.json").exists():
+        found.down("--timeout", "5")
+
+
+def until(holds: Callable[[], Any], what: str, cluster: Cluster, timeout: float = 40.0) -> Any:
+    """Return what `holds` gives as soon as it is truthy."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen within {timeout} s\n{cluster.logs()}")
+
+
+def submit(cluster: Cluster) -> int:
+    """Submit the story's experiment by the command line."""
+    code = cluster.root / "code"
+    code.mkdir(exist_ok=True)
+    (code / "trial.py").write_text(TRIAL)
+    (cluster.root / "story.yaml").write_text(CONFIG)
+    made = cluster.det("experiment", "create", "story.yaml", "code", "--json")
+    assert made.returncode == 0, made.stdout + made.stderr
+    with cluster.client() as client:
+        return int(client.get("experiments").json()["items"][0]["id"])
+
+
+def trials(cluster: Cluster, experiment: int) -> list[dict[str, Any]]:
+    """The trials, empty while the master is away."""
+    try:
+        with cluster.client() as client:
+            reply = client.get(f"experiments/{experiment}/trials")
+            return list(reply.json()["items"]) if reply.is_success else []
+    except httpx.HTTPError:
+        return []
+
+
+def healthy(cluster: Cluster) -> bool:
+    return cluster.det("status").returncode == 0
+
+
+def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    began = time.monotonic()
+    up = cluster.up()
+    took = time.monotonic() - began
+    assert up.returncode == 0, up.stdout + up.stderr
+    print(f"det up took {took:.1f} s")
+    assert f"{cluster.url}/hub/login" in up.stdout
+    assert "admin_password" in up.stdout
+    assert cluster.password not in up.stdout, "not printed into pipes"
+    assert "det down" in up.stdout
+    pids = {part: cluster.pid(part) for part in ("supervisor", "proxy", "hub", "master", "agent")}
+
+    # status, in words and as JSON
+    status = cluster.det("status", "--json")
+    assert status.returncode == 0
+    seen = json.loads(status.stdout)
+    assert seen["healthy"] is True
+    assert seen["view"]["slots_total"] == 2
+    assert {part["name"]: part["pid"] for part in seen["parts"]} == {k: v for k, v in pids.items() if k != "supervisor"}
+
+    # a second up is harmless
+    again = cluster.up()
+    assert again.returncode == 0
+    assert f"{cluster.url}/hub/login" in again.stdout
+    assert {part: cluster.pid(part) for part in pids} == pids
+
+    # another folder on the taken port fails, names the port and who has it, and touches nothing
+    other = Cluster(tmp_path / "other", port=cluster.port)
+    other.root.mkdir()
+    taken = other.up()
+    assert taken.returncode != 0
+    assert str(cluster.port) in taken.stderr
+    assert f"pid {pids['proxy']} " in taken.stderr
+    assert "--port" in taken.stderr
+    assert not (other.folder / "cluster.json").exists()
+    assert {part: cluster.pid(part) for part in pids} == pids
+
+    experiment = submit(cluster)
+    until(lambda: sum(t["allocation_state"] == "RUNNING" for t in trials(cluster, experiment)) == 2, "two run", cluster)
+
+    # det down preempts running trials and loses nothing
+    down = cluster.down("--timeout", "30")
+    assert down.returncode == 0, down.stdout + down.stderr
+    assert not (cluster.folder / "cluster.json").exists()
+    assert not any(alive(pid) for pid in pids.values())
+    assert cluster.down().returncode == 0, "a second down is harmless"
+    stopped = cluster.det("status")
+    assert stopped.returncode == 1
+    assert "det up" in stopped.stdout
+
+    # the next up goes on with the running experiment, uncounted, from the checkpoints
+    assert cluster.up().returncode == 0
+
+    def ended() -> list[dict[str, Any]]:
+        found = trials(cluster, experiment)
+        return found if found and all(t["state"] == "COMPLETED" for t in found) else []
+
+    for trial in until(ended, "the experiment's end", cluster):
+        assert trial["restarts"] == 0
+        assert trial["run"] == 2
+        with cluster.client() as client:
+            series = client.get(f"trials/{trial['id']}/metrics", params={"group": "training"}).json()["items"]
+        assert series[0]["steps"] == list(range(1, 61)), "no gap and no double"
+
+
+def test_whatever_is_killed_comes_back_and_trials_do_not_notice(cluster: Cluster) -> None:
+    assert cluster.up().returncode == 0
+    experiment = submit(cluster)
+    until(lambda: any(t["steps_completed"] > 0 for t in trials(cluster, experiment)), "a first report", cluster)
+
+    for part in ("proxy", "hub", "agent", "master"):
+        before = cluster.pid(part)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        until(lambda part=part, before=before: cluster.pid(part) not in {None, before}, f"{part} again", cluster)
+    until(lambda: healthy(cluster), "health after the kills", cluster)
+    assert {part["restarts"] for part in cluster.report["parts"].values()} == {1}
+
+    # without its supervisor the cluster works on, and says so; det up takes it over as it is
+    parts = {part: cluster.pid(part) for part in ("proxy", "hub", "master", "agent")}
+    supervisor = cluster.pid("supervisor")
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not alive(supervisor), "the supervisor's end", cluster)
+    orphaned = cluster.det("status")
+    assert orphaned.returncode == 1
+    assert "supervisor" in orphaned.stdout
+    assert cluster.up().returncode == 0
+    assert {part: cluster.pid(part) for part in parts} == parts
+    assert cluster.pid("supervisor") != supervisor
+    assert healthy(cluster)
+
+    def ended() -> list[dict[str, Any]]:
+        found = trials(cluster, experiment)
+        return found if found and all(t["state"] == "COMPLETED" for t in found) else []
+
+    for trial in until(ended, "the experiment's end", cluster):
+        assert (trial["restarts"], trial["run"]) == (0, 1)
+
+
+def test_a_part_that_does_not_come_up_is_named_with_its_last_words(cluster: Cluster) -> None:
+    cluster.folder.mkdir()
+    (cluster.folder / "detlab_config.py").write_text("c.DetHub.db_url = 'sqlite:////proc/nowhere/detlab.sqlite'\n")
+    failed = cluster.up()
+    assert failed.returncode != 0
+    assert "the master does not come up" in failed.stderr
+    assert "/proc/nowhere" in failed.stderr
+    assert str(cluster.folder / "logs" / "master.log") in failed.stderr
+    assert not any(alive(part["pid"]) for part in cluster.report["parts"].values())
+    assert not (cluster.folder / "cluster.json").exists()
+
+    # mended, it comes up
+    (cluster.folder / "detlab_config.py").unlink()
+    assert cluster.up().returncode == 0
+
+
+def alive(pid: int | None) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    if pid is None:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
