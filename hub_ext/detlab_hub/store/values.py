@@ -6,6 +6,7 @@ SQLite has no NaN and PostgreSQL sorts it above infinity, so a value that is not
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from detlab.schemas.wire import SummaryView, decode_float
@@ -53,22 +54,37 @@ class Summary(Protocol):
     last_step: Any
 
 
-def fold(summary: Summary, step: int, value: float) -> None:
-    """Add one point at a step that the series did not have."""
-    summary.count += 1
-    if math.isnan(value):
-        summary.nan_count += 1
-    else:
+def fold(summary: Summary, points: Iterable[tuple[int, float]]) -> None:
+    """Add points at steps that the series did not have, in step order.
+
+    Each column is read and set once: setting a mapped attribute costs a hundred times an addition.
+    """
+    count = nan_count = posinf_count = neginf_count = 0
+    total, least, greatest = summary.finite_sum, summary.min, summary.max
+    newest: tuple[int, float] | None = None
+    for step, value in points:
+        count += 1
+        newest = (step, value)
+        if math.isnan(value):
+            nan_count += 1
+            continue
         if value == math.inf:
-            summary.posinf_count += 1
+            posinf_count += 1
         elif value == -math.inf:
-            summary.neginf_count += 1
+            neginf_count += 1
         else:
-            summary.finite_sum += value
-        summary.min = value if summary.min is None else min(summary.min, value)
-        summary.max = value if summary.max is None else max(summary.max, value)
-    if summary.last_step is None or step >= summary.last_step:
-        set_last(summary, step, value)
+            total += value
+        least = value if least is None or value < least else least
+        greatest = value if greatest is None or value > greatest else greatest
+    if newest is None:
+        return
+    summary.count += count
+    summary.nan_count += nan_count
+    summary.posinf_count += posinf_count
+    summary.neginf_count += neginf_count
+    summary.finite_sum, summary.min, summary.max = total, least, greatest
+    if summary.last_step is None or newest[0] >= summary.last_step:
+        set_last(summary, *newest)
 
 
 def set_last(summary: Summary, step: int, value: float) -> None:

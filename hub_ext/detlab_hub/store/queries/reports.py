@@ -242,8 +242,7 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
         ]
         if _is_append(series, points):
             appended += rows
-            for step in sorted(points):
-                values.fold(series, step, points[step][0])
+            values.fold(series, ((step, points[step][0]) for step in sorted(points)))
             series.unrolled += len(points)
         else:
             replaced += rows
@@ -298,11 +297,12 @@ def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], store
     """Fold points that may lie among or upon stored ones, before they are written."""
     merge = _Merge()
     rolled = -1 if series.rolled_step is None else series.rolled_step
+    fresh: list[tuple[int, float]] = []
     for step in sorted(points):
         number = points[step][0]
         before = stored.get((series.id, step))
         if before is None:
-            values.fold(series, step, number)
+            fresh.append((step, number))
             series.unrolled += step > rolled
         elif before != values.split(number):
             merge.changed = True
@@ -310,6 +310,7 @@ def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], store
             continue
         if step <= rolled and merge.touched_from is None:
             merge.touched_from = step
+    values.fold(series, fresh)
     return merge
 
 
