@@ -47,6 +47,7 @@ REFUSED = "refused"
 REFUSAL_TTL = 60.0
 """For this long a trial is not offered again to an agent that refused it."""
 OLDEST_PROTOCOL = 1
+MAX_EXIT_CODE = 2**31
 ID_CHARS = 128
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
@@ -344,7 +345,7 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
     known = row is not None and row.run == message.run and row.agent_id == agent_id
     if row is None or not known or row.state == AllocationState.TERMINATED:
         return
-    row.exit_code = message.exit_code
+    row.exit_code = message.exit_code if abs(message.exit_code or 0) < MAX_EXIT_CODE else None
     turn.exits[row.id] = message
     refused = message.message or "no reason given" if message.reason == REFUSED else None
     if refused is not None:

@@ -38,7 +38,11 @@ class Cluster:
         def look(s: Session) -> ClusterView:
             slots = s.scalars(select(AllocationRow.slots).where(AllocationRow.state.in_(PLACED))).all()
             active = select(func.count()).select_from(ExperimentRow)
-            active = active.where(ExperimentRow.state.in_([state for state in ExperimentState if not state.terminal]))
+            active = active.where(
+                ExperimentRow.state.in_(
+                    [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
+                )
+            )
             if not caller.admin:
                 active = active.where(ExperimentRow.owner == caller.name)
             return ClusterView(

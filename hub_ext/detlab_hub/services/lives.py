@@ -13,7 +13,7 @@ from typing import assert_never
 
 from sqlalchemy import func, select
 
-from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, Kill, TrialState
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
@@ -43,6 +43,7 @@ from detlab_hub.services.rows import (
     write_allocation,
     write_trial,
 )
+from detlab_hub.services.searches import SearchLostError
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
@@ -247,7 +248,13 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         # The search is over for this experiment: it must not make trials that nobody wants.
         return []
-    decisions = turn.searches.step(turn.session, experiment, event)
+    try:
+        decisions = turn.searches.step(turn.session, experiment, event)
+    except SearchLostError as error:
+        _log.exception("experiment %d", experiment.id)
+        experiment.failure = FailureView(kind="searcher", message=str(error)).model_dump()
+        apply_experiment(turn, experiment, experiments.SearchBroke())
+        return []
     progress = turn.searches.get(turn.session, experiment).progress()
     if progress != experiment.progress:
         experiment.progress = progress

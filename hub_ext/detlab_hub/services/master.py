@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
@@ -32,7 +32,7 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store import Clock, Store, StoreBroken
 from detlab_hub.store.queries import events, tokens
-from detlab_hub.store.tables import AllocationRow, ExperimentRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TokenRow
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ class Services:
     async def recover(self) -> None:
         """After a start: expect the agents that were there, finish deletes that were under way, look around."""
         await self.agents.expect_known()
+        await self.shell.write(_renew_task_tokens)
 
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
@@ -176,6 +177,17 @@ class Services:
             _log.exception("a step of the master failed; trying again")
             return False
         return True
+
+
+def _renew_task_tokens(turn: Turn) -> None:
+    """Tasks could not renew their tokens while there was no master: that time does not count."""
+    live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
+    turn.session.execute(
+        update(TokenRow)
+        .where(TokenRow.kind == "task", TokenRow.subject.in_(live))
+        .values(expires_at=turn.now + turn.settings.task_token_ttl)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def _due(s: Session, now: float) -> list[str]:

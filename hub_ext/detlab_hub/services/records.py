@@ -20,7 +20,6 @@ from detlab.schemas.wire import (
     RecordBatch,
     RefusedRecord,
     StatusRecord,
-    decode_float,
     encode_floats,
 )
 from detlab_hub.core.lifecycle import trial as trials
@@ -33,9 +32,12 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries import logs, metrics
 from detlab_hub.store.tables import AllocationRow, TrialRow
+from detlab_hub.store.values import as_scalar
 
 VALIDATION = "validation"
 STATUS_CHARS = 1000
+MAX_SEQ = 2**53
+MAX_RANK = 2**31
 STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
 """Time metrics that a report's own steps_completed stands for when they are not in it."""
 
@@ -63,9 +65,11 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
     mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
     fresh: list[Record] = []
     for record in batch.records:
-        if record.seq > mark:
+        if not 0 < record.seq <= MAX_SEQ:
+            _refuse(taking, record.seq, "record.seq", f"record numbers go from 1 to {MAX_SEQ}")
+        elif record.seq > mark:
             mark = record.seq
-            fresh.append(record)
+            fresh.append(_plain(record, turn.now))
     if batch.stream == "logs":
         row.logs_seq = mark
         _take_logs(taking, fresh)
@@ -74,6 +78,16 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
         for record in fresh:
             _take_one(taking, record)
     return RecordAck(acked=mark, refused=taking.refused)
+
+
+def _plain(record: Record, now: float) -> Record:
+    """A record whose numbers a database can hold: no time that is none, no rank beyond reason."""
+    fixed: dict[str, object] = {}
+    if not math.isfinite(record.time):
+        fixed["time"] = now
+    if isinstance(record, LogRecord) and record.rank is not None and not 0 <= record.rank < MAX_RANK:
+        fixed["rank"] = None
+    return record.model_copy(update=fixed) if fixed else record
 
 
 def _take_logs(taking: _Taking, records: Sequence[Record]) -> None:
@@ -150,7 +164,7 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         if row.run > 1:
             _recount(turn, row, trial)
     trial.steps_completed = max(trial.steps_completed, record.steps_completed)
-    numbers = {name: number for name, value in record.metrics.items() if (number := decode_float(value)) is not None}
+    numbers = {name: number for name, value in record.metrics.items() if (number := as_scalar(value)) is not None}
     data = {
         "group": record.group,
         "steps_completed": record.steps_completed,
@@ -183,7 +197,7 @@ def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None
     experiment = turn.experiment(trial.experiment_id)
     if experiment.metric not in record.metrics:
         return
-    value = decode_float(record.metrics[experiment.metric])
+    value = as_scalar(record.metrics[experiment.metric])
     if value is None:
         got = type(record.metrics[experiment.metric]).__name__
         error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
@@ -205,7 +219,7 @@ def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:
     if name is None:
         return None
     if name in record.metrics:
-        return decode_float(record.metrics[name])
+        return as_scalar(record.metrics[name])
     return float(record.steps_completed) if name in STEP_TIMES else None
 
 

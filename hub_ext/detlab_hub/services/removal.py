@@ -14,7 +14,7 @@ from detlab_hub.services import files
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import events, experiments
-from detlab_hub.store.tables import CheckpointRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
 POINTS_PER_STEP = 50_000
@@ -35,10 +35,12 @@ async def remove_experiment(shell: Shell, experiment_id: int) -> None:
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:
+    row = turn.session.get(ExperimentRow, experiment_id)
+    owner = "" if row is None else row.owner
     if not experiments.delete_rows(turn.session, experiment_id, POINTS_PER_STEP):
         return False
     turn.searches.forget(experiment_id)
-    data = {"id": experiment_id, "state": ExperimentState.DELETED.value}
+    data = {"id": experiment_id, "state": ExperimentState.DELETED.value, "owner": owner}
     events.append(turn.session, "experiment", turn.now, experiment_id, None, data)
     turn.outbox.wake_streams = True
     return True

@@ -17,6 +17,8 @@ from detlab_hub.core.searchers import (
     Event,
     ProgressReported,
     Searcher,
+    SearcherConfigError,
+    SearcherInputError,
     decision_to_json,
     event_from_json,
     event_to_json,
@@ -27,6 +29,10 @@ from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 200
+
+
+class SearchLostError(Exception):
+    """The journal does not give a search: it was written by an incompatible version, or damaged."""
 
 
 class Searches:
@@ -91,7 +97,10 @@ class Searches:
         ).all()
         if not journal:
             return make_searcher(config, space, row.seed)
-        searcher, _ = replay(config, space, row.seed, [event_from_json(entry.event) for entry in journal])
+        try:
+            searcher, _ = replay(config, space, row.seed, [event_from_json(entry.event) for entry in journal])
+        except (SearcherConfigError, SearcherInputError) as error:
+            raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
         # Progress is not journaled: it is in the rows of the trials.
         for request_id, progress in s.execute(
             select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == row.id)

@@ -175,7 +175,7 @@ def _visible(s: Session, reader: _Reader, event: Event) -> bool:
     if key is None:
         return False
     if key not in reader.owners:
-        owner = s.scalar(select(ExperimentRow.owner).where(ExperimentRow.id == key))
+        owner = s.scalar(select(ExperimentRow.owner).where(ExperimentRow.id == key)) or event.data.get("owner")
         if owner is None:
             return False
         reader.owners[key] = owner

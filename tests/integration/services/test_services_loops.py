@@ -1,0 +1,142 @@
+"""The services with their own loops, on the real clock."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from services_scripted import ALICE, config
+
+from detlab.schemas.wire import (
+    CreateExperiment,
+    ExitAck,
+    ExperimentState,
+    Heartbeat,
+    Hello,
+    Kill,
+    Launch,
+    MetricsRecord,
+    RecordBatch,
+    SlotView,
+    TaskExited,
+    TaskStarted,
+    Welcome,
+)
+from detlab_hub.services import AgentCaller, Services, Settings
+from detlab_hub.store import LeaseHeld, Store
+
+
+class LiveAgent:
+    """Answers each launch with a report and each kill with an exit."""
+
+    def __init__(self, services: Services, *, ends: bool = True) -> None:
+        self.services = services
+        self.ends = ends
+        self.inbox: asyncio.Queue = asyncio.Queue()
+        self.heard: list[str] = []
+
+    async def run(self) -> None:
+        hello = Hello(agent_id="live", slots=[SlotView(id="0")])
+        session = await self.services.agents.connect(AgentCaller("live"), hello, self.inbox.put_nowait)
+        while True:
+            message = await self.inbox.get()
+            self.heard.append(message.type)
+            match message:
+                case Launch():
+                    await session.receive(TaskStarted(allocation_id=message.allocation_id, run=message.run))
+                    task = await self.services.tokens.resolve(message.task_token)
+                    report = MetricsRecord(
+                        seq=1, time=1.0, group="validation", steps_completed=1, metrics={"loss": 1.0}
+                    )
+                    await self.services.tasks.records(task, RecordBatch(stream="metrics", records=[report]))
+                    if self.ends:
+                        await self._exit(session, message, 0)
+                case Kill():
+                    await self._exit(session, message, -15)
+                case Heartbeat() | Welcome() | ExitAck():
+                    pass
+
+    async def _exit(self, session, message, code) -> None:
+        await session.receive(TaskExited(allocation_id=message.allocation_id, run=message.run, exit_code=code))
+
+
+def settings(folder: Path, **more) -> Settings:
+    storage = {"type": "directory", "container_path": str(folder)}
+    return Settings(state_dir=folder, bundles_dir=folder / "b", default_checkpoint_storage=storage, tick=0.05, **more)
+
+
+async def wait_for(condition, seconds: float = 10.0):
+    async def loop():
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(loop(), seconds)
+
+
+async def test_loops_run_an_experiment_by_themselves(db_url, tmp_path):
+    store = Store.open(db_url, holder="loops")
+    services = Services(store, settings=settings(tmp_path, heartbeat_period=0.05))
+    await services.start()
+    agent = LiveAgent(services)
+    running = asyncio.create_task(agent.run())
+    try:
+        reply = await services.experiments.create(ALICE, CreateExperiment(config=config()))
+
+        async def done() -> bool:
+            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+
+        await wait_for(done)
+        await wait_for(lambda: asyncio.sleep(0, "heartbeat" in agent.heard))
+        assert services.cluster.healthy()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await services.stop()
+        store.close()
+
+
+async def test_loops_kill_what_does_not_stop(db_url, tmp_path):
+    store = Store.open(db_url, holder="loops")
+    services = Services(store, settings=settings(tmp_path, stop_grace=0.2))
+    await services.start()
+    agent = LiveAgent(services, ends=False)
+    running = asyncio.create_task(agent.run())
+    searcher = {
+        "name": "async_halving", "metric": "loss", "time_metric": "batches",
+        "max_time": 1, "num_rungs": 1, "max_trials": 2, "max_concurrent_trials": 1,
+    }  # fmt: skip
+    try:
+        reply = await services.experiments.create(ALICE, CreateExperiment(config=config(searcher)))
+
+        async def done() -> bool:
+            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+
+        await wait_for(done)
+        assert agent.heard.count("kill") == 2
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await services.stop()
+        store.close()
+
+
+async def test_loops_end_when_another_master_takes_the_lease(tmp_path):
+    url = f"sqlite:///{tmp_path}/lease.sqlite"
+    now = [1000.0]
+    store = Store.open(url, holder="first", clock=lambda: now[0])
+    services = Services(store, settings=settings(tmp_path), clock=lambda: now[0])
+    await services.start()
+    with pytest.raises(LeaseHeld):
+        Store.open(url, holder="second", clock=lambda: now[0])
+    now[0] += 100
+    second = Store.open(url, holder="second", clock=lambda: now[0])
+    services.shell.scheduler_kick.set()
+
+    async def unhealthy() -> bool:
+        return not services.cluster.healthy()
+
+    await wait_for(unhealthy)
+    await services.stop()
+    store.close()
+    second.close()

@@ -1,0 +1,287 @@
+"""Submitting: everything that can be wrong with it, and what is made of it when it is right."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, asha, config, training
+from sqlalchemy import event, func, select
+
+from detlab.errors import BundleError, BundleTooLarge, ConfigError, Conflict, NotFound, ResourcesError
+from detlab.schemas.wire import CreateExperiment, ExperimentState
+from detlab_hub.services import AgentCaller, TaskCaller
+from detlab_hub.store.tables import ExperimentRow
+
+
+def pack(folder: Path, **files: str) -> tuple[str, Path]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/") + ".py")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    path = folder / "upload"
+    path.write_bytes(buffer.getvalue())
+    return "sha256:" + hashlib.sha256(buffer.getvalue()).hexdigest(), path
+
+
+async def test_submit_names_every_mistake_at_once(make_world):
+    world = await make_world()
+    wrong = {"entrypont": "x", "searcher": {"name": "random", "metric": "loss", "max_trials": 0}, "max_restarts": -1}
+    with pytest.raises(ConfigError) as caught:
+        await world.submit(wrong)
+    paths = {problem.path for problem in caught.value.problems if problem.level == "error"}
+    assert {"entrypont", "searcher.max_trials", "max_restarts"} <= paths
+    assert (await world.services.experiments.list(ALICE)) == ([], None)
+
+
+async def test_submit_of_malformed_yaml_names_the_line(make_world):
+    world = await make_world()
+    with pytest.raises(ConfigError, match="line 2"):
+        await world.services.experiments.create(ALICE, CreateExperiment(config_yaml="name: x\n  bad: [\n"))
+    with pytest.raises(ConfigError):
+        await world.services.experiments.create(ALICE, CreateExperiment())
+
+
+async def test_submit_refuses_a_space_that_no_search_can_use(make_world):
+    world = await make_world()
+    searcher = {"name": "grid", "metric": "loss"}
+    with pytest.raises(ConfigError, match="count"):
+        await world.submit(config(searcher, hyperparameters={"lr": {"type": "double", "minval": 0, "maxval": 1}}))
+
+
+async def test_submit_refuses_impossible_resources_with_the_reason(make_world):
+    world = await make_world()
+    await world.add_agent(slots=2)
+    with pytest.raises(ResourcesError, match="3"):
+        await world.submit(config(resources={"slots_per_trial": 3}))
+    with pytest.raises(ResourcesError, match="max_slots"):
+        await world.submit(config(resources={"slots_per_trial": 2, "max_slots": 1}))
+
+
+async def test_submit_draws_a_name_and_a_seed_and_keeps_them(make_world):
+    world = await make_world()
+    raw = config()
+    del raw["name"], raw["reproducibility"]
+    first, second = await world.submit(raw), await world.submit(raw)
+    assert first.name.startswith("Experiment (")
+    assert first.name.count("-") == 2
+    seeds = [view.config["reproducibility"]["experiment_seed"] for view in (first, second)]
+    assert seeds[0] != seeds[1]
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+async def test_submit_dry_run_writes_nothing(make_world):
+    world = await make_world()
+    count = world.writes[0]
+    reply = await world.services.experiments.create(
+        ALICE, CreateExperiment(config=config(), dry_run=True, idempotency_key="k")
+    )
+    assert reply.experiment is None
+    assert reply.config["searcher"]["name"] == "single"
+    assert world.writes[0] == count
+
+
+async def test_submit_names_keys_that_cannot_be_honoured(make_world):
+    world = await make_world()
+    reply = await world.services.experiments.create(
+        ALICE, CreateExperiment(config=config(bind_mounts=[{"host_path": "/a", "container_path": "/b"}]))
+    )
+    assert "bind_mounts" in [warning.path for warning in reply.warnings]
+    with pytest.raises(ConfigError, match="PyTorchTrial"):
+        await world.submit(config(entrypoint="model_def:MyTrial"))
+
+
+async def test_submit_makes_workspace_and_project_on_first_use(make_world):
+    world = await make_world()
+    first = await world.submit(config(workspace="W", project="P"))
+    second = await world.submit(config(workspace="W", project="P"))
+    assert (first.workspace, first.project) == (second.workspace, second.project) == ("W", "P")
+
+
+async def test_submit_masks_secrets_in_what_people_see(make_world):
+    world = await make_world(training(1))
+    agent = await world.add_agent()
+    made = await world.submit(config(data={"secrets": {"key": "hunter2"}, "path": "x"}))
+    assert made.config["data"] == {"secrets": {"key": "********"}, "path": "x"}
+    await world.step()
+    (task,) = agent.tasks.values()
+    assert task.launch.info.config["data"]["secrets"]["key"] == "hunter2"
+
+
+# --- code
+
+
+async def test_submit_bundles_are_kept_under_their_digest(make_world, tmp_path):
+    world = await make_world(training(1))
+    agent = await world.add_agent()
+    digest, upload = pack(tmp_path, train="print(1)", lib__model="x = 1")
+    bundles = world.services.bundles
+    with pytest.raises(NotFound):
+        await bundles.path_for(ALICE, digest)
+    assert await bundles.put(ALICE, digest, upload) is True
+    assert not upload.exists()
+    _, upload = pack(tmp_path, train="print(1)", lib__model="x = 1")
+    assert await bundles.put(BOB, digest, upload) is False
+    made = await world.submit(config(entrypoint="python3 train.py"), bundle=digest)
+    path = await world.services.experiments.bundle_path(ALICE, made.id)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest.removeprefix("sha256:")
+    await world.step()
+    (task,) = agent.tasks.values()
+    assert task.launch.bundle == digest
+    assert await bundles.path_for(task.caller, digest) == path
+    assert await bundles.path_for(AgentCaller("node"), digest) == path
+    with pytest.raises(NotFound):
+        await bundles.path_for(AgentCaller("stranger"), digest)
+    with pytest.raises(NotFound):
+        await bundles.path_for(TaskCaller("x", 1, 999, 1), digest)
+
+
+async def test_submit_bundles_with_other_bytes_or_too_many_are_refused(make_world, tmp_path):
+    world = await make_world(bundle_limit=200)
+    digest, upload = pack(tmp_path, train="print(1)")
+    with pytest.raises(BundleError, match="digest"):
+        await world.services.bundles.put(ALICE, "sha256:" + "0" * 64, upload)
+    assert not upload.exists()
+    with pytest.raises(BundleError, match="form"):
+        await world.services.bundles.put(ALICE, "../../etc/passwd", tmp_path / "none")
+    digest, upload = pack(tmp_path, **{f"f{n}": "x" * n for n in range(200)})
+    with pytest.raises(BundleTooLarge):
+        await world.services.bundles.put(ALICE, digest, upload)
+
+
+async def test_submit_refuses_code_that_is_not_there(make_world, tmp_path):
+    world = await make_world()
+    digest, upload = pack(tmp_path, train="print(1)")
+    with pytest.raises(BundleError, match="not here"):
+        await world.submit(config(), bundle=digest)
+    await world.services.bundles.put(ALICE, digest, upload)
+    with pytest.raises(ConfigError, match=r"entrypoint.*trian\.py.*train\.py"):
+        await world.submit(config(entrypoint="python3 trian.py --fast"), bundle=digest)
+    with pytest.raises(ConfigError, match="no Python file was sent"):
+        await world.submit(config(entrypoint=["python", "train.py"]))
+    for fine in ("python3 ./train.py", ["python3", "train.py"], "python3 -m train", "/bin/sh -c 'true'"):
+        await world.submit(config(entrypoint=fine), bundle=digest)
+    reply = await world.services.experiments.create(
+        ALICE, CreateExperiment(config=config(entrypoint="time python3 other.py"), bundle=digest)
+    )
+    assert [warning.path for warning in reply.warnings] == ["entrypoint"]
+
+
+# --- warm start
+
+
+async def test_submit_warm_start_uses_ones_own_checkpoints_only(make_world):
+    world = await make_world(training(4))
+    agent = await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    for source in ({"source_trial_id": trial.id}, {"source_checkpoint_uuid": trial.latest_checkpoint}):
+        searcher = {"name": "single", "metric": "loss", **source}
+        with pytest.raises(ConfigError, match="there is no"):
+            await world.submit(config(searcher), caller=BOB)
+        again = await world.submit(config(searcher))
+        await world.steps(2)
+        (task,) = agent.tasks.values()
+        assert task.launch.info.latest_checkpoint == trial.latest_checkpoint
+        await world.finish(again.id)
+    with pytest.raises(ConfigError, match="there is no trial 999"):
+        await world.submit(config({"name": "single", "metric": "loss", "source_trial_id": 999}))
+
+
+# --- lists
+
+
+async def test_submit_lists_are_paged_and_take_few_queries(make_world):
+    world = await make_world(training(1))
+    await world.add_agent(slots=4)
+    made = [await world.submit(config(name=f"run {number}")) for number in range(12)]
+    for view in made[:6]:
+        await world.finish(view.id)
+    seen, before = [], None
+    while True:
+        items, before = await world.services.experiments.list(ALICE, limit=5, before=before)
+        seen += [item.id for item in items]
+        if before is None:
+            break
+    assert seen == [view.id for view in reversed(made)]
+    named, _ = await world.services.experiments.list(ALICE, name="run 1")
+    assert len(named) == 3
+
+    def queries(limit: int) -> int:
+        count = [0]
+        engine = world.store._read_engine
+
+        def note(*args):
+            count[0] += 1
+
+        event.listen(engine, "before_cursor_execute", note)
+        return count, engine, note, limit
+
+    counts = []
+    for limit in (2, 12):
+        count, engine, note, _ = queries(limit)
+        await world.services.experiments.list(ALICE, limit=limit)
+        event.remove(engine, "before_cursor_execute", note)
+        counts.append(count[0])
+    assert counts[1] <= counts[0] + 1, counts
+
+
+async def test_submit_trials_are_paged_in_creation_order(make_world):
+    world = await make_world()
+    made = await world.submit(config(asha(trials=7, concurrent=7)))
+    seen, after = [], None
+    while True:
+        items, after = await world.services.experiments.trials(ALICE, made.id, limit=3, after=after)
+        seen += [item.index for item in items]
+        if after is None:
+            break
+    assert seen == list(range(7))
+
+
+# --- delete
+
+
+async def test_submit_delete_takes_rows_and_checkpoints(make_world, tmp_path):
+    world = await make_world(training(4))
+    await world.add_agent()
+    made = await world.submit(config())
+    with pytest.raises(Conflict, match="ended"):
+        await world.services.experiments.delete(ALICE, made.id)
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    folder = tmp_path / "checkpoints" / trial.latest_checkpoint
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"x")
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    (outside / "file").write_text("keep")
+    (folder / "link").symlink_to(outside)
+    (tmp_path / "checkpoints" / "unrelated").mkdir()
+    await world.services.experiments.delete(ALICE, made.id)
+    assert not folder.exists()
+    assert (outside / "file").read_text() == "keep"
+    assert (tmp_path / "checkpoints" / "unrelated").is_dir()
+    with pytest.raises(NotFound):
+        await world.services.experiments.get(ROOT, made.id)
+    assert world.store.read_sync(lambda s: s.scalar(select(func.count()).select_from(ExperimentRow))) == 0
+
+
+async def test_submit_a_delete_that_was_interrupted_is_finished_at_the_next_start(make_world):
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+
+    def half(s):
+        s.get(ExperimentRow, made.id).state = ExperimentState.DELETING.value
+
+    world.store.write_sync(half)
+    await world.reboot()
+    with pytest.raises(NotFound):
+        await world.services.experiments.get(ROOT, made.id)
