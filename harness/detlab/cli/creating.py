@@ -8,13 +8,17 @@ from typing import Any
 
 import click
 
-from detlab.cli.failures import problem_line
+from detlab.cli.failures import problem_line, status_of
+from detlab.cli.following import follow
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.printing import clean, note, say, say_json, size
 from detlab.cli.progress import bar
+from detlab.cli.watching import connection_lost, stopped_watching
 from detlab.client.bundle import Bundle
 from detlab.client.client import Submitted
-from detlab.client.submission import config_mapping, merged, pack, set_key
+from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
+from detlab.errors import ConfigError
+from detlab.schemas.expconf.checking import check, errors_of
 
 SHOWN_FILES = 10
 
@@ -38,7 +42,7 @@ SHOWN_FILES = 10
 )
 @click.option("--name", metavar="TEXT", help="Set the experiment's name.")
 @click.option("--template", metavar="FILE", help="A config whose values hold where CONFIG has none.")
-@click.option("--dry-run", is_flag=True, help="Let the master judge it, without submitting anything.")
+@click.option("--dry-run", is_flag=True, help="Let the master judge it; no experiment is made.")
 @json_option
 @pass_invocation
 def create(
@@ -68,11 +72,12 @@ def create(
       det e create search.yaml code/ --dry-run
     """
     raw = _config(config, template, overrides, name)
+    _check(raw)
     bundle = pack(directory, includes)
     quiet = invocation.as_json
     if bundle is not None and not quiet:
         _list_files(bundle)
-    with bar("Uploading code", quiet=quiet or dry_run) as progress:
+    with bar("Uploading code", quiet=quiet) as progress:
         submitted = invocation.client.submit(
             raw,
             bundle=bundle,
@@ -95,9 +100,6 @@ def create(
 
 
 def _follow(submitted: Submitted, *, quiet: bool) -> int:
-    from detlab.cli.failures import status_of
-    from detlab.cli.watching import connection_lost, follow, stopped_watching
-
     assert submitted.experiment is not None
     if not quiet:
         return follow(submitted.experiment)
@@ -108,9 +110,9 @@ def _follow(submitted: Submitted, *, quiet: bool) -> int:
         return 130
 
 
-def _config(config: str, template: str | None, overrides: tuple[str, ...], name: str | None) -> Any:
+def _config(config: str, template: str | None, overrides: tuple[str, ...], name: str | None) -> ConfigSource:
     """Return the raw config; a file that nothing changes is sent as its own text, for the master to quote."""
-    source = f"{sys.stdin.read()}\n" if config == "-" else Path(config)
+    source: ConfigSource = f"{sys.stdin.read()}\n" if config == "-" else config_text(Path(config))
     if not (template or overrides or name is not None):
         return source
     raw = merged(source, Path(template)) if template else config_mapping(source)
@@ -119,6 +121,13 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], name:
     if name is not None:
         raw["name"] = name
     return raw
+
+
+def _check(raw: ConfigSource) -> None:
+    """Refuse a config that no master would take, before any code is packed and sent."""
+    problems = check(config_mapping(raw))
+    if errors_of(problems):
+        raise ConfigError(problems)
 
 
 def _list_files(bundle: Bundle) -> None:

@@ -130,7 +130,7 @@ def _describe(item: Experiment) -> None:
             ("owner", view.owner),
             ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
             ("state", view.state.value),
-            ("waits for", view.pending_reason),
+            ("pending", view.pending_reason),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
             ("best", best),

@@ -91,8 +91,9 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None) -> l
         lines += [f"    | {clean(line)}" for line in failure.log_tail]
     if failure.hint:
         lines.append(f"  → {clean(failure.hint)}")
-    if failure.trial_id is not None:
-        lines.append(f"  → det trial logs {failure.trial_id}")
-    elif experiment_id is not None:
-        lines.append(f"  → det experiment logs {experiment_id}")
+    command = f"det trial logs {failure.trial_id}" if failure.trial_id is not None else ""
+    if not command and experiment_id is not None:
+        command = f"det experiment logs {experiment_id}"
+    if command and command not in (failure.hint or ""):
+        lines.append(f"  → {command}")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -83,7 +84,12 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the arguments; suggest a near name for an unknown one."""
+        """Find the command of the arguments; suggest near names for an unknown one."""
+        word = args[0]
+        if not (ctx.resilient_parsing or word.startswith("-")) and self.get_command(ctx, word) is None:
+            near = get_close_matches(word, [*self.list_commands(ctx), *self.short])
+            tail = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+            ctx.fail(f"No such command {word!r}.{tail}")
         name, command, rest = super().resolve_command(ctx, args)
         return (command.name if command is not None else name), command, rest
 

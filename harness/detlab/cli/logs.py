@@ -22,9 +22,9 @@ class LogOptions:
     """What the options of a `logs` command said."""
 
     follow: bool
-    tail: int | None
-    rank: int | None
-    search: str | None
+    tail: int | None = None
+    rank: int | None = None
+    search: str | None = None
 
 
 def log_options(function: F) -> F:
@@ -45,7 +45,7 @@ def line_text(line: LogLine, *, trial: bool) -> str:
     """Return a line as it is printed: trial and rank where there are several."""
     prefix = f"[trial {line.trial_id}] " if trial else ""
     rank = f"[rank {line.rank}] " if line.rank is not None else ""
-    text = line.text.rsplit("\r", 1)[-1] if "\r" in line.text.rstrip("\r") else line.text
+    text = line.text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show of a progress bar
     return f"{prefix}{rank}{clean(text)}"
 
 
@@ -64,15 +64,18 @@ def print_trial_logs(trial: Trial, options: LogOptions, as_json: bool, *, prefix
     if not options.follow:
         return 0
     try:
-        following = trial.iter_logs(
-            follow=True, after=known, rank=options.rank, search=options.search, notice=connection_lost
-        )
-        for line in following:
-            _print(line, as_json, prefixed)
+        follow_lines(trial, options, as_json=as_json, prefixed=prefixed, after=known)
     except KeyboardInterrupt:
         note(f"\nStopped following. Trial {trial.id} runs on.")
         return 130
     return 0
+
+
+def follow_lines(trial: Trial, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
+    """Print a trial's output after a line until the trial has ended."""
+    lines = trial.iter_logs(follow=True, after=after, rank=options.rank, search=options.search, notice=connection_lost)
+    for line in lines:
+        _print(line, as_json, prefixed)
 
 
 def _print(line: LogLine, as_json: bool, prefixed: bool) -> None:

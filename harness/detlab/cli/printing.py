@@ -86,7 +86,7 @@ def say_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-    """Print a table; cells are cleaned."""
+    """Print a table; all texts are cleaned."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -94,7 +94,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Itera
     aligned = set(right)
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        grid.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
+        grid.add_column(Text(clean(column)), justify="right" if column in aligned else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(clean(show(value))) for value in row))
     console().print(grid)

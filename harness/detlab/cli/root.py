@@ -39,8 +39,21 @@ SHORT = {
 }
 
 
+class _ReaderGone(Exception):
+    """Nobody reads standard output any more (click itself would end with status 0)."""
+
+
 class Root(LazyGroup):
     """The root group; every error of every command ends here, as one block."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; tell a closed pipe from success."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+        return result
 
     def main(
         self,
@@ -63,14 +76,13 @@ class Root(LazyGroup):
                 obj=invocation,
                 **extra,
             )
-            sys.stdout.flush()
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             sys.exit(130)
-        except BrokenPipeError:
+        except (_ReaderGone, BrokenPipeError):
             # The reader (head, less) has enough; a later flush at exit must not complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

@@ -77,7 +77,7 @@ def _describe(item: Trial) -> None:
             ("state", view.display_state or view.state.value),
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
-            ("waits for", view.pending_reason),
+            ("pending", view.pending_reason),
             ("steps", str(view.steps_completed)),
             ("progress", f"{view.progress:.0%}" if view.progress else None),
             ("best validation", view.best_validation),

@@ -38,7 +38,7 @@ class Story:
     def of(self, item: CurvesView | Event) -> list[str]:
         """Return the new lines of a snapshot or an event."""
         if isinstance(item, CurvesView):
-            lines = [line for trial in item.trials for line in self.trial(trial)]
+            lines = [line for trial in sorted(item.trials, key=_id) for line in self.trial(trial)]
             return lines + self.experiment(item.experiment)
         if item.kind == "trial":
             return self.trial(TrialView.model_validate(item.data))
@@ -74,7 +74,7 @@ class Story:
                 f" step {view.best.steps_completed})  {progress_line(view)}"
             )
         if view.pending_reason and view.pending_reason != self.reason:
-            lines.append(f"waits: {view.pending_reason}")
+            lines.append(f"experiment {view.id}: {view.pending_reason}")
         self.reason = view.pending_reason
         if view.state is not self.state:
             if self.state is not None and not view.state.terminal:
@@ -83,25 +83,16 @@ class Story:
         return [clean(line) for line in lines]
 
 
+def _id(trial: TrialView) -> int:
+    return trial.id
+
+
 def progress_line(view: ExperimentView) -> str:
     """Return `3/16 trials done, 2 running`."""
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
     total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
     running = view.trials.get("RUNNING", 0)
-    return f"{done}/{total} trials done, {running} running"
-
-
-def follow(experiment: Experiment) -> int:
-    """Tell an experiment's story until it has ended; return the exit status."""
-    story = Story()
-    try:
-        for item in experiment.watch(max_points=2, max_trials=1, notice=connection_lost):
-            for line in story.of(item):
-                say(line)
-    except KeyboardInterrupt:
-        stopped_watching(experiment.id)
-        return 130
-    return ended(experiment.reload())
+    return f"{done}/{total} trials done" + (f", {running} running" if running else "")
 
 
 def ended(experiment: Experiment) -> int:

@@ -74,7 +74,7 @@ class AsyncExperiment(ExperimentFacts):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         snapshot = await self._session.run(first_page(self.id))
-        self.view = snapshot.experiment
+        self.learn(snapshot)
         if not self.state.terminal:
             feed = states_feed(self.id, snapshot.cursor)
             async for event in self._follow(feed, deadline=deadline, notice=notice):
@@ -161,7 +161,7 @@ class AsyncExperiment(ExperimentFacts):
         snapshot = await self._session.run(
             operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
-        self.view = snapshot.experiment
+        self.learn(snapshot)
         return snapshot
 
     async def stream(

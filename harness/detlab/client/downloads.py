@@ -130,7 +130,7 @@ class Assembly:
             )
         (self.work / path).chmod(0o755 if file.mode & 0o100 else 0o644)
 
-    def commit(self) -> Path:
+    def commit(self) -> None:
         """Give the folder its name, complete.
 
         Raises:
@@ -142,7 +142,6 @@ class Assembly:
             self.work.rename(self.target)
         except OSError as error:
             raise _taken(self.target) from error
-        return self.target
 
 
 def _taken(target: Path) -> StorageError:
@@ -221,7 +220,8 @@ def download(
             else:
                 yield _file_call(view, assembly, path, file)
             assembly.verify(path, file)
-        return assembly.commit()
+        assembly.commit()
+    return target
 
 
 def _file_call(view: CheckpointView, assembly: Assembly, path: str, file: CheckpointFile) -> Call:

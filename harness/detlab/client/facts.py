@@ -92,7 +92,7 @@ class ExperimentFacts:
             "trials": trials,
             "best": best,
             "searcher": view.searcher,
-            "waits for": view.pending_reason,
+            "pending": view.pending_reason,
             "started": moment(view.started_at),
             "ended": moment(view.ended_at),
             "failure": view.failure.message if view.failure else None,
@@ -132,12 +132,14 @@ class ExperimentFacts:
         )
 
     def learn(self, item: CurvesView | Event) -> None:
-        """Keep what a snapshot or an event says, but the config, which events do not carry."""
+        """Keep what a snapshot or an event says, but the config, which neither carries."""
         if isinstance(item, CurvesView):
-            self.view = item.experiment
+            fresh = item.experiment
         elif item.kind == "experiment":
             fresh = ExperimentView.model_validate(item.data)
-            self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
+        else:
+            return
+        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
 
 
 def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
@@ -218,7 +220,7 @@ class TrialFacts:
             "steps": view.steps_completed,
             "best validation": view.best_validation,
             "restarts": view.restarts or None,
-            "waits for": view.pending_reason,
+            "pending": view.pending_reason,
             "failure": view.failure.message if view.failure else None,
             "warnings": "; ".join(view.warnings),
         }

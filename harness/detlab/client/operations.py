@@ -65,7 +65,7 @@ class Submission:
         config: The experiment config as a mapping, or its YAML text.
         bundle: The code, or None for an empty context directory.
         activate: Start it now; else it is made paused.
-        dry_run: Only judge it; nothing is uploaded or made.
+        dry_run: Only judge it; no experiment is made.
         key: Submits with the same key by the same user make one experiment.
         source: Provenance for people (notebook path, cell id, line maps).
         progress: Told how much of the bundle was sent.
@@ -85,7 +85,7 @@ class Submission:
         return CreateExperiment(
             config=None if text else dict(self.config),  # type: ignore[arg-type]
             config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle and not self.dry_run else None,
+            bundle=self.bundle.digest if self.bundle else None,
             idempotency_key=self.key,
             activate=self.activate,
             dry_run=self.dry_run,
@@ -104,8 +104,11 @@ def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
 
 
 def submit(submission: Submission) -> Flow[CreateExperimentReply]:
-    """Upload the code if it is missing, then submit; repeating it makes nothing twice."""
-    if submission.bundle is not None and not submission.dry_run:
+    """Upload the code if it is missing, then submit; repeating it makes nothing twice.
+
+    A dry run uploads too: the master judges whether the entrypoint is in the code.
+    """
+    if submission.bundle is not None:
         yield from upload(submission.bundle, submission.progress)
     return (yield Call("POST", "experiments", json=submission.request(), parse=model(CreateExperimentReply)))
 

@@ -74,7 +74,7 @@ class Experiment(ExperimentFacts):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         snapshot = self._session.run(first_page(self.id))
-        self.view = snapshot.experiment
+        self.learn(snapshot)
         if not self.state.terminal:
             feed = states_feed(self.id, snapshot.cursor)
             for event in self._follow(feed, deadline=deadline, notice=notice):
@@ -159,7 +159,7 @@ class Experiment(ExperimentFacts):
         snapshot = self._session.run(
             operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
-        self.view = snapshot.experiment
+        self.learn(snapshot)
         return snapshot
 
     def stream(

@@ -148,6 +148,16 @@ class FakeMaster:
 
     # --- what the test makes happen -----------------------------------------------------------------------
 
+    def await_request(self, method: str, path: str, timeout: float = 30.0) -> None:
+        """Wait until somebody has asked for exactly this path below `api/v1/`.
+
+        Raises:
+            TimeoutError: Nobody has.
+        """
+        with self.changed:
+            if not self.changed.wait_for(lambda: (method, path) in self.requests, timeout):
+                raise TimeoutError(f"nobody asked for {method} {path}")
+
     def publish(self, kind: str, experiment_id: int | None, data: Any, trial_id: int | None = None) -> Event:
         """Append an event and wake the streams."""
         with self.changed:
@@ -351,7 +361,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(parts.path).removeprefix(SERVICE_PREFIX).removeprefix(API_PREFIX)
         self.query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.master.requests.append((self.command, path))
+        with self.master.changed:
+            self.master.requests.append((self.command, path))
+            self.master.changed.notify_all()
         self.fault = self._take_fault(path)
         if self.fault is not None and self.fault.kind in {"refuse", "unavailable", "html"}:
             self._misbehave(self.fault.kind)

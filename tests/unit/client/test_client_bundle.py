@@ -233,7 +233,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match="is no directory"):
         build_bundle(tmp_path / "file")
-    with pytest.raises(BundleError, match="include .* does not exist"):
+    with pytest.raises(BundleError, match=r"include .* does not exist"):
         build_bundle(tmp_path, includes=[tmp_path / "nowhere"])
 
 

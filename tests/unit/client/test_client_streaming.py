@@ -1,5 +1,7 @@
 """Streams without a network: any chunking and any disconnects give every event once and in order."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
 @given(st.lists(TEXTS, max_size=8), st.lists(st.integers(0, 10_000), max_size=12))

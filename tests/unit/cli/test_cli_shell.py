@@ -1,0 +1,172 @@
+"""`det` as a process: help, speed, plug-ins, pipes, interrupts, colours."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from detlab.cli.loading import LazyGroup
+from detlab.cli.root import COMMANDS, SHORT
+from detlab.cli.root import det as root
+from detlab.testing.api import FakeMaster
+
+DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DET, *words], capture_output=True, text=True, timeout=60, env={**os.environ, **environ}, check=False
+    )
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, (*path, name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom detlab.cli.root import det\n"
+        "try:\n    det.main(['--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "bad = {'torch', 'httpx', 'pydantic', 'rich', 'yaml', 'jupyterhub', 'tornado', 'sqlalchemy'}\n"
+        "print('LOADED', sorted(bad & set(sys.modules)))"
+    )
+    best = 9.0
+    for _ in range(3):
+        began = time.perf_counter()
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - began)
+        assert found.stdout.splitlines()[-1] == "LOADED []"
+    assert best < 0.5, f"det --help took {best:.2f} s"
+    for name in COMMANDS:
+        assert f"  {name}" in found.stdout
+
+
+def test_every_command_of_ours_has_help_with_an_example() -> None:
+    count = 0
+    for path, command in leaves(root):
+        if path[0] in {"up", "down", "status", "preview-search"} or path == ("agent", "run"):
+            continue
+        count += 1
+        text = command.get_help(click.Context(command, info_name=path[-1]))
+        assert "Example" in text, path
+        assert f"det {path[0]}" in text or any(f"det {short} " in text for short in SHORT), path
+    assert count > 25
+
+
+def test_short_names_lead_to_the_same_command() -> None:
+    context = click.Context(root)
+    for short, name in SHORT.items():
+        assert root.get_command(context, short) is root.get_command(context, name)
+
+
+def test_plug_in_commands_load_only_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    class Point:
+        name, value = "hello", "somewhere:hello"
+
+        def load(self) -> click.Command:
+            loaded.append(self.name)
+            return click.Command("other", callback=lambda: None)
+
+    class Broken(Point):
+        name, value = "up", "nowhere:up"
+
+        def load(self) -> click.Command:
+            raise ImportError("no jupyterhub")
+
+    monkeypatch.setattr("detlab.cli.loading.entry_points", lambda group: [Point(), Broken()])
+    context = click.Context(root)
+    assert "hello" in root.list_commands(context)
+    assert loaded == []
+    assert root.get_command(context, "hello").name == "hello"
+    assert loaded == ["hello"]
+    from click.testing import CliRunner
+
+    for words in (["up", "--port", "1"], ["status"]):
+        result = CliRunner().invoke(root, words)
+        assert result.exit_code == 1
+        assert "pip install 'detlab[hub]'" in result.stderr
+
+
+def test_the_agent_is_mounted_below_its_group() -> None:
+    context = click.Context(root)
+    group = root.get_command(context, "agent")
+    assert isinstance(group, LazyGroup)
+    assert group.list_commands(context) == ["list", "run"]
+    assert "agent-run" not in root.list_commands(context)
+
+
+def test_unknown_commands_suggest_near_ones() -> None:
+    result = run("experimnt", "list")
+    assert result.returncode == 2
+    assert "experiment" in result.stderr
+
+
+def test_completion() -> None:
+    words = {"_DET_COMPLETE": "bash_complete", "COMP_WORDS": "det exp", "COMP_CWORD": "1"}
+    assert "plain,experiment" in run(**words).stdout
+
+
+@pytest.fixture
+def cluster(master: FakeMaster) -> dict[str, str]:
+    for n in range(10):
+        master.add_experiment(f"e{n}")
+    master.add_trial(1)
+    master.log(1, "first")
+    return {"DET_URL": master.url, "DET_TOKEN": master.token}
+
+
+def test_a_closed_pipe_ends_quietly(master: FakeMaster, cluster: dict[str, str]) -> None:
+    """Regression: click 8.5 takes a closed pipe for success (status 0)."""
+    for n in range(2000):
+        master.log(1, f"line {n}" * 20)
+    with subprocess.Popen(
+        [*DET, "t", "logs", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **cluster},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1
+
+
+@pytest.mark.parametrize("words", [("t", "logs", "1", "-f"), ("e", "logs", "1", "-f"), ("e", "wait", "1")])
+def test_ctrl_c_stops_following_never_the_job(
+    master: FakeMaster, cluster: dict[str, str], words: tuple[str, ...]
+) -> None:
+    with subprocess.Popen(
+        [*DET, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **cluster}
+    ) as process:
+        assert process.stdout is not None
+        if "logs" in words:
+            assert process.stdout.readline() == "first\n"
+        else:
+            master.await_request("GET", "experiments/1/stream")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "runs on" in errors
+    assert "Traceback" not in errors
+
+
+def test_no_colours_in_pipes(cluster: dict[str, str]) -> None:
+    result = run("e", "list", "-n", "5", **cluster)
+    assert "\x1b" not in result.stdout + result.stderr
+    assert len(result.stdout.splitlines()) == 7
