@@ -178,7 +178,7 @@ class TrainContext:
                 check_metrics(item, what=f"batch_metrics[{index}]") for index, item in enumerate(batch_metrics)
             ]
         self._send("metrics", fields)
-        logger.info("%s metrics at step %d: %s", group, fields["steps_completed"], metrics)
+        logger.info("%s metrics at step %d: %s", group, fields["steps_completed"], fields["metrics"])
 
     def _send(self, kind: str, fields: dict[str, Any]) -> None:
         self._require_chief(f"report {kind}")

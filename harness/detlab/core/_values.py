@@ -1,7 +1,8 @@
 """What may be reported as a metric, checked when it is reported.
 
 A scalar is a Python number or anything with `.item()` and one element (NumPy scalars, and arrays and tensors of any
-library, recognised without importing it; a loss of shape (1,) is a number). Dicts, lists and strings are kept as structured values.
+library, recognised without importing it; a loss of shape (1,) is a number). Dicts, lists and strings are kept as
+structured values.
 """
 
 from __future__ import annotations

@@ -227,3 +227,11 @@ def test_killed_by_sigterm_as_usual(task: Any) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=10) == -signal.SIGTERM
     process.stdout.close()
+
+
+def test_the_log_shows_numbers_not_tensors(in_task: Any, caplog: pytest.LogCaptureFixture) -> None:
+    numpy = pytest.importorskip("numpy")
+    caplog.set_level(logging.INFO)
+    with det.core.init() as core:
+        core.train.report_training_metrics(3, {"loss": numpy.array([0.5], dtype=numpy.float32)})
+    assert "training metrics at step 3: {'loss': 0.5}" in caplog.text
