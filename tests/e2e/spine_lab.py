@@ -1,0 +1,179 @@
+"""What the tests of the spine share: submit a named trial, wait with deadlines, read back by the API."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from testbed.cluster import Cluster
+
+from detlab.client import Client
+from detlab.client.resources import Experiment, Trial
+from detlab.schemas.wire import ExperimentState
+
+T = TypeVar("T")
+TRIALS = Path(__file__).parent / "trials"
+WRITE = ("custom:detlab:write", "access:services!service=detlab")
+
+
+def until(what: str, look: Callable[[], T | None], seconds: float = 30.0, every: float = 0.05) -> T:
+    """Return the first true answer of `look`; fail with what was waited for after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(every)
+
+
+def single(script: str, **more: Any) -> dict[str, Any]:
+    """A config of one trial of a script in `trials/`."""
+    return _config(script, {"name": "single", "metric": "error", "smaller_is_better": True}, more)
+
+
+def asha(script: str, trials: int, max_time: int, *, at_once: int = 2, rungs: int = 2, **more: Any) -> dict[str, Any]:
+    """A config of a stopping ASHA search over `x`."""
+    searcher = {
+        "name": "async_halving",
+        "metric": "error",
+        "smaller_is_better": True,
+        "time_metric": "step",
+        "max_time": max_time,
+        "max_trials": trials,
+        "max_concurrent_trials": at_once,
+        "num_rungs": rungs,
+        "divisor": 2,
+    }
+    return _config(script, searcher, more)
+
+
+def _config(script: str, searcher: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    hparams = {"x": {"type": "double", "minval": 0.1, "maxval": 1.0}, **more.pop("hparams", {})}
+    config = {
+        "name": script.removesuffix(".py"),
+        "entrypoint": ["python3", script],
+        "searcher": searcher,
+        "hyperparameters": hparams,
+        "max_restarts": 0,
+        "reproducibility": {"experiment_seed": 11},
+    }
+    return config | more
+
+
+@dataclass
+class Lab:
+    """One user at one cluster."""
+
+    cluster: Cluster
+    client: Client
+
+    def submit(self, config: dict[str, Any], **more: Any) -> Experiment:
+        """Submit with the scripts in `trials/` as the code."""
+        return self.client.create_experiment(config, TRIALS, **more)
+
+    def run(self, config: dict[str, Any], seconds: float = 40.0) -> Experiment:
+        """Submit and wait for the end, however it ends."""
+        return self.finish(self.submit(config), seconds)
+
+    def finish(self, experiment: Experiment, seconds: float = 40.0) -> Experiment:
+        """Wait for the end of an experiment, through restarts of the cluster; return it fresh."""
+        try:
+            experiment.wait(seconds)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.tell(experiment)}") from error
+        return experiment.reload()
+
+    def completed(self, experiment: Experiment, seconds: float = 40.0) -> Experiment:
+        """Wait for the end and insist on COMPLETED."""
+        ended = self.finish(experiment, seconds)
+        assert ended.state is ExperimentState.COMPLETED, self.tell(ended)
+        return ended
+
+    def tell(self, experiment: Experiment) -> str:
+        """Everything about an experiment, for a failing test's message."""
+        fresh = self.client.get_experiment(experiment.id)
+        parts = [fresh.view.model_dump_json(indent=1, exclude={"config"})]
+        for trial in fresh.list_trials():
+            parts += [trial.view.model_dump_json(), *(line.text for line in trial.logs(tail=30))]
+        return "\n".join(parts)
+
+    def first_trial(self, experiment: Experiment) -> Trial:
+        """The first trial, once it exists."""
+        return experiment.await_first_trial(20)
+
+    def trial(self, trial: Trial) -> Trial:
+        """The same trial, as it is now, with its summary."""
+        return self.client.get_trial(trial.id)
+
+    def at_step(self, trial: Trial, step: int, seconds: float = 30.0) -> Trial:
+        """Wait until a trial's reports have reached a step."""
+
+        def reached() -> Trial | None:
+            now = self.trial(trial)
+            assert not now.state.terminal or now.view.steps_completed >= step, now.view
+            return now if now.view.steps_completed >= step else None
+
+        return until(f"step {step} of trial {trial.id}", reached, seconds)
+
+    def steps(self, trial: Trial, group: str = "training", name: str = "loss") -> list[int]:
+        """The steps of a curve as the API gives them, every point."""
+        with self.api() as api:
+            found = api.get(f"trials/{trial.id}/metrics", params={"group": group, "name": name, "max_points": 10000})
+            found.raise_for_status()
+            (series,) = found.json()["items"]
+        assert series["total"] == len(series["steps"])
+        return [int(step) for step in series["steps"]]
+
+    def journal(self, trial: Trial, what: str | None = None) -> list[tuple[str, float, list[str]]]:
+        """What a trial of this folder said it did: (what, when, more)."""
+        lines = [line.text.split() for line in trial.logs() if line.text.startswith("TOY ")]
+        return [(word[1], float(word[2]), word[3:]) for word in lines if what in (None, word[1])]
+
+    def rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        """What the master's own database says: times of orders and the searcher's journal are in no view."""
+        path = self.cluster.folder / "db" / "detlab.sqlite"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as database:
+            database.row_factory = sqlite3.Row
+            return database.execute(query, values).fetchall()
+
+    def api(self) -> httpx.Client:
+        """The raw API with this user's token."""
+        return self.cluster.client(self.client.address.token)
+
+
+@contextmanager
+def lab_of(cluster: Cluster, user: str | None = None) -> Iterator[Lab]:
+    """A lab of the operator, or of another user with a token that can do what users can."""
+    token = cluster.token if user is None else cluster.make_token(*WRITE, user=user)
+    with Client(cluster.url, token) as client:
+        yield Lab(cluster, client)
+
+
+def task_dir(cluster: Cluster, trial: Trial) -> Path:
+    """The directory of a trial's live task on this machine."""
+    request = trial.view.request_id
+    (found,) = [
+        path for path in (cluster.folder / "agent" / "tasks").iterdir() if path.is_dir() and f".{request}." in path.name
+    ]
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def is_root() -> bool:
+    """Whether each user's tasks get a uid of their own here."""
+    return os.getuid() == 0
