@@ -76,6 +76,21 @@ class Watch:
         self._stop.set()
         self._dirty.set()
 
+    def paint_first(self, seconds: float) -> None:
+        """Paint in this thread what is known first, waiting for it at most so long.
+
+        Raises:
+            DetlabError: The cluster refused, or does not answer.
+        """
+        self._dirty.wait(seconds)
+        self._dirty.clear()
+        with self._lock:
+            if self._state is not None:
+                self._paint(self._state)
+        if self.error is not None and self._state is None:
+            raise self.error
+        self._dirty.set()
+
     def paint_until_end(self) -> ViewState:
         """Paint in this thread until the experiment has ended; return its last state.
 

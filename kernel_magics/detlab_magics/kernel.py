@@ -47,9 +47,13 @@ class KernelSession:
 
 
 def cell_number() -> int:
-    """Return the number in In[…] of the running cell."""
-    ip = get_ipython()
-    return int(getattr(ip, "execution_count", 0) or 0)
+    """Return the number in In[…] of the running cell.
+
+    By the history, whose newest entry is this cell: `execution_count` is raised before a cell runs in IPython 9
+    and after it in IPython 8.
+    """
+    history = getattr(get_ipython(), "history_manager", None)
+    return max(len(history.input_hist_parsed) - 1, 0) if history is not None else 0
 
 
 def cell_id() -> str | None:

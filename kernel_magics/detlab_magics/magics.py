@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
+import shlex
 import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, DetlabError
@@ -114,7 +116,7 @@ class DetMagics(Magics):
                 "%det_module makes a whole cell a module: it needs two percent signs and the code below it",
                 hint=f"write %%det_module {line.strip() or 'train'} in the first line of the cell that holds the code",
             )
-        args = parse_argstring(self.det_module, line)
+        args = _parse(self.det_module, line)
         module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
         count = len(cell.splitlines())
         print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
@@ -150,7 +152,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = parse_argstring(self.det_experiment, line)
+        args = _parse(self.det_experiment, line)
         if args.watch and args.wait:
             raise MagicError("--watch returns at once and --wait does not: give one of them")
         if args.out is not None and not args.out.isidentifier():
@@ -191,7 +193,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = parse_argstring(self.det_watch, line)
+        args = _parse(self.det_watch, line)
         actions.watch(self.session, self._id(args.id), wait=args.wait or None)
 
     @magic_arguments()
@@ -208,7 +210,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = parse_argstring(self.det_list, line)
+        args = _parse(self.det_list, line)
         display(actions.listing(self.session, active=args.active, limit=args.limit))
 
     @magic_arguments()
@@ -226,7 +228,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = parse_argstring(self.det_logs, line)
+        args = _parse(self.det_logs, line)
         actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow)
 
     @magic_arguments()
@@ -242,7 +244,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(parse_argstring(self.det_pause, line).id), "pause"))
+        print(actions.act(self.session, self._id(_parse(self.det_pause, line).id), "pause"))
 
     @magic_arguments()
     @_id_argument
@@ -257,7 +259,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(parse_argstring(self.det_activate, line).id), "activate"))
+        print(actions.act(self.session, self._id(_parse(self.det_activate, line).id), "activate"))
 
     @magic_arguments()
     @_id_argument
@@ -272,7 +274,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(parse_argstring(self.det_kill, line).id), "kill"))
+        print(actions.act(self.session, self._id(_parse(self.det_kill, line).id), "kill"))
 
     @line_magic
     def det_debug(self, line: str) -> None:
@@ -318,6 +320,16 @@ class DetMagics(Magics):
         if found is None:
             raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
         return found
+
+
+def _parse(magic: Any, line: str) -> Any:
+    """Parse a magic's line as a shell would: quotes hold words together and are not part of them."""
+    try:
+        return magic.parser.parse_args(shlex.split(line))
+    except ValueError as problem:
+        raise MagicError(f"the line cannot be split into words: {str(problem).lower()}: {line.strip()}") from None
+    except UsageError as problem:
+        raise MagicError(str(problem), hint=f"%{magic.__name__}? shows its options") from None
 
 
 def _expanded(name: str | None, namespace: dict[str, Any]) -> str | None:

@@ -54,6 +54,11 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def __init__(self) -> None:
         self.cells: dict[str, CellModule] = {}
 
+    @property
+    def filenames(self) -> set[str]:
+        """The files that the cells are in a bundle."""
+        return {cell.filename for cell in self.cells.values()}
+
     def capture(self, name: str, body: str, cell: int, cell_id: str | None = None) -> CellModule:
         """Keep a cell as module `name`. It runs when it is first imported, not now.
 

@@ -106,7 +106,7 @@ class WidgetScreen:
 
 def _put(handle: DisplayHandle, bundle: dict[str, Any], *, again: bool) -> None:
     if again:
-        handle.update(bundle, raw=True)  # type: ignore[no-untyped-call]
+        handle.update(bundle, raw=True)
     else:
         handle.display(bundle, raw=True)
 

@@ -11,6 +11,10 @@ from detlab_magics.screen import Screen
 from detlab_magics.view.state import MAX_POINTS, ViewState
 
 
+FIRST_SECONDS = 15.0
+"""A cell that only starts a live view waits so long at most for its first picture."""
+
+
 class Showing:
     """A live view.
 
@@ -46,7 +50,13 @@ class Showing:
         return state
 
     def in_background(self, done: Callable[[Showing], None]) -> None:
-        """Paint from a thread of its own; `done` is called at the end."""
+        """Paint from a thread of its own; `done` is called at the end.
+
+        The first painting is made by the caller, so that the output belongs to the caller's cell.
+
+        Raises:
+            DetlabError: The cluster does not answer.
+        """
 
         def finished(watch: Watch) -> None:
             if watch.error is not None:
@@ -56,6 +66,7 @@ class Showing:
             done(self)
 
         self._watch.start()
+        self._watch.paint_first(FIRST_SECONDS)
         self._watch.paint_in_background(finished)
 
     def leave(self, note: str) -> None:

@@ -8,7 +8,7 @@ import json
 import keyword
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -107,17 +107,39 @@ def prepare(
     if any(p.level == "error" for p in problems):
         error = ConfigError(problems)
         raise error if places is None else places.explain(error)
-    files = captured_files(config.get("entrypoint"), modules)
-    bundle = _pack(config.get("entrypoint"), files, context)
+    words = _words(config.get("entrypoint"))
+    local = local_sources(words, context or pathlib.Path.cwd(), modules)
+    files = captured_files(words, modules, local.values())
+    bundle = _pack(files, local, context)
     provenance = {k: v for k, v in modules.provenance().items() if k in files}
     return Prepared(config, bundle, {**(source or {}), "cells": provenance}, places, problems)
 
 
-def captured_files(entrypoint: Any, modules: CellModules) -> dict[str, str]:
-    """Return the captured cells that an entrypoint needs: those it names and those they import, else all."""
-    words = _words(entrypoint)
+def local_sources(words: list[str], folder: pathlib.Path, modules: CellModules) -> dict[str, str]:
+    """Return the local files that an entrypoint starts, and the Python files that those import: path -> text.
+
+    Files that are no Python have an empty text.
+    """
+    scripts = [w for w in words if w.endswith((".py", ".sh")) and w not in modules.filenames and _inside(folder, w)]
+    starts = {w: _read_source(folder / w) for w in scripts if w.endswith(".py")}
+    named = [after for word, after in pairwise(words) if word == "-m" and _is_dotted(after)]
+    named += [word.partition(":")[0] for word in words[:1] if ":" in word and _is_dotted(word.partition(":")[0])]
+    starts["the entrypoint"] = "\n".join(f"import {module}" for module in named)
+    found = capture_imports(starts, folder, provided=modules.cells)
+    paths = sorted({*found.paths, *(str(pathlib.PurePosixPath(w)) for w in scripts)})
+    return {path: _read_source(folder / path) if path.endswith(".py") else "" for path in paths}
+
+
+def captured_files(words: list[str], modules: CellModules, local: Iterable[str]) -> dict[str, str]:
+    """Return the captured cells that an entrypoint needs: path -> text.
+
+    Those that it names or that its local files import, and those that these import in turn; all, if it starts
+    nothing that is known here.
+    """
+    texts = list(local)
     wanted = [cell.name for cell in modules.cells.values() if any(_names(word, cell.name) for word in words)]
-    if not wanted:
+    wanted += [name for text in texts for name in _mentioned(text) if name in modules.cells]
+    if not wanted and not texts:
         wanted = list(modules.cells)
     needed: dict[str, str] = {}
     while wanted:
@@ -131,7 +153,11 @@ def captured_files(entrypoint: Any, modules: CellModules) -> dict[str, str]:
 def _mentioned(source: str) -> set[str]:
     """Return the modules that a source imports, and those it names in a text (importlib, a worker's command)."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # a local file that is broken: the trial will say so
+        return found
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -141,20 +167,13 @@ def _mentioned(source: str) -> set[str]:
     return found
 
 
-def _pack(entrypoint: Any, cells: Mapping[str, str], context: pathlib.Path | None) -> Bundle:
-    """Pack a whole folder, or just the cells, the script that the entrypoint names, and what they import here."""
+def _pack(cells: Mapping[str, str], local: Mapping[str, str], context: pathlib.Path | None) -> Bundle:
+    """Pack a whole folder, or just the cells, what the entrypoint starts here, and what they import here."""
     if context is not None:
         return build_bundle(context, files=cells)
     here = pathlib.Path.cwd()
-    words = _words(entrypoint)
-    scripts = [w for w in words if w.endswith((".py", ".sh")) and w not in cells and _inside(here, w)]
-    sources = {**cells, **{w: _read_source(here / w) for w in scripts if w.endswith(".py")}}
-    modules = [after for word, after in pairwise(words) if word == "-m" and _is_dotted(after)]
-    modules += [word.partition(":")[0] for word in words[:1] if ":" in word and _is_dotted(word.partition(":")[0])]
-    if modules:
-        sources["the entrypoint"] = "\n".join(f"import {module}" for module in modules)
-    found = capture_imports(sources, here, provided=[name.removesuffix(".py") for name in cells])
-    only = sorted({*found.paths, *(str(pathlib.PurePosixPath(w)) for w in scripts)})
+    found = capture_imports(cells, here, provided=[name.removesuffix(".py") for name in cells])
+    only = sorted({*found.paths, *local})
     return build_bundle(here, files=cells, only=only) if only else build_bundle(files=cells)
 
 

@@ -30,6 +30,10 @@ def text_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in table)
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Status:
     """The answer of %det."""
@@ -47,12 +51,10 @@ class Status:
             session.forget_client()
             hint = [f"next: {problem.hint}"] if problem.hint else []
             return cls([f"no cluster: {plain(problem.message, 400)}", *hint], magics)
-        busy = f"{cluster.slots_used} of {cluster.slots_total} slots in use on {cluster.agents} agents"
-        running = f"{cluster.experiments_active} experiments active"
+        agents, active = _counted(cluster.agents, "agent"), _counted(cluster.experiments_active, "experiment")
+        busy = f"{cluster.slots_used} of {_counted(cluster.slots_total, 'slot')} in use on {agents}, {active} active"
         drained = ["the cluster is being drained: nothing new starts"] if cluster.draining else []
-        return cls(
-            [f"{cluster.url or client.address.url} as {plain(user.name)}", f"{busy}, {running}", *drained], magics
-        )
+        return cls([f"{client.address.url} as {plain(user.name)}", busy, *drained], magics)
 
     def __repr__(self) -> str:
         """Return the text form."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import urlencode
 
+import httpx
+from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
-from tornado.httputil import HTTPHeaders, parse_response_start_line
 from tornado.iostream import StreamClosedError
 
 from detlab.client.discovery import ClusterAddress, find_cluster
@@ -23,16 +22,20 @@ RELAYED = re.compile(
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|checkpoints/[0-9a-f-]{36})"
 )
-PASSED_HEADERS = ("Content-Type", "Cache-Control", "Retry-After")
-STREAM_SECONDS = 24 * 3600.0
+PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+ANSWER_SECONDS = 60.0
+"""The longest silence of the master. A stream is never so long without a keep-alive."""
 
 
 class StatusHandler(APIHandler):
     """GET detlab/status: which cluster this server speaks to, and the version of this half."""
 
+    auth_resource = "detlab"
+
     @web.authenticated
+    @authorized
     async def get(self) -> None:
-        """Answer {"version", "url", "found_by"} or the reason why there is no cluster."""
+        """Answer {"version", "url", "found_by"}, or {"version", "url": null, "error", "hint"}: why there is none."""
         try:
             address = find_cluster()
         except DetlabError as problem:
@@ -44,75 +47,69 @@ class StatusHandler(APIHandler):
 class RelayHandler(APIHandler):
     """`detlab/api/PATH` to the master's `api/v1/PATH`."""
 
+    auth_resource = "detlab"
+
     @web.authenticated
+    @authorized
     async def get(self, path: str) -> None:
         """Relay a read; streams arrive as they come."""
-        await self._relay("GET", path)
+        await self._relay(path)
 
     @web.authenticated
+    @authorized
     async def post(self, path: str) -> None:
         """Relay an action."""
-        await self._relay("POST", path)
+        await self._relay(path)
 
     @web.authenticated
+    @authorized
     async def delete(self, path: str) -> None:
         """Relay a deletion."""
-        await self._relay("DELETE", path)
+        await self._relay(path)
 
-    async def _relay(self, method: str, path: str) -> None:
+    async def _relay(self, path: str) -> None:
         if not RELAYED.fullmatch(path):
             self._refuse(404, "not_found", f"nothing is relayed at {path!r}")
             return
         try:
             address = find_cluster()
+            # Proxies of the environment are for the world outside, not for a cluster on this machine.
+            async with httpx.AsyncClient(trust_env=not address.loopback, timeout=ANSWER_SECONDS) as client:
+                await self._pass_on(client, address, path)
         except DetlabError as problem:
             self._refuse(503, problem.code, problem.message, problem.hint)
-            return
-        try:
-            await AsyncHTTPClient().fetch(self._request(address, method, path), raise_error=True)
-            await self.finish()
         except StreamClosedError:
             self.log.debug("detlab: the front end went away during %s", path)
-        except HTTPClientError as problem:
-            # Replies with an error status are streamed like others; only a missing reply is ours to explain.
-            if problem.response is None or problem.code == 599:
-                self._refuse(503, "cluster.unreachable", f"no answer from {address.url}", "det status")
-            elif not self._finished:
-                await self.finish()
-        except OSError as problem:
-            self._refuse(503, "cluster.unreachable", f"no answer from {address.url}: {problem}", "det status")
 
-    def _request(self, address: ClusterAddress, method: str, path: str) -> HTTPRequest:
-        query = urlencode([(k, v) for k in self.request.query_arguments for v in self.get_query_arguments(k)])
+    async def _pass_on(self, client: httpx.AsyncClient, address: ClusterAddress, path: str) -> None:
+        """Send the request and hand on what comes, waiting for the front end where it is slower.
+
+        Raises:
+            ClusterUnreachable: No answer, and nothing was handed on yet.
+            StreamClosedError: The front end went away.
+        """
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
         if self.request.body:
             headers["Content-Type"] = "application/json"
-        return HTTPRequest(
-            f"{address.url}api/v1/{path}{'?' + query if query else ''}",
-            method=method,
-            headers=headers,
-            body=self.request.body if method == "POST" else None,
-            header_callback=self._copy_header,
-            streaming_callback=self._pass_on,
-            request_timeout=STREAM_SECONDS if path.endswith("stream") else 60.0,
-            follow_redirects=False,
-        )
-
-    def _copy_header(self, line: str) -> None:
-        if line.startswith("HTTP/"):
-            self.set_status(parse_response_start_line(line).code)
-        elif ":" in line:
-            for name, value in HTTPHeaders.parse(line).get_all():
-                if name in PASSED_HEADERS:
-                    self.set_header(name, value)
-
-    def _pass_on(self, chunk: bytes) -> None:
-        self.write(chunk)
-        self.flush()
+        url = f"{address.url}api/v1/{path}{'?' + self.request.query if self.request.query else ''}"
+        method = self.request.method or "GET"
+        try:
+            async with client.stream(method, url, headers=headers, content=self.request.body or None) as reply:
+                self.set_status(reply.status_code)
+                for name in PASSED_HEADERS:
+                    if name in reply.headers:
+                        self.set_header(name, reply.headers[name])
+                async for chunk in reply.aiter_raw():
+                    self.write(chunk)
+                    await self.flush()
+        except httpx.TransportError as problem:
+            if self._headers_written:  # the half that came is all there is: the reader sees a broken stream
+                self.log.warning("detlab: the master's answer to %s broke off: %r", path, problem)
+                self.request.connection.stream.close()  # type: ignore[union-attr]
+                raise StreamClosedError from problem
+            raise address.unreachable(str(problem) or type(problem).__name__) from problem
+        self.finish(set_content_type=reply.headers.get("content-type", "application/json"))
 
     def _refuse(self, status: int, code: str, message: str, hint: str | None = None) -> None:
-        if self._finished:
-            return
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
         self.finish(json.dumps({"code": code, "message": message, "hint": hint}))

@@ -56,7 +56,9 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     e = state.experiment
     now = time.time() if now is None else now
     done, running, known = state.counted()
-    parts = [f"{done}/{max(e.trials_total or 0, known)} trials", state_word(e)]
+    parts = [f"{done}/{max(e.trials_total or 0, known)} trials"]
+    if e.state is not ExperimentState.ACTIVE:
+        parts.append(state_word(e))
     if not state.ended:
         parts.append(f"{running} running")
     if e.best is not None:

@@ -206,7 +206,7 @@ def test_the_progress_line_says_done_running_best_and_time():
         update={"best": BestView(trial_id=1, trial_index=0, steps_completed=3, value=0.25)}
     )
     line = progress_line(state, now=1100.0)
-    assert line == "1/4 trials · running · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
+    assert line == "1/4 trials · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
     state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
     assert progress_line(state).endswith("took 1:05")
 
