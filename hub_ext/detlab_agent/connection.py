@@ -71,6 +71,8 @@ class Connector:
                 trouble = str(error)
             except (OSError, StreamClosedError, WebSocketClosedError, WebSocketError, TimeoutError) as error:
                 trouble = f"{self.endpoints.base}: {error or type(error).__name__}"
+            if self.backoff.failures == 0:
+                said = ""  # there was a connection in between: this is a new trouble
             if trouble != said:  # once, not every few seconds of an outage
                 _log.warning("not connected: %s; trying again for ever", trouble)
                 said = trouble
@@ -103,7 +105,8 @@ class Connector:
             await connection.write_message(self.hello().model_dump_json())
             welcome = await self._read(connection)
             if not isinstance(welcome, wire.Welcome):
-                raise ConnectionLost("the master did not welcome this agent")
+                why = f"{connection.close_code or ''} {connection.close_reason or ''}".strip()
+                raise ConnectionLost(f"the master did not welcome this agent: {why or 'no reason given'}")
             self.backoff.reset()
             _log.info("connected to cluster %s at %s", welcome.cluster_id, self.endpoints.base)
             await self._serve(connection, welcome)

@@ -200,11 +200,11 @@ class TaskTable:
             exit_ = await task.finished()
         finally:
             killer.cancel()
-        if exit_.reason != "launcher_lost":
+        if exit_.delivered:
             return exit_
         await self._move(entry, Stage.DELIVERING)
         await self._deliver_leftovers(task)
-        if entry.kill_at is not None:
+        if exit_.reason == "launcher_lost" and entry.kill_at is not None:
             return TaskExit(exit_code=-signal.SIGKILL, message="killed together with its launcher")
         return exit_
 

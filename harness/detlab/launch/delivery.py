@@ -124,6 +124,15 @@ class Mode(enum.Enum):
     STOP = "end now"
 
 
+class Ending(enum.Enum):
+    """How a delivery stands, or how it ended."""
+
+    OPEN = "it goes on, or broke down with an exception"
+    DELIVERED = "all is committed"
+    FENCED = "a newer attempt writes: nothing of this one counts"
+    STOPPED = "it was told to stop"
+
+
 class Deliverer:
     """Deliver the streams of one allocation in a thread of its own.
 
@@ -164,6 +173,8 @@ class Deliverer:
         self._mode = Mode.FOLLOW
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
+        self.ending = Ending.OPEN
+        """How it ended; still OPEN when the thread is gone: it broke down."""
         self.trouble = ""
         """Why the last attempt failed; empty when it did not."""
 
@@ -217,13 +228,16 @@ class Deliverer:
                 self._renew(transport, self._renew_path)
             busy = [self._pump(source, transport, mode) for source in self._sources]
             if any(source.shipper.phase is Phase.FENCED for source in self._sources):
+                self.ending = Ending.FENCED
                 return
             if any(busy):
                 continue
             if mode is Mode.FINISH and all(self._exhausted(source) for source in self._sources):
+                self.ending = Ending.DELIVERED
                 return
             self._wake.wait(POLL)
             self._wake.clear()
+        self.ending = Ending.STOPPED
 
     def _exhausted(self, source: Source) -> bool:
         """Whether nothing more will come: all is committed, or the disk gave nothing for too long."""

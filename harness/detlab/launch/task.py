@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from detlab.launch import procfs
-from detlab.launch.delivery import LOG_INTERVAL, Deliverer, HttpTransport, Source, Transport
+from detlab.launch.delivery import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.output import LogSpool, OutputPump
 from detlab.launch.shipping import Refusal, StreamShipper
@@ -61,10 +61,12 @@ class DirMarks:
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """Tell the trial through `refused.jsonl`."""
-        with self._task.refused.open("a", encoding="utf-8") as file:
-            for refusal in refusals:
-                record = {"seq": refusal.seq, "code": refusal.code, "message": refusal.message}
-                file.write(json.dumps(record) + "\n")
+        records = [{"seq": r.seq, "code": r.code, "message": r.message} for r in refusals]
+        try:
+            with self._task.refused.open("a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(record) + "\n" for record in records))
+        except OSError as error:  # a full disk must not end the delivery of everything else
+            sys.stderr.write(f"{self._task.refused}: {error}: {records}\n")
 
 
 class Launcher:
@@ -103,7 +105,7 @@ class Launcher:
             while not pump.join(OUTPUT_GRACE) and self._logs.holding and deliverer.running:
                 pass  # the output waits for room in the spool, which the master makes
         deliverer.finish()
-        self._write_exit(code)
+        self._write_exit(code, deliverer.ending)
         return code
 
     # --- the entrypoint -----------------------------------------------------------------------------------
@@ -203,9 +205,16 @@ class Launcher:
             ),
             DirMarks(task, self._logs),
             renew_path="task/token",
-            on_token=lambda token: write_atomic(task.token, token.encode()),
+            on_token=self._keep_token,
             on_fenced=self._on_fenced,
         )
+
+    def _keep_token(self, token: str) -> None:
+        """Give a renewed token to the trial's own calls; they re-read the file when they are refused."""
+        try:
+            write_atomic(self._task.token, token.encode())
+        except OSError as error:
+            sys.stderr.write(f"{self._task.token}: {error}\n")
 
     def _on_fenced(self, message: str) -> None:
         """A newer attempt writes: nothing this task does counts any more, so it ends at once."""
@@ -219,9 +228,11 @@ class Launcher:
         identity = {"pid": pid, "start_time": procfs.start_time(pid), "pgid": pgid}
         write_json(self._task.launcher, identity)
 
-    def _write_exit(self, code: int) -> None:
+    def _write_exit(self, code: int, ending: Ending) -> None:
         rank = first_failing_rank(self._task.ranks) if code else None
-        report = {"exit_code": code, "rank": rank, "time": time.time()}
+        # What is not delivered, because the delivery broke down, the agent ships in our place.
+        delivered = ending in {Ending.DELIVERED, Ending.FENCED}
+        report = {"exit_code": code, "rank": rank, "time": time.time(), "delivered": delivered}
         for _ in range(EXIT_PATIENCE):
             try:
                 write_json(self._task.exit, report, durable=True)

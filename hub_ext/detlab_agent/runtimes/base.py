@@ -27,12 +27,14 @@ class TaskExit:
         rank: First rank that failed, when known.
         reason: "", "refused", "setup" or "launcher_lost".
         message: For people.
+        delivered: Whether the launcher has delivered what the task said; else the agent does.
     """
 
     exit_code: int | None = None
     rank: int | None = None
     reason: str = ""
     message: str = ""
+    delivered: bool = True
 
 
 class RunningTask(Protocol):

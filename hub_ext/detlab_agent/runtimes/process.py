@@ -180,6 +180,9 @@ class ProcessRuntime:
         become += ["--uid", str(identity.uid), "--gid", str(identity.gid), "--status-fd", str(status_write)]
         for group in identity.groups:
             become += ["--group", str(group)]
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            if name in env:
+                become += ["--reach", env[name]]
         for path in (task.root, *storage_paths(launch.info.config)):
             become += ["--reach-rw", str(path)]
         try:

@@ -58,9 +58,14 @@ class ProcessTask:
         if exit_file is None:
             said = read_owned_tail(self.directory.root, "launcher.log", self.owner)
             message = "the launcher of the task ended without a report"
-            return TaskExit(reason="launcher_lost", message=f"{message}: {said}" if said else message)
+            full = f"{message}: {said}" if said else message
+            return TaskExit(reason="launcher_lost", message=full, delivered=False)
         code, rank = exit_file.get("exit_code"), exit_file.get("rank")
-        return TaskExit(exit_code=code if isinstance(code, int) else None, rank=rank if isinstance(rank, int) else None)
+        return TaskExit(
+            exit_code=code if isinstance(code, int) else None,
+            rank=rank if isinstance(rank, int) else None,
+            delivered=exit_file.get("delivered") is not False,
+        )
 
     def interrupt(self) -> None:
         """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""

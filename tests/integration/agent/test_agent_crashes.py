@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from agent_helpers import AgentProcess, trial, wait_until
 
 from detlab.launch import procfs
@@ -19,6 +20,7 @@ def exited(allocation):
     return lambda: allocation.exits
 
 
+@pytest.mark.slow
 def test_a_killed_agent_takes_the_same_process_up_again(master, agent):
     task = master.launch(trial("SlowTrial"))
     master.wait_for(lambda: "step 5" in master.texts(task))
@@ -92,6 +94,7 @@ def test_a_launcher_killed_while_the_agent_was_dead_is_found_lost(master, agent)
     assert agent.processes(task) == []
 
 
+@pytest.mark.slow
 def test_an_exit_is_repeated_until_it_is_acknowledged(master, agent):
     task = master.allocate("exit 2")
     task.acknowledge = False
@@ -244,3 +247,30 @@ def test_what_the_master_refuses_reaches_the_trial(master, agent):
     master.wait_for(exited(task))
     assert json.loads(master.texts(task)[0]) == {"seq": 2, "code": "bad_record", "message": "too much"}
     assert [r["seq"] for r in task.records["metrics"]] == [1, 3]
+
+
+def test_an_exit_that_says_not_delivered_makes_the_agent_ship(master, agent):
+    program = (
+        "import json, os, signal, sys\n"
+        "task = os.environ['DET_TASK_DIR']\n"
+        "launcher = json.load(open(os.path.join(task, 'launcher.json')))['pid']\n"
+        "os.kill(launcher, signal.SIGSTOP)\n"
+        "log = {'kind': 'log', 'seq': 1, 'time': 1.0, 'text': 'left behind'}\n"
+        "open(os.path.join(task, 'spool', 'logs.jsonl'), 'w').write(json.dumps(log) + '\\n')\n"
+        "exit = {'exit_code': 6, 'rank': None, 'time': 1.0, 'delivered': False}\n"
+        "json.dump(exit, open(os.path.join(task, 'exit.json'), 'w'))\n"
+        "os.kill(launcher, signal.SIGKILL)\n"
+    )
+    task = master.launch(["python3", "-c", program])
+    master.wait_for(exited(task))
+    assert (task.exits[0].exit_code, task.exits[0].reason) == (6, "")
+    assert master.texts(task) == ["left behind"]
+
+
+def test_the_first_failing_rank_and_the_rank_of_each_line_are_reported(master, agent):
+    wrap = "python3 -m detlab.launch.wrap_rank"
+    line = f"{wrap} 0 -- sh -c 'echo zero; sleep 0.5; exit 1' & {wrap} 1 -- sh -c 'echo one; exit 3'; wait; exit 1"
+    task = master.launch(line)
+    master.wait_for(exited(task))
+    assert (task.exits[0].exit_code, task.exits[0].rank) == (1, 1)
+    assert {(r["rank"], r["text"]) for r in task.records["logs"]} == {(0, "zero"), (1, "one")}

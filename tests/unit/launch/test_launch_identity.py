@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 
@@ -73,3 +74,17 @@ def test_processes_that_ask_at_once_get_different_uids(tmp_path):
     assert len(given) == len(set(given.values())) == 80
     assert path.stat().st_mode & 0o777 == 0o644
     assert os.getuid() not in given.values()
+
+
+def test_a_mapped_account_brings_its_groups_and_home_but_never_roots(tmp_path, monkeypatch):
+    account = pwd.struct_passwd(("dora", "x", 101, 0, "", "/home/dora", "/bin/sh"))
+    monkeypatch.setattr("detlab.launch.identity.pwd.getpwuid", lambda uid: account)
+    monkeypatch.setattr("detlab.launch.identity.os.getgrouplist", lambda name, gid: [gid, 0, 44, 27])
+    identity = users(tmp_path / "u", mapped={"alice": 101}).identity_for("alice")
+    assert (identity.uid, identity.gid, identity.groups) == (101, 101, (27, 44))
+    assert str(identity.home) == "/home/dora"
+
+
+def test_an_allocated_uid_has_no_home_and_no_further_groups(tmp_path):
+    identity = users(tmp_path / "u").identity_for("alice")
+    assert (identity.uid, identity.gid, identity.groups, identity.home) == (100, 100, (), None)
