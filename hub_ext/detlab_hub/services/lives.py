@@ -271,11 +271,11 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
     match decision:
         case CreateTrial():
             _create_trial(turn, experiment, decision)
-        case StopTrial(request_id):
+        case StopTrial(request_id, finished):
             row = turn.session.scalars(
                 select(TrialRow).where(TrialRow.experiment_id == experiment.id, TrialRow.request_id == request_id)
             ).one()
-            apply_trial(turn, row, trials.StopDecided())
+            apply_trial(turn, row, trials.StopDecided(finished))
         case Shutdown(cancel, failure):
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:

@@ -64,7 +64,9 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class StopDecided:
-    """The searcher needs no more of it."""
+    """The searcher needs no more of it: stopped early, or `finished` as long as the search ever trains one."""
+
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +187,8 @@ def _step(old: Trial, event: Event) -> Step:
     match event:
         case Created():
             return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else Step(old)
-        case StopDecided():
-            return _stop(old)
+        case StopDecided(finished):
+            return _stop(old, finished)
         case PauseRequested():
             return _pause(old)
         case ActivateRequested():
@@ -206,8 +208,10 @@ def _step(old: Trial, event: Event) -> Step:
             assert_never(event)
 
 
-def _stop(old: Trial) -> Step:
-    reason = EndReason.INVALID_HP if old.early_exit == INVALID_HP else EndReason.STOPPED
+def _stop(old: Trial, finished: bool) -> Step:
+    reason = EndReason.COMPLETED if finished else EndReason.STOPPED
+    if old.early_exit == INVALID_HP:
+        reason = EndReason.INVALID_HP
     return _leave(old, TrialState.STOPPING_COMPLETED, reason, AskToLeave(PreemptReason.STOP))
 
 

@@ -154,7 +154,8 @@ class AsyncHalving(SearchMethod):
         if not self._falls_behind(request_id, score, int(time)):
             return []
         self._active.discard(request_id)
-        return [StopTrial(request_id), *self._fill_place(factory)]
+        finished = self._level[request_id] == len(self._rungs) - 1
+        return [StopTrial(request_id, finished), *self._fill_place(factory)]
 
     def _falls_behind(self, request_id: str, score: float, time: int) -> bool:
         top = len(self._rungs) - 1

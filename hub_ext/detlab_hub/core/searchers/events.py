@@ -89,9 +89,15 @@ class CreateTrial:
 
 @dataclass(frozen=True, slots=True)
 class StopTrial:
-    """End a trial: the search needs no more of it."""
+    """End a trial: the search needs no more of it.
+
+    Attributes:
+        request_id: The trial.
+        finished: Whether it trained as long as the search ever trains one (the top rung), not stopped early.
+    """
 
     request_id: str
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,7 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
                 "index": decision.index,
             }
         case StopTrial():
-            return {"type": "stop_trial", "request_id": decision.request_id}
+            return {"type": "stop_trial", "request_id": decision.request_id, "finished": decision.finished}
         case Shutdown():
             return {"type": "shutdown", "cancel": decision.cancel, "failure": decision.failure}
         case _:
@@ -210,7 +216,7 @@ def decision_from_json(data: dict[str, Any]) -> Decision:
         case "create_trial":
             return CreateTrial(data["request_id"], data["trial_seed"], data["hparams"], data["index"])
         case "stop_trial":
-            return StopTrial(data["request_id"])
+            return StopTrial(data["request_id"], data.get("finished", False))
         case "shutdown":
             return Shutdown(cancel=data["cancel"], failure=data["failure"])
         case kind:
