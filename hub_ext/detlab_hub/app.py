@@ -125,6 +125,7 @@ class DetHub(Application):
             default_checkpoint_storage=dict(self.checkpoint_storage)
             or {"type": "shared_fs", "host_path": str(checkpoints)},
             service_url=self.service_url,
+            public_url=f"{self.public_url.rstrip('/')}{self.base_path}",
             cluster_id=self.cluster_id or _made_once(root / "db" / "cluster_id", lambda: secrets.token_hex(8)),
             version=detlab.__version__,
             enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
@@ -200,7 +201,9 @@ class DetHub(Application):
         """Run until SIGTERM or SIGINT."""
         level: Any = self.log_level
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
+        # the Hub's XSRF code logs session ids at level INFO
+        for chatty in ("alembic", "tornado.application"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -48,7 +48,7 @@ class Cluster:
             return ClusterView(
                 cluster_id=shell.settings.cluster_id,
                 version=shell.settings.version,
-                url=shell.settings.service_url,
+                url=shell.settings.public_url or shell.settings.service_url,
                 started_at=shell.started_at,
                 agents=sum(not node.suspect for node in nodes),
                 slots_total=sum(len(node.slots) for node in nodes),

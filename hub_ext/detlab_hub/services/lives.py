@@ -201,7 +201,7 @@ def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reas
 
 def _warn_never_reported(experiment: ExperimentRow, row: TrialRow) -> None:
     row.warnings = [*row.warnings, f"never reported {experiment.metric!r}"]
-    experiment.warnings = [*experiment.warnings, f"trial {row.idx} never reported {experiment.metric!r}"]
+    experiment.warnings = [*experiment.warnings, f"trial {row.id} never reported {experiment.metric!r}"]
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:

@@ -293,7 +293,7 @@ async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
     assert view.state is ExperimentState.COMPLETED
     (trial,) = await world.trials(made.id)
     assert trial.warnings == ["never reported 'loss'"]
-    assert view.warnings == ["trial 0 never reported 'loss'"]
+    assert view.warnings == [f"trial {trial.id} never reported 'loss'"]
 
 
 async def test_services_invalid_hp_is_completed_and_replaced(make_world):
