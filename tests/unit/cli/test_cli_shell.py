@@ -1,10 +1,10 @@
 """`det` as a process: help, speed, plug-ins, pipes, interrupts, colours."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import click
@@ -42,13 +42,13 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
         "bad = {'torch', 'httpx', 'pydantic', 'rich', 'yaml', 'jupyterhub', 'tornado', 'sqlalchemy'}\n"
         "print('LOADED', sorted(bad & set(sys.modules)))"
     )
-    best = 9.0
-    for _ in range(3):
-        began = time.perf_counter()
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        best = min(best, time.perf_counter() - began)
-        assert found.stdout.splitlines()[-1] == "LOADED []"
-    assert best < 0.5, f"det --help took {best:.2f} s"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert found.stdout.splitlines()[-1] == "LOADED []"
+    # Processor time, which a busy machine does not lengthen as it does the time on the clock.
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 0.5, f"det --help took {spent:.2f} s of processor time"
     for name in COMMANDS:
         assert f"  {name}" in found.stdout
 
