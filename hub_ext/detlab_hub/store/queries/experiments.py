@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.queries.reports import chunks
+from detlab_hub.store.queries.lookup import forget
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
     CheckpointRow,
@@ -105,6 +106,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     Returns:
         Whether it is gone; False: call again, in another transaction (the writer is never held for long).
     """
+    forget(s)
     trial_ids = list(s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)))
     left = limit
     for trial_id in trial_ids:

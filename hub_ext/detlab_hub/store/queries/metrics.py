@@ -20,12 +20,12 @@ from detlab_hub.store import values as scalars
 from detlab_hub.store.queries.reports import (
     Report,
     check_report,
-    chunks,
     insert_report,
     insert_reports,
     supersede,
 )
 from detlab_hub.store.queries.rollups import Row
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     ExperimentMetric,
     MetricName,

@@ -7,22 +7,20 @@ was replaced or removed. Whoever reads lists and tables therefore never touches 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Insert, Table, case, delete, func, insert, select
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import Table, case, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import values
 from detlab_hub.store.errors import BadReport
 from detlab_hub.store.queries import rollups
+from detlab_hub.store.queries.lookup import forget, memo_of, name_ids, series_of
+from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
-    ExperimentMetric,
-    MetricName,
     Point,
     Rollup,
     Series,
@@ -36,11 +34,9 @@ NAME_CHARS = 512
 STRUCTURED_BYTES = 256_000
 MAX_STEP = 2**53
 MAX_NAMES = 20_000
-CHUNK = 500
 _BIG = 1e290
 _SCALE = 2.0**-40
 
-T = TypeVar("T")
 Stored = dict[tuple[int, int], tuple[float | None, int]]
 
 
@@ -52,12 +48,6 @@ class Report:
     steps_completed: int
     time: float
     metrics: dict[str, Any]
-
-
-def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Cut `items` so that each part fits in one statement's parameters."""
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]
 
 
 def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
@@ -121,9 +111,11 @@ def insert_reports(
         NotFound: No such trial.
         StaleAttempt: A newer run has reported.
     """
-    trial = s.get(TrialRow, trial_id)
+    memo = memo_of(s)
+    trial = memo.trials.get(trial_id) or s.get(TrialRow, trial_id)
     if trial is None:
         raise NotFound(f"there is no trial {trial_id}")
+    memo.trials[trial_id] = trial
     for report in reports:
         check_report(report.group, report.steps_completed, report.metrics)
     begin_run(s, trial, run, resume_step)
@@ -159,6 +151,7 @@ def supersede(s: Session, trial_id: int, beyond_step: int, run: int | None = Non
     Returns:
         How many values were removed.
     """
+    forget(s)
     removed = _delete_structured(s, trial_id, beyond_step, run)
     touched = s.scalars(select(Series).where(Series.trial_id == trial_id, Series.last_step > beyond_step)).all()
     older = Point.run < run if run is not None else Point.run >= 0
@@ -179,25 +172,6 @@ def _delete_structured(s: Session, trial_id: int, beyond_step: int, run: int | N
 
 def _rowcount(result: Any) -> int:
     return max(int(result.rowcount), 0)
-
-
-# --- names --------------------------------------------------------------------------------------------------
-
-
-def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
-    """Return the id of each name, making those that are new."""
-    wanted = sorted({clean_text(name) for name in names})
-    found: dict[str, int] = {}
-    for part in chunks(wanted):
-        found.update(
-            (row.name, row.id)
-            for row in s.execute(select(MetricName.id, MetricName.name).where(MetricName.name.in_(part)))
-        )
-    fresh = [MetricName(name=name) for name in wanted if name not in found]
-    s.add_all(fresh)
-    s.flush()
-    found.update((row.name, row.id) for row in fresh)
-    return found
 
 
 # --- scalars ------------------------------------------------------------------------------------------------
@@ -228,7 +202,7 @@ class _Batch:
 
 def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: dict[str, int]) -> None:
     keys = [(group, ids[name]) for group, name in batch.scalars]
-    known = _series(s, trial, keys)
+    known = series_of(s, trial, keys)
     pairs = [(known[key], points) for key, points in zip(keys, batch.scalars.values(), strict=True)]
     stored = _stored(s, [pair for pair in pairs if not _is_append(*pair)])
     appended: list[dict[str, Any]] = []
@@ -251,7 +225,7 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
     if appended:
         connection.execute(insert(_POINTS), appended)
     if replaced:
-        connection.execute(_upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
+        connection.execute(upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
     for series, merge in merged:
         _settle(s, series, merge)
     for series, _ in pairs:
@@ -280,7 +254,6 @@ def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> St
 
 _POINTS: Table = Point.__table__  # type: ignore[assignment]
 _STRUCTURED: Table = StructuredValue.__table__  # type: ignore[assignment]
-_EXPERIMENT_METRICS: Table = ExperimentMetric.__table__  # type: ignore[assignment]
 
 
 @dataclass
@@ -320,48 +293,6 @@ def _settle(s: Session, series: Series, merge: _Merge) -> None:
         rollups.cut(s, series, merge.touched_from - 1)
     if merge.changed:
         recompute(s, series)
-
-
-def _series(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Series]:
-    """Return the series of each (group, name id) of a trial, making those that are new."""
-    found: dict[tuple[str, int], Series] = {}
-    by_group: dict[str, list[int]] = {}
-    for group, name_id in keys:
-        by_group.setdefault(group, []).append(name_id)
-    for group, wanted in by_group.items():
-        query = select(Series).where(Series.trial_id == trial.id, Series.group_name == group)
-        if len(wanted) <= CHUNK:
-            # Beyond that, one range of the index is cheaper than many look-ups in it.
-            query = query.where(Series.name_id.in_(wanted))
-        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
-    fresh = [
-        Series(
-            trial_id=trial.id,
-            group_name=group,
-            name_id=name_id,
-            count=0,
-            nan_count=0,
-            posinf_count=0,
-            neginf_count=0,
-            finite_sum=0.0,
-            last_flag=0,
-            unrolled=0,
-        )
-        for group, name_id in keys
-        if (group, name_id) not in found
-    ]
-    if fresh:
-        s.add_all(fresh)
-        s.flush()
-        found.update(((row.group_name, row.name_id), row) for row in fresh)
-        s.connection().execute(
-            _ignore(s, _EXPERIMENT_METRICS),
-            [
-                {"experiment_id": trial.experiment_id, "group_name": row.group_name, "name_id": row.name_id}
-                for row in fresh
-            ],
-        )
-    return found
 
 
 def recompute(s: Session, series: Series) -> None:
@@ -425,21 +356,4 @@ def _insert_structured(s: Session, trial_id: int, run: int, batch: _Batch, ids: 
     ]
     if rows:
         key = ("trial_id", "group_name", "name_id", "step")
-        s.connection().execute(_upsert(s, _STRUCTURED, key, ("run", "time", "value")), rows)
-
-
-def _dialect_insert(s: Session, table: Table) -> Any:
-    postgres = s.get_bind().dialect.name == "postgresql"
-    return postgresql_insert(table) if postgres else sqlite_insert(table)
-
-
-def _upsert(s: Session, table: Table, key: Sequence[str], columns: Sequence[str]) -> Insert:
-    statement = _dialect_insert(s, table)
-    changes = {column: getattr(statement.excluded, column) for column in columns}
-    result: Insert = statement.on_conflict_do_update(index_elements=list(key), set_=changes)
-    return result
-
-
-def _ignore(s: Session, table: Table) -> Insert:
-    result: Insert = _dialect_insert(s, table).on_conflict_do_nothing()
-    return result
+        s.connection().execute(upsert(s, _STRUCTURED, key, ("run", "time", "value")), rows)

@@ -90,6 +90,7 @@ class TrialRow(Base):
     __table_args__ = (
         UniqueConstraint("experiment_id", "request_id"),
         UniqueConstraint("experiment_id", "idx"),
+        Index(None, "experiment_id", "state"),
         Index(None, "state", "id"),
         {"sqlite_autoincrement": True},
     )

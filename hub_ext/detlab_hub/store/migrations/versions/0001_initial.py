@@ -232,6 +232,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("experiment_id", "request_id", name=op.f("uq_trials_experiment_id_request_id")),
         sqlite_autoincrement=True,
     )
+    op.create_index(op.f("ix_trials_experiment_id_state"), "trials", ["experiment_id", "state"], unique=False)
     op.create_index(op.f("ix_trials_state_id"), "trials", ["state", "id"], unique=False)
     op.create_table(
         "allocations",
@@ -350,6 +351,7 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_allocations_experiment_id"), table_name="allocations")
     op.drop_table("allocations")
     op.drop_index(op.f("ix_trials_state_id"), table_name="trials")
+    op.drop_index(op.f("ix_trials_experiment_id_state"), table_name="trials")
     op.drop_table("trials")
     op.drop_table("searcher_journal")
     op.drop_index(op.f("ix_idempotency_experiment_id"), table_name="idempotency")

@@ -1,0 +1,102 @@
+"""Finding names and series, or making them; each transaction looks each one up once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Table, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
+from detlab_hub.store.tables import ExperimentMetric, MetricName, Series, TrialRow, clean_text
+
+_MEMO = "detlab_hub.store.queries.lookup"
+_EXPERIMENT_METRICS: Table = ExperimentMetric.__table__  # type: ignore[assignment]
+
+
+def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
+    """Return the id of each name, making those that are new."""
+    known = memo_of(s).names
+    wanted = sorted({clean for name in names if (clean := clean_text(name)) not in known})
+    for part in chunks(wanted):
+        query = select(MetricName.id, MetricName.name).where(MetricName.name.in_(part))
+        known.update((row.name, row.id) for row in s.execute(query))
+    fresh = [MetricName(name=name) for name in wanted if name not in known]
+    if fresh:
+        s.add_all(fresh)
+        s.flush()
+        known.update((row.name, row.id) for row in fresh)
+    return known
+
+
+@dataclass
+class Memo:
+    """What one transaction has looked up already: a batch of a thousand small reports asks for it once."""
+
+    transaction: object
+    trials: dict[int, TrialRow] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    series: dict[tuple[int, str, int], Series] = field(default_factory=dict)
+
+
+def memo_of(s: Session) -> Memo:
+    """Return what the session's present transaction remembers."""
+    memo = s.info.get(_MEMO)
+    if not isinstance(memo, Memo) or memo.transaction is not s.get_transaction() or s.in_nested_transaction():
+        # A savepoint may be rolled back and take rows with it that the memo would go on to name.
+        memo = s.info[_MEMO] = Memo(s.get_transaction())
+    return memo
+
+
+def forget(s: Session) -> None:
+    """Drop what this transaction remembers, because series or trials are about to be removed."""
+    s.info.pop(_MEMO, None)
+
+
+def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Series]:
+    """Return the series of each (group, name id) of a trial, making those that are new."""
+    known = memo_of(s).series
+    found: dict[tuple[str, int], Series] = {}
+    by_group: dict[str, list[int]] = {}
+    for group, name_id in keys:
+        row = known.get((trial.id, group, name_id))
+        if row is None:
+            by_group.setdefault(group, []).append(name_id)
+        else:
+            found[group, name_id] = row
+    for group, wanted in by_group.items():
+        query = select(Series).where(Series.trial_id == trial.id, Series.group_name == group)
+        if len(wanted) <= CHUNK:
+            # Beyond that, one range of the index is cheaper than many look-ups in it.
+            query = query.where(Series.name_id.in_(wanted))
+        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
+    fresh = [
+        Series(
+            trial_id=trial.id,
+            group_name=group,
+            name_id=name_id,
+            count=0,
+            nan_count=0,
+            posinf_count=0,
+            neginf_count=0,
+            finite_sum=0.0,
+            last_flag=0,
+            unrolled=0,
+        )
+        for group, name_id in keys
+        if (group, name_id) not in found
+    ]
+    if fresh:
+        s.add_all(fresh)
+        s.flush()
+        found.update(((row.group_name, row.name_id), row) for row in fresh)
+        s.connection().execute(
+            insert_or_ignore(s, _EXPERIMENT_METRICS),
+            [
+                {"experiment_id": trial.experiment_id, "group_name": row.group_name, "name_id": row.name_id}
+                for row in fresh
+            ],
+        )
+    known.update(((trial.id, *key), row) for key, row in found.items())
+    return found
