@@ -13,7 +13,7 @@ from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, ProblemView
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
-from detlab_magics.plaintext import plain
+from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.screen import headless, screen
 from detlab_magics.showing import Showing, show_ended
 from detlab_magics.submit import Prepared, prepare, read_config
@@ -210,8 +210,8 @@ def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
     if failure is not None:
         where = f" at {plain(failure.where)}" if failure.where else ""
         message += f": {plain(failure.message, 300)}{where}"
-    hint = failure.hint if failure is not None and failure.hint else f"det experiment describe {view.id}"
-    raise ExperimentFailed(message, hint=hint)
+    hint = failure.hint if failure is not None and failure.hint else f"%det_watch {view.id}"
+    raise ExperimentFailed(message, hint=in_notebook(hint))
 
 
 def act(session: KernelSession, experiment_id: int, action: Literal["pause", "activate", "kill"]) -> str:
@@ -240,17 +240,6 @@ def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool) -> N
 def _print_line(rank: int | None, text: str, cells: Mapping[str, Any]) -> None:
     shown = plain(name_cells(text.expandtabs(), cells), 4000)
     print(shown if rank is None else f"[rank={rank}] {shown}")
-
-
-def name_cells(text: str, cells: Mapping[str, Any]) -> str:
-    """Return a traceback line with the file of a captured cell named by its cell: `File "cell 14 (train.py)"`."""
-    for filename, cell in cells.items():
-        start = text.find(f'/{filename}", line ')
-        begin = text.rfind('"', 0, start) if start >= 0 else -1
-        if begin >= 0:
-            end = text.index('"', start)
-            text = f"{text[: begin + 1]}cell {cell['cell']} ({filename}){text[end:]}"
-    return text
 
 
 def status(session: KernelSession) -> Status:

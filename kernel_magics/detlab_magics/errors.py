@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detlab.errors import DetlabError
-from detlab_magics.plaintext import plain_lines
+from detlab_magics.plaintext import in_notebook, plain_lines
 
 
 class MagicError(Exception):
@@ -43,4 +43,5 @@ class StoppedWatching(MagicError, KeyboardInterrupt):
 
 def as_magic_error(problem: DetlabError) -> MagicError:
     """Return `problem` as the short error that a cell shows (a ConfigError's message lists every mistake)."""
-    return MagicError(problem.message, hint=problem.hint, kind=type(problem).__name__)
+    hint = None if problem.hint is None else in_notebook(problem.hint)
+    return MagicError(problem.message, hint=hint, kind=type(problem).__name__)

@@ -44,7 +44,8 @@ class Places:
 
     def explain(self, error: ConfigError) -> ConfigError:
         """Return the error with the place of each mistake."""
-        problems = [self._placed(problem) for problem in error.problems]
+        in_order = sorted(error.problems, key=lambda problem: self.line(problem.path) or 0)
+        problems = [self._placed(problem) for problem in in_order]
         return ConfigError(problems, f"{self._where}: {error.headline}", hint=error.hint, code=error.code)
 
     def _placed(self, problem: Problem) -> Problem:

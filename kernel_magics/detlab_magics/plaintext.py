@@ -1,8 +1,11 @@
-"""User-written text made fit to print: what cannot be seen becomes visible, what is long is cut."""
+"""Text made fit for a cell: unseen characters become visible, long text is cut, files and commands are the cell's."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 
 def plain(text: str, limit: int = 120) -> str:
@@ -14,3 +17,28 @@ def plain(text: str, limit: int = 120) -> str:
 def plain_lines(text: str, limit: int = 600) -> str:
     """Return `text` with each of its lines made plain."""
     return "\n".join(plain(line, limit) for line in text.split("\n"))
+
+
+def name_cells(text: str, cells: Mapping[str, Any]) -> str:
+    """Return a traceback line with the file of a captured cell named by its cell: `File "cell 14 (train.py)"`."""
+    for filename, cell in cells.items():
+        start = text.find(f'/{filename}", line ')
+        begin = text.rfind('"', 0, start) if start >= 0 else -1
+        if begin >= 0:
+            end = text.index('"', start)
+            text = f"{text[: begin + 1]}cell {cell['cell']} ({filename}){text[end:]}"
+    return text
+
+
+_MAGIC_FOR = (
+    (re.compile(r"\bdet (?:experiment|e) list\b"), "%det_list"),
+    (re.compile(r"\bdet (?:experiment|e) (pause|activate|kill) (\d+)"), r"%det_\1 \2"),
+    (re.compile(r"\bdet (?:trial|t) logs (\d+)"), r"%det_logs \1"),
+)
+
+
+def in_notebook(hint: str) -> str:
+    """Return a hint with the commands that have a magic named by it."""
+    for command, magic in _MAGIC_FOR:
+        hint = command.sub(magic, hint)
+    return hint

@@ -10,7 +10,6 @@ from detlab_magics.follow import Watch
 from detlab_magics.screen import Screen
 from detlab_magics.view.state import MAX_POINTS, ViewState
 
-
 FIRST_SECONDS = 15.0
 """A cell that only starts a live view waits so long at most for its first picture."""
 

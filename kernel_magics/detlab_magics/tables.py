@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ExperimentView
-from detlab_magics.plaintext import plain
+from detlab_magics.plaintext import in_notebook, plain
 from detlab_magics.view.text import number, state_word
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Status:
             cluster, user = client.get_cluster(), client.whoami()
         except DetlabError as problem:
             session.forget_client()
-            hint = [f"next: {problem.hint}"] if problem.hint else []
+            hint = [f"next: {in_notebook(problem.hint)}"] if problem.hint else []
             return cls([f"no cluster: {plain(problem.message, 400)}", *hint], magics)
         agents, active = _counted(cluster.agents, "agent"), _counted(cluster.experiments_active, "experiment")
         busy = f"{cluster.slots_used} of {_counted(cluster.slots_total, 'slot')} in use on {agents}, {active} active"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from detlab.schemas.wire import EndReason, TrialState, TrialView, encode_floats
+from detlab.schemas.wire import TrialView, encode_floats
 from detlab_magics.plaintext import plain
-from detlab_magics.view.state import Curve, ViewState
-from detlab_magics.view.text import notices, progress_line, state_word, table
+from detlab_magics.view.state import Curve, ViewState, greyed
+from detlab_magics.view.text import notices, progress_line, state_word, table, title
 
 MAX_ROWS = 50
 Sent = dict[int, tuple[list[int], list[float], list[int]]]
@@ -67,7 +67,7 @@ class FrameWriter:
         best = {"trial": e.best.trial_id, "step": e.best.steps_completed, "value": e.best.value} if e.best else None
         return {
             "id": e.id,
-            "name": plain(e.name),
+            "title": title(e),
             "state": state_word(e),
             "ended": state.ended,
             "metric": plain(e.metric, 60),
@@ -80,12 +80,11 @@ class FrameWriter:
 
 
 def _trial(trial: TrialView, cells: list[str]) -> dict[str, Any]:
-    ended_badly = trial.state in (TrialState.ERROR, TrialState.CANCELED)
     return {
         "id": trial.id,
         "index": trial.index,
         "cells": cells,
-        "grey": ended_badly or trial.end_reason is EndReason.STOPPED,
+        "grey": greyed(trial),
         "running": trial.display_state == "RUNNING",
     }
 

@@ -9,9 +9,10 @@ from typing import Any
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
-from detlab_magics.view.text import card, notices, progress_line, table
+from detlab_magics.view.text import card, notices, progress_line, table, title
 
 MAX_BYTES = 100_000
+STATE = 3  # the table's column of words; the others hold numbers
 
 
 def mimebundle(
@@ -38,15 +39,14 @@ def html_card(
     state: ViewState, svg: str, *, url: str | None = None, now: float | None = None, note: str | None = None
 ) -> str:
     """Return the card: title, progress line, picture, notices, table. Every text from users is escaped."""
-    e = state.experiment
-    title = f"Experiment {e.id} · {escape(plain(e.name))}"
+    heading = escape(title(state.experiment))
     if url:
-        title = f'<a href="{escape(url, quote=True)}" target="_blank" rel="noopener">{title}</a>'
+        heading = f'<a href="{escape(url, quote=True)}" target="_blank" rel="noopener">{heading}</a>'
     still = "" if note is None else f'<div style="opacity:.7">{escape(plain(note, 300))}</div>'
     picture = base64.b64encode(svg.encode()).decode()
     return (
         '<div style="max-width:760px">'
-        f'<div style="font-weight:600;margin-bottom:2px">{title}</div>'
+        f'<div style="font-weight:600;margin-bottom:2px">{heading}</div>'
         f'<div style="opacity:.8;margin-bottom:6px">{escape(progress_line(state, now))}</div>'
         f'<img alt="learning curves" width="{WIDTH}" height="{HEIGHT}" style="max-width:100%;height:auto" '
         f'src="data:image/svg+xml;base64,{picture}">'
@@ -67,12 +67,13 @@ def _table(state: ViewState) -> str:
     if not rows:
         return ""
     best = state.best_trial()
-    cell = "text-align:right;padding:2px 10px;white-space:nowrap"
-    head = "".join(f'<th style="{cell}">{escape(h)}</th>' for h in header)
+    right, left = (f"text-align:{side};padding:2px 10px;white-space:nowrap" for side in ("right", "left"))
+    head = "".join(f'<th style="{left if i == STATE else right}">{escape(h)}</th>' for i, h in enumerate(header))
     body = []
     for row in rows:
         weight = ' style="font-weight:600"' if row[0] == str(best) else ""
-        body.append(f"<tr{weight}>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in row) + "</tr>")
+        cells = (f'<td style="{left if i == STATE else right}">{escape(c)}</td>' for i, c in enumerate(row))
+        body.append(f"<tr{weight}>{''.join(cells)}</tr>")
     hidden = state.counted()[2] - len(rows)
     more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
     style = "margin-top:4px;font-size:12px"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from detlab.schemas.wire import (
     CurvesView,
+    EndReason,
     Event,
     ExperimentView,
     SeriesView,
@@ -169,6 +170,16 @@ class ViewState:
         pairs = [(self.trials[i], c) for i, c in self.curves.items() if c.steps and i in self.trials]
         pairs.sort(key=lambda p: (p[0].id == best, p[0].state is TrialState.ACTIVE, p[0].index))
         return pairs[-MAX_CURVES:]
+
+
+def stopped_early(trial: TrialView) -> bool:
+    """Tell whether the searcher stopped a trial before its time (at the top rung it stops those that are through)."""
+    return trial.end_reason is EndReason.STOPPED and trial.progress < 1.0
+
+
+def greyed(trial: TrialView) -> bool:
+    """Tell whether a trial's curve is out of the race: it was stopped early, canceled, or failed."""
+    return stopped_early(trial) or trial.state in (TrialState.ERROR, TrialState.CANCELED)
 
 
 def _from_series(series: SeriesView) -> Curve:

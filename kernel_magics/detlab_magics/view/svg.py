@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from xml.sax.saxutils import escape
 
-from detlab.schemas.wire import EndReason, TrialState, TrialView
+from detlab.schemas.wire import TrialView
 from detlab_magics.plaintext import plain
-from detlab_magics.view.state import Curve, ViewState, thin
+from detlab_magics.view.state import Curve, ViewState, greyed, thin
 from detlab_magics.view.text import number
 
 WIDTH, HEIGHT = 720, 320
@@ -23,9 +23,7 @@ Scale = Callable[[float], float]
 
 def color_of(trial: TrialView) -> str:
     """Return the colour of a trial's curve: stable by index, grey once it was stopped or failed."""
-    if trial.end_reason is EndReason.STOPPED or trial.state in (TrialState.ERROR, TrialState.CANCELED):
-        return GREY
-    return COLORS[trial.index % len(COLORS)]
+    return GREY if greyed(trial) else COLORS[trial.index % len(COLORS)]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

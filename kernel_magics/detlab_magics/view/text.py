@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
-from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
-from detlab_magics.plaintext import plain
-from detlab_magics.view.state import ViewState
+from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialView
+from detlab_magics.plaintext import in_notebook, name_cells, plain
+from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
+_MADE_UP = re.compile(r"Experiment \(([\w-]+)\)")
 _STATE_WORDS = {
     ExperimentState.ACTIVE: "running",
     ExperimentState.STOPPING_COMPLETED: "finishing",
@@ -35,6 +37,14 @@ def duration(seconds: float) -> str:
         return f"{s} s"
     hours, rest = divmod(s, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def title(experiment: ExperimentView) -> str:
+    """Return the view's heading; a name that was made up by the master is not repeated."""
+    made_up = _MADE_UP.fullmatch(experiment.name)
+    if made_up:
+        return f"Experiment {experiment.id} ({plain(made_up.group(1), 60)})"
+    return f"Experiment {experiment.id} · {plain(experiment.name)}"
 
 
 def state_word(experiment: ExperimentView) -> str:
@@ -77,13 +87,13 @@ def trial_outcome(trial: TrialView) -> str:
     """Return how a trial stands or ended, in a word or two."""
     if not trial.state.terminal:
         return (trial.display_state or trial.state.value).lower()
-    if trial.end_reason is EndReason.STOPPED:
+    if stopped_early(trial):
         return "stopped early"
     if trial.end_reason is EndReason.NO_METRICS:
         return "no metrics"
     if trial.end_reason is EndReason.INVALID_HP:
         return "invalid hparams"
-    return trial.state.value.lower() if trial.state is not TrialState.ERROR else "error"
+    return trial.state.value.lower()
 
 
 def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -128,9 +138,10 @@ def notices(state: ViewState) -> list[str]:
         where = f" at {plain(f.where, 120)}" if f.where else ""
         rank = f", rank {f.rank}" if f.rank is not None else ""
         lines.append(f"failed ({plain(f.kind, 30)}{rank}){where}: {plain(f.message, 400)}")
-        lines += [f"    {plain(line, 200)}" for line in f.log_tail[-20:]]
+        cells = e.source.get("cells") or {}
+        lines += [f"    {plain(name_cells(line.expandtabs(), cells), 200)}" for line in f.log_tail[-20:]]
         if f.hint:
-            lines.append(f"next: {plain(f.hint, 300)}")
+            lines.append(f"next: {plain(in_notebook(f.hint), 300)}")
     return lines
 
 
@@ -138,11 +149,11 @@ def card(state: ViewState, now: float | None = None) -> str:
     """Return the whole view as plain text."""
     e = state.experiment
     header, rows = table(state)
-    lines = [f"Experiment {e.id} {plain(e.name)}", progress_line(state, now), *notices(state)]
+    lines = [title(e), progress_line(state, now), *notices(state)]
     if rows:
         widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
         lines += ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in [header, *rows]]
         hidden = state.counted()[2] - len(rows)
         if hidden > 0:
-            lines.append(f"… and {hidden} more: det experiment list-trials {e.id}")
+            lines.append(f"… and {hidden} more")
     return "\n".join(lines)

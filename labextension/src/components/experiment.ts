@@ -68,7 +68,7 @@ export class ExperimentView {
   private draw(): void {
     const e = this.view.experiment;
     if (!e) return;
-    this.title.textContent = `Experiment ${e.id} · ${e.name}`;
+    this.title.textContent = e.title;
     if (e.url) this.title.href = e.url;
     this.chip.textContent = e.state;
     this.chip.dataset.state = e.state;

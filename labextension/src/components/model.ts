@@ -2,7 +2,7 @@
 
 export interface Experiment {
   id: number;
-  name: string;
+  title: string;
   state: string;
   ended: boolean;
   metric: string;

@@ -65,7 +65,7 @@ hyperparameters:
     bundle = notebook.shown[cell.displays[0]]
     assert set(bundle) == {"text/html", "image/svg+xml", "text/plain"}
     assert sum(len(text.encode()) for text in bundle.values()) < 100_000
-    assert f"Experiment {number} <b>bold</b>\n2/2 trials · completed · best {HOSTILE[:40]}" in bundle["text/plain"]
+    assert f"Experiment {number} · <b>bold</b>\n2/2 trials · completed · best {HOSTILE[:40]}" in bundle["text/plain"]
     for markup in (bundle["text/html"], bundle["image/svg+xml"]):
         assert "<img src=x" not in markup
         assert "<b>" not in markup

@@ -6,10 +6,10 @@ import traceback
 import pytest
 import yaml
 
-from detlab_magics.actions import name_cells
 from detlab_magics.errors import MagicError
 from detlab_magics.expand import Expansion
 from detlab_magics.modules import CellModules
+from detlab_magics.plaintext import name_cells
 
 
 @pytest.fixture
