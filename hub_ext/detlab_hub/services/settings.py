@@ -18,9 +18,9 @@ class Settings:
     default_checkpoint_storage: dict[str, Any] = field(default_factory=dict)
     """The `checkpoint_storage` block of experiments that name none."""
     service_url: str = "http://127.0.0.1:8642/services/detlab/"
+    """How tasks reach the service; ends with `/services/detlab/`."""
     public_url: str = ""
     """Address that people open; empty: the same as `service_url`."""
-    """How tasks reach the service; ends with `/services/detlab/`."""
     cluster_id: str = "detlab"
     version: str = ""
     enrolment_secret_hash: str | None = None
