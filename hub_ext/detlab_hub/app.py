@@ -149,6 +149,8 @@ class DetHub(Application):
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, or the database is lost. Running tasks go on when the master stops."""
+        self.hub_token()  # without one nothing can be served: say so before anything is made
+        (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
         try:
             services = Services(store, settings=self.settings())

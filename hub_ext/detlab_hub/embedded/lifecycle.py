@@ -218,7 +218,7 @@ class Waiting:
             while True:
                 ready = self._look_for_failures() and self._behind_the_proxy() and master.healthy()
                 view = master.view() if ready else None
-                if view is not None and view.slots_total >= (self._plan.slots or 1):
+                if view is not None and view.agents and view.slots_total >= (self._plan.slots or 1):
                     return view
                 if time.monotonic() > deadline:
                     raise self._blame()
@@ -424,8 +424,8 @@ def _judge(
             return f"the {part.name} is {part.state}", f"tail {folder.log(part.name)}"
     if view is None:
         return "the master does not answer through the proxy", f"tail {folder.log(names.MASTER)}"
-    if view.slots_total == 0:
-        return "no slots are registered", f"tail {folder.log(names.AGENT)}"
+    if view.agents == 0 or view.slots_total == 0:
+        return "no agent with slots is connected", f"tail {folder.log(names.AGENT)}"
     return None, None
 
 

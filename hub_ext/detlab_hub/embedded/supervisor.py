@@ -140,6 +140,8 @@ class Keeper:
             self._hook.cancel()
         if self._process is not None:
             await self._process.stop(self.part.stop_grace)
+        else:
+            self.report = self.report.model_copy(update={"state": PartState.STOPPED})
         log.info("%s: stopped", self.part.name)
 
 

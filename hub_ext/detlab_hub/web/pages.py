@@ -59,7 +59,7 @@ class StyleSheet(Guarded):
 
 def _row(view: ExperimentView) -> dict[str, Any]:
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
-    total = view.trials_total
+    total, running = view.trials_total, view.trials.get("RUNNING", 0)
     percent = 100 if view.state.terminal and view.state == "COMPLETED" else round(100 * view.progress)
     return {
         "id": view.id,
@@ -68,8 +68,8 @@ def _row(view: ExperimentView) -> dict[str, Any]:
         "state": view.state.value.replace("_", " ").lower(),
         "tone": _tone(view.state.value),
         "percent": max(0, min(100, percent)),
-        "trials": f"{done} of {total}" if total else str(done),
-        "running": view.trials.get("RUNNING", 0),
+        "trials": f"{done} of {total} ended" if total else f"{done} ended",
+        "running": f", {running} running" if running else "",
         "metric": view.metric,
         "best": f"{view.best.value:.5g}" if view.best else "",
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(view.created_at)),

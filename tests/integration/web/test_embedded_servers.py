@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from testbed.cluster import Cluster
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
+
+from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(240)]
 

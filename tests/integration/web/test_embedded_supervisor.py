@@ -1,0 +1,174 @@
+"""The supervisor with small programs in place of the parts: restarts, order, takeover, programs that will not end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.ports import free_ports
+from detlab_hub.embedded.report import PartReport, PartState, read_report
+from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
+from detlab_hub.embedded.supervisor import Supervisor
+
+IDLE = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(600)"
+LISTENS = "import socket\ns = socket.create_server(('127.0.0.1', {port}))\n" + IDLE
+STUBBORN = (
+    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    found = StateFolder(tmp_path / "state")
+    found.create()
+    found.make_secrets(["ann"], "ann")
+    return found
+
+
+@pytest.fixture
+def plan() -> Plan:
+    hub, api, master = free_ports(3)
+    return Plan(port=1, hub_port=hub, proxy_api_port=api, master_port=master, operator="ann")
+
+
+def programs(folder: StateFolder, plan: Plan, **other: str) -> dict[str, Part]:
+    """Four idle programs; keyword arguments replace their code."""
+    code = dict.fromkeys(names.NAMES, IDLE) | {"master": LISTENS.format(port=plan.master_port)} | other
+    return {
+        name: Part(name, (sys.executable, "-c", text), folder.log(name), folder.root, stop_grace=0.5)
+        for name, text in code.items()
+    }
+
+
+@asynccontextmanager
+async def supervised(folder: StateFolder, plan: Plan, parts: dict[str, Part]) -> AsyncIterator[Supervisor]:
+    """A supervisor in this process, stopped at the end."""
+    supervisor = Supervisor(folder, plan, parts)
+    task = asyncio.create_task(supervisor.run())
+    try:
+        yield supervisor
+    finally:
+        supervisor.request_stop()
+        await task
+
+
+async def until(holds: Callable[[], bool], timeout: float = 15.0) -> None:
+    async with asyncio.timeout(timeout):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def part(folder: StateFolder, name: str) -> PartReport:
+    report = read_report(folder)
+    return report.parts[name] if report and name in report.parts else PartReport()
+
+
+def up(folder: StateFolder, name: str) -> bool:
+    return part(folder, name).running is not None and folder.log(name).exists() and "up" in folder.log(name).read_text()
+
+
+def all_up(folder: StateFolder) -> bool:
+    return all(up(folder, name) for name in names.NAMES)
+
+
+async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) -> None:
+    async with supervised(folder, plan, programs(folder, plan)):
+        await until(lambda: all_up(folder))
+        assert folder.locked
+        assert folder.cluster_file.exists()
+        pids = [part(folder, name).pid for name in names.NAMES]
+        assert len(set(pids)) == 4
+    assert not folder.locked
+    assert not folder.cluster_file.exists()
+    assert {part(folder, name).state for name in names.NAMES} == {PartState.STOPPED}
+    assert not any(Path(f"/proc/{pid}/cwd").exists() for pid in pids)
+
+
+async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: Plan) -> None:
+    async with supervised(folder, plan, programs(folder, plan)):
+        await until(lambda: all_up(folder))
+        before = part(folder, "hub").pid
+        with pytest.raises(FolderInUse):
+            await Supervisor(folder, plan, programs(folder, plan)).run()
+        assert part(folder, "hub").pid == before
+
+
+async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: Plan) -> None:
+    async with supervised(folder, plan, programs(folder, plan)):
+        await until(lambda: all_up(folder))
+        before = {name: part(folder, name).pid for name in names.NAMES}
+        os.kill(before["hub"] or 0, signal.SIGKILL)
+        await until(lambda: part(folder, "hub").restarts == 1 and part(folder, "hub").running is not None)
+        after = {name: part(folder, name).pid for name in names.NAMES}
+        assert after.pop("hub") != before.pop("hub")
+        assert after == before
+        assert part(folder, "hub").exit_code == -signal.SIGKILL
+
+
+async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFolder, plan: Plan) -> None:
+    parts = programs(folder, plan, hub="print('no'); raise SystemExit(3)")
+    async with supervised(folder, plan, parts):
+        await until(lambda: part(folder, "hub").restarts >= 3)
+        assert part(folder, "hub").exit_code == 3
+        assert part(folder, "proxy").restarts == 0
+    assert part(folder, "hub").state is PartState.STOPPED
+
+
+async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolder, plan: Plan) -> None:
+    parts = programs(folder, plan)
+    parts["proxy"] = replace(parts["proxy"], argv=("/nonexistent/proxy",))
+    async with supervised(folder, plan, parts):
+        await until(lambda: part(folder, "proxy").restarts >= 1)
+    assert "cannot be started" in folder.log("proxy").read_text()
+
+
+async def test_a_part_that_ignores_sigterm_is_killed(folder: StateFolder, plan: Plan) -> None:
+    async with supervised(folder, plan, programs(folder, plan, proxy=STUBBORN)):
+        await until(lambda: all_up(folder))
+        stubborn = part(folder, "proxy").running
+        assert stubborn is not None
+    assert not stubborn.alive
+
+
+async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, plan: Plan) -> None:
+    killed = await orphans(folder, plan)
+    changed = programs(folder, plan, hub=IDLE + "  # settings changed")
+    async with supervised(folder, plan, changed):
+        await until(lambda: all_up(folder) and part(folder, "hub").pid != killed["hub"])
+        for name in ("proxy", "master", "agent"):
+            assert part(folder, name).pid == killed[name], f"{name} was not taken over"
+        os.kill(killed["agent"], signal.SIGKILL)  # not our child, and yet we notice
+        await until(lambda: part(folder, "agent").pid not in {None, killed["agent"]})
+    assert not any(part(folder, name).running for name in names.NAMES)
+
+
+async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
+    """Start the programs under a supervisor in another process and kill that one; returns their pids."""
+    here = Path(__file__)
+    code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; t.run_alone(sys.argv[1])"
+    folder.write_plan(plan)
+    child = subprocess.Popen([sys.executable, "-c", code, str(folder.root)], start_new_session=True)
+    await until(lambda: all_up(folder))
+    child.kill()
+    child.wait()
+    await until(lambda: not folder.locked)
+    return {name: part(folder, name).pid or 0 for name in names.NAMES}
+
+
+def run_alone(root: str) -> None:
+    """What that other process does."""
+    folder = StateFolder(Path(root))
+    plan = folder.read_plan()
+    assert plan is not None
+    asyncio.run(Supervisor(folder, plan, programs(folder, plan)).run())
