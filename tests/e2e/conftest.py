@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from spine_lab import Lab, lab_of
@@ -22,3 +25,15 @@ def lab(cluster: Cluster) -> Iterator[Lab]:
     """The operator at that cluster."""
     with lab_of(cluster) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def meeting_place() -> Iterator[Path]:
+    """A folder that tasks of any user can look into: a file in it lets a waiting trial go on.
+
+    Not under pytest's own folder, which any other pytest of this user makes private again when it starts.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="detlab-meeting-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)

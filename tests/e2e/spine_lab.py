@@ -144,6 +144,11 @@ class Lab:
             database.row_factory = sqlite3.Row
             return database.execute(query, values).fetchall()
 
+    def slots_of(self, experiment: Experiment) -> list[str]:
+        """The slots that this experiment's tasks hold."""
+        held = [slot for agent in self.client.list_agents() for slot in agent.slots if slot.allocation_id]
+        return [slot.id for slot in held if (slot.allocation_id or "").startswith(f"{experiment.id}.")]
+
     def api(self) -> httpx.Client:
         """The raw API with this user's token."""
         return self.cluster.client(self.client.address.token)
@@ -161,7 +166,7 @@ def task_dir(cluster: Cluster, trial: Trial) -> Path:
     """The directory of a trial's live task on this machine."""
     request = trial.view.request_id
     (found,) = [
-        path for path in (cluster.folder / "agent" / "tasks").iterdir() if path.is_dir() and f".{request}." in path.name
+        path for path in (cluster.folder / "agent" / "tasks").iterdir() if path.is_dir() and path.name.startswith(f"{trial.experiment_id}.{request}.")
     ]
     return found
 
