@@ -13,7 +13,7 @@ from detlab.cli.following import follow
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.printing import clean, note, say, say_json, size
 from detlab.cli.progress import bar
-from detlab.cli.watching import connection_lost, stopped_watching
+from detlab.cli.watching import connection_notes, stopped_watching
 from detlab.client.bundle import Bundle
 from detlab.client.client import Submitted
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
@@ -104,7 +104,7 @@ def _follow(submitted: Submitted, *, quiet: bool) -> int:
     if not quiet:
         return follow(submitted.experiment)
     try:
-        return status_of(submitted.experiment.wait(notice=connection_lost))
+        return status_of(submitted.experiment.wait(notice=connection_notes()))
     except KeyboardInterrupt:
         stopped_watching(submitted.experiment.id)
         return 130

@@ -26,7 +26,7 @@ from detlab.cli.printing import (
     size,
     table,
 )
-from detlab.cli.watching import connection_lost, ended, progress_line, stopped_watching
+from detlab.cli.watching import connection_notes, ended, progress_line, stopped_watching
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
@@ -254,6 +254,7 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 @experiment.command()
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after that (exit status 5).")
+@click.option("--polling-interval", type=float, hidden=True, expose_value=False, help="Taken for old scripts; unused.")
 @json_option
 @pass_invocation
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
@@ -269,7 +270,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     """
     item = invocation.client.get_experiment(experiment_id)
     try:
-        state = item.wait(timeout, notice=connection_lost)
+        state = item.wait(timeout, notice=connection_notes())
     except KeyboardInterrupt:
         stopped_watching(experiment_id)
         return 130

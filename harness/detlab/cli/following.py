@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detlab.cli.logs import LogOptions, follow_lines
 from detlab.cli.printing import say
-from detlab.cli.watching import Story, connection_lost, ended, stopped_watching
+from detlab.cli.watching import Story, connection_notes, ended, stopped_watching
 from detlab.client.facts import NO_GROUP
 from detlab.client.resources import Experiment
 from detlab.errors import DetlabError
@@ -17,7 +17,7 @@ def follow(experiment: Experiment) -> int:
             _output(experiment)
         else:
             _story(experiment)
-        experiment.wait(notice=connection_lost)
+        experiment.wait(notice=connection_notes())
     except KeyboardInterrupt:
         stopped_watching(experiment.id)
         return 130
@@ -37,6 +37,6 @@ def _output(experiment: Experiment) -> None:
 def _story(experiment: Experiment) -> None:
     story = Story()
     # Without curves and metrics: their number has no bound, that of the lines printed here has.
-    for item in experiment.watch(group=NO_GROUP, max_trials=10_000, notice=connection_lost):
+    for item in experiment.watch(group=NO_GROUP, max_trials=10_000, notice=connection_notes()):
         for line in story.of(item):
             say(line)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from detlab.cli.printing import clean, note, say
-from detlab.cli.watching import connection_lost
+from detlab.cli.watching import connection_notes
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import LogLine
 
@@ -73,7 +73,9 @@ def print_trial_logs(trial: Trial, options: LogOptions, as_json: bool, *, prefix
 
 def follow_lines(trial: Trial, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
     """Print a trial's output after a line until the trial has ended."""
-    lines = trial.iter_logs(follow=True, after=after, rank=options.rank, search=options.search, notice=connection_lost)
+    lines = trial.iter_logs(
+        follow=True, after=after, rank=options.rank, search=options.search, notice=connection_notes()
+    )
     for line in lines:
         _print(line, as_json, prefixed)
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from detlab.cli.failures import failure_card, status_of
 from detlab.cli.printing import clean, duration, note, say, settings, show
+from detlab.client.following import Notice
 from detlab.client.resources import Experiment
 from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, Event, ExperimentState, ExperimentView, TrialView
 
+NOTE_SECONDS = 60.0
 
-def connection_lost(error: DetlabError, pause: float) -> None:
-    """Say that the connection broke and that it is tried again; the experiment is not touched by that."""
-    note(f"connection lost ({clean(error.message)}); next attempt in {pause:.0f} s, the experiment runs on")
+
+def connection_notes(clock: Callable[[], float] = time.monotonic) -> Notice:
+    """Return what says that the connection broke: at once, and then once a minute while it stays broken."""
+    told: list[float] = []
+
+    def lost(error: DetlabError, pause: float) -> None:
+        now = clock()
+        if told and now - told[-1] < NOTE_SECONDS:
+            return
+        told.append(now)
+        note(f"connection lost ({clean(error.message)}); trying again, the experiment is not touched by that")
+
+    return lost
 
 
 def stopped_watching(experiment_id: int) -> None:

@@ -66,7 +66,8 @@ class AsyncExperiment(ExperimentFacts):
         """Follow the experiment to its end and return the state it ended in.
 
         Args:
-            timeout: Seconds to wait at most; None waits for ever, through outages of the master.
+            timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
+                hour.
             notice: Told about every break of the connection.
 
         Raises:
@@ -79,7 +80,8 @@ class AsyncExperiment(ExperimentFacts):
             feed = states_feed(self.id, snapshot.cursor)
             async for event in self._follow(feed, deadline=deadline, notice=notice):
                 self.learn(event)
-        await self.reload()
+        if self.state is not ExperimentState.DELETED:
+            await self.reload()
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
         return self.state
@@ -386,7 +388,7 @@ class AsyncCheckpoint(CheckpointFacts):
             CheckpointError: A file is damaged.
         """
         target = Path(path) if path is not None else self._default_target()
-        return await self._session.run(download(self.view, target, mode, progress))
+        return await self._session.run(download(self.view, target, mode, progress), in_thread=True)
 
     async def get_trial(self) -> AsyncTrial:
         """Return the trial that wrote it."""

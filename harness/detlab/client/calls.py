@@ -118,6 +118,8 @@ def run_flow(flow: Flow[T], send: Callable[[Call], Any]) -> T:
                 call = flow.send(result)
     except StopIteration as stop:
         return stop.value
+    finally:
+        flow.close()  # after an interrupt its files are put away now, not when the garbage is collected
 
 
 def error_of(reply: Reply) -> DetlabError:

@@ -66,7 +66,8 @@ class Experiment(ExperimentFacts):
         """Follow the experiment to its end and return the state it ended in.
 
         Args:
-            timeout: Seconds to wait at most; None waits for ever, through outages of the master.
+            timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
+                hour.
             notice: Told about every break of the connection.
 
         Raises:
@@ -79,7 +80,8 @@ class Experiment(ExperimentFacts):
             feed = states_feed(self.id, snapshot.cursor)
             for event in self._follow(feed, deadline=deadline, notice=notice):
                 self.learn(event)
-        self.reload()
+        if self.state is not ExperimentState.DELETED:
+            self.reload()
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
         return self.state

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detlab.client.calls import RETRY_STATUSES, Backoff, Call, Flow, Reply, Writer, run_flow
@@ -71,6 +72,14 @@ class _Face:
 
     def _unreachable(self, error: Exception) -> DetlabError:
         return self.address.unreachable(str(error) or type(error).__name__)
+
+
+def _step(resume: Callable[[], Call]) -> tuple[bool, Any]:
+    """Run a flow up to its next call; return (whether it has ended, its result or the call)."""
+    try:
+        return False, resume()
+    except StopIteration as stop:  # which no future and no coroutine may carry
+        return True, stop.value
 
 
 def _chunks(call: Call, body: bytes) -> Iterator[bytes]:
@@ -203,19 +212,25 @@ class AsyncSession(_Face):
         if http is not None:
             await http.aclose()
 
-    async def run(self, flow: Flow[T]) -> T:
-        """Carry out an operation and return its result."""
+    async def run(self, flow: Flow[T], *, in_thread: bool = False) -> T:
+        """Carry out an operation and return its result.
+
+        Args:
+            flow: The operation.
+            in_thread: Do what the flow does between its calls (hashing and copying files) in a thread.
+        """
+        resume: Callable[[], Call] = lambda: next(flow)  # noqa: E731
         try:
-            call = next(flow)
             while True:
+                ended, given = await asyncio.to_thread(_step, resume) if in_thread else _step(resume)
+                if ended:
+                    return given
                 try:
-                    result = await self.send(call)
+                    resume = partial(flow.send, await self.send(given))
                 except DetlabError as error:
-                    call = flow.throw(error)
-                else:
-                    call = flow.send(result)
-        except StopIteration as stop:
-            return stop.value
+                    resume = partial(flow.throw, error)
+        finally:
+            flow.close()
 
     async def send(self, call: Call) -> Any:
         """Send one call, again where that is safe, and return its result.

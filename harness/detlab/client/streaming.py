@@ -54,7 +54,8 @@ class Feed(Generic[Item]):
         cursor: Id of the last item that counted, or None before the first.
         ends: Tells whether an item is the last one of the stream.
         backoff: Delays between connections; without progress for `patience` failures in a row it gives up.
-        patience: Connections in a row that may fail before the error is raised.
+        patience: Connections in a row that may fail before the error is raised; the default is about an hour
+            without one answer.
     """
 
     cls: type[Item]
@@ -63,19 +64,23 @@ class Feed(Generic[Item]):
     cursor: int | None = None
     ends: Callable[[Item], bool] = lambda item: False
     backoff: Backoff = field(default_factory=Backoff)
-    patience: int = 60
+    patience: int = 900
     failures: int = 0
     resyncs: int = 0
     silent: bool = False
-    """A keep-alive came: everything that had happened by then has been read; time to ask whether it has ended."""
+    """A keep-alive came: time to ask whether what is followed has ended."""
+    silences: int = 0
+    """Keep-alives of the present connection."""
     closing: bool = False
-    """It has ended; what came before the end may still be on its way, until the next keep-alive."""
+    """It has ended. Keep-alives may have waited on the way longer than the end took, so that only the silence of
+    a connection made after that says that all has been read."""
     jumped: bool = False
     """The cursor was moved from outside: the present connection is of no more use."""
     finished: bool = False
 
     def call(self) -> Call:
         """Return the request of the next connection."""
+        self.silences = 0
         return Call("GET", self.path, params={**self.params, "after": self.cursor})
 
     def check(self, reply: Reply) -> None:
@@ -96,6 +101,7 @@ class Feed(Generic[Item]):
         """Return the item of one line if it is new, else None."""
         if not data.strip():
             self.silent = True
+            self.silences += 1
             return None
         try:
             item = self.cls.model_validate_json(data)
@@ -134,8 +140,11 @@ class Feed(Generic[Item]):
     def checked(self, ended: bool) -> None:
         """Take the answer to whether what is followed has ended, asked because `silent` was on."""
         self.silent = False
-        self.finished = self.finished or (ended and self.closing)
-        self.closing = ended
+        if self.closing:
+            # Twice: a slow master sends one keep-alive before it has looked for what is new.
+            self.finished = self.silences >= 2
+        elif ended:
+            self.closing = self.jumped = True
 
     def jump(self) -> float:
         """Return how long to wait before the connection after a jump; more if it is one of many in a row."""

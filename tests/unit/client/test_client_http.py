@@ -1,6 +1,7 @@
 """Both faces against a real socket: retries, streams through faults, downloads."""
 
 import hashlib
+import inspect
 import threading
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from detlab.client import aresources, resources
 from detlab.client.aclient import AsyncClient
 from detlab.client.bundle import build_bundle
 from detlab.client.calls import Backoff
@@ -441,3 +443,81 @@ def test_hostile_names_are_escaped_in_html(master: FakeMaster, client: Client) -
         assert "<img" not in item._repr_html_()
         assert len(repr(item)) < 200
     assert "&lt;img" in client.get_experiment(1)._repr_html_()
+
+
+# --- twins ------------------------------------------------------------------------------------------------
+
+
+def test_the_two_faces_have_the_same_verbs() -> None:
+    pairs = [(Client, AsyncClient), (resources.Experiment, aresources.AsyncExperiment)]
+    pairs += [(resources.Trial, aresources.AsyncTrial), (resources.Checkpoint, aresources.AsyncCheckpoint)]
+    for one, other in pairs:
+        verbs = {name for name in vars(one) if not name.startswith("_")}
+        assert verbs == {name for name in vars(other) if not name.startswith("_")}
+        for name in verbs:
+            mine, theirs = (inspect.signature(getattr(cls, name)) for cls in (one, other))
+            assert list(mine.parameters.values()) == list(theirs.parameters.values()), name
+
+
+async def test_an_asynchronous_client_does_what_the_other_does(
+    master: FakeMaster, aclient: AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print(1)\n")
+    experiment = await aclient.create_experiment({"name": "x"}, tmp_path / "code", template={"max_restarts": 1})
+    assert master.submitted[0].config == {"name": "x", "max_restarts": 1}
+    master.add_trial(1)
+    master.add_agent()
+    for n in range(3):
+        master.log(1, f"line {n}")
+    master.add_checkpoint(1, {"a": b"a"}, validation=0.5, steps_completed=3)
+    master.series[1] = [SeriesView(trial_id=1, group="training", name="loss", steps=[1], values=[0.5], times=[1])]
+    assert (await aclient.whoami()).name == "alice"
+    assert (await aclient.get_cluster()).cluster_id == "c1"
+    assert [agent.id for agent in await aclient.list_agents()] == ["node1"]
+    assert [item.id async for item in aclient.iter_experiments()] == [1]
+    assert [trial.id async for trial in experiment.iter_trials()] == [1]
+    trial = await experiment.await_first_trial()
+    assert await trial.get_experiment() == experiment
+    assert [line.text for line in await trial.logs()] == ["line 0", "line 1", "line 2"]
+    assert [line.text for line in await trial.logs(1)] == ["line 2"]
+    assert [report.metrics async for report in trial.iter_metrics()] == [{"loss": 0.5}]
+    best = await trial.select_checkpoint(best=True)
+    assert best == await experiment.top_checkpoint() == (await trial.list_checkpoints())[0]
+    assert await best.get_trial() == trial
+    assert (await experiment.download_code(tmp_path)).is_file()
+    assert (await experiment.curves()).cursor == len(master.events)
+    await trial.kill()
+    assert [line.id async for line in trial.iter_logs(follow=True)] == [1, 2, 3]
+    await experiment.pause()
+    await experiment.activate()
+    await experiment.cancel()
+    await experiment.delete()
+    with pytest.raises(NotFound):
+        await experiment.reload()
+
+
+def test_an_interrupted_download_leaves_nothing(master: FakeMaster, client: Client, tmp_path: Path) -> None:
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    master.add_trial(master.add_experiment().id)
+    view = master.add_checkpoint(1, FILES)
+    with pytest.raises(KeyboardInterrupt):
+        client.get_checkpoint(view.uuid).download(tmp_path / "best", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_experiment_deleted_while_it_is_waited_for(master: FakeMaster, client: Client) -> None:
+    master.add_experiment()
+
+    def delete() -> None:
+        master.await_request("GET", "experiments/1/stream")
+        with master.changed:
+            master.update_experiment(1, state=ExperimentState.DELETED)
+            del master.experiments[1]
+
+    deleter = threading.Thread(target=delete)
+    deleter.start()
+    assert client.get_experiment(1).wait(timeout=30) is ExperimentState.DELETED
+    deleter.join()

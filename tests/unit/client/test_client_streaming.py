@@ -92,14 +92,23 @@ def test_the_end_of_the_experiment_ends_the_feed() -> None:
     assert not ends_experiment(Event(id=3, kind="experiment", data={"state": "a state of the future"}))
 
 
-def test_a_stream_past_the_end_finishes_after_two_silences() -> None:
-    feed = event_feed(1, 100)
+def test_a_stream_past_the_end_finishes_by_the_silence_of_a_new_connection() -> None:
+    """Regression: two keep-alives that were sent before the end, and read after it, hid the last lines."""
+    feed = log_feed(1, 4)
+    feed.call()
     feed.line(b"")
     assert feed.silent
-    feed.checked(ended=True)
-    assert not feed.finished  # what came before the end may still be on its way
-    feed.line(b"")
-    feed.checked(ended=True)
+    feed.checked(ended=True)  # by now the end, a second keep-alive before it and the last line are on their way
+    assert not feed.finished
+    assert feed.done_here
+    feed.jump()
+    assert feed.call().query() == {"after": "4"}
+    item = feed.line(LogLine(id=5, trial_id=1, text="the last").model_dump_json().encode())
+    assert item is not None
+    for _ in range(2):
+        assert not feed.finished
+        feed.line(b"")
+        feed.checked(ended=True)
     assert feed.finished
 
 
