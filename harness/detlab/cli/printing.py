@@ -27,6 +27,18 @@ _SEQUENCES = re.compile(
 # Other controls, and the characters that reorder text or hide in it.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 PIPE_WIDTH = 200
+STYLES = {
+    "COMPLETED": "green",
+    "ERROR": "red",
+    "CANCELED": "yellow",
+    "RUNNING": "cyan",
+    "ACTIVE": "cyan",
+    "PAUSED": "magenta",
+    "connected": "green",
+    "suspect": "yellow",
+    "lost": "red",
+}
+"""Colours of the states, on a terminal."""
 
 
 def clean(text: object, *, lines: bool = False) -> str:
@@ -96,7 +108,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Itera
     for column in columns:
         grid.add_column(Text(clean(column)), justify="right" if column in aligned else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(clean(show(value))) for value in row))
+        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row))
     console().print(grid)
 
 

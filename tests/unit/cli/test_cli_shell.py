@@ -1,6 +1,7 @@
 """`det` as a process: help, speed, plug-ins, pipes, interrupts, colours."""
 
 import os
+import pty
 import resource
 import signal
 import subprocess
@@ -170,3 +171,17 @@ def test_no_colours_in_pipes(cluster: dict[str, str]) -> None:
     result = run("e", "list", "-n", "5", **cluster)
     assert "\x1b" not in result.stdout + result.stderr
     assert len(result.stdout.splitlines()) == 7
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("COLORTERM", True), ("NO_COLOR", False)])
+def test_colours_on_a_terminal_unless_told_not_to(cluster: dict[str, str], variable: str, coloured: bool) -> None:
+    reader, writer = pty.openpty()
+    environ = {**os.environ, **cluster, "TERM": "xterm-256color", "COLUMNS": "150", variable: "1"}
+    with subprocess.Popen([*DET, "e", "list"], stdout=writer, stderr=writer, env=environ) as process:
+        os.close(writer)
+        seen = b""
+        while b"e0 " not in seen:
+            seen += os.read(reader, 65536)
+        assert process.wait(60) == 0
+    os.close(reader)
+    assert (b"\x1b[36mACTIVE" in seen) is coloured
