@@ -91,10 +91,9 @@ def _start_time(pid: int) -> int | None:
 
 
 def check_free(session: Session, now: float) -> None:
-    """Raise LeaseHeld if a live master has the lease."""
-    row = session.execute(
-        select(Lease.holder, Lease.process, Lease.expires_at).where(Lease.id == LEASE_ID)
-    ).one_or_none()
+    """Raise LeaseHeld if a live master has the lease; waits for a write of its that is under way."""
+    query = select(Lease.holder, Lease.process, Lease.expires_at).where(Lease.id == LEASE_ID)
+    row = session.execute(query.with_for_update()).one_or_none()
     if row is None or row.expires_at <= now:
         return
     process = ProcessIdentity.parse(row.process)

@@ -223,10 +223,12 @@ class Store:
                 session.begin(),
             ):
                 expires_at = lease.check(session, self.epoch)
+                result = fn(session)
+                # Last, so that a write that took long does not end with a lease that ran out meanwhile.
                 now = self._clock()
                 if expires_at - now < self._ttl / 2:
                     lease.extend(session, self.epoch, now + self._ttl)
-                return fn(session)
+                return result
         except LeaseLost as error:
             self._broken = error
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import BadReport, Store
@@ -316,3 +316,21 @@ def test_points_are_found_through_an_index(store: Store, trial_id: int) -> None:
         assert "Index" in found or "SEARCH" in found, found
         assert "Seq Scan" not in found
         assert "SCAN" not in found.replace("SEARCH", "")
+
+
+def test_superseding_many_series_takes_few_statements(store: Store, trial_id: int) -> None:
+    names = {f"layer/{index:04d}": float(index) for index in range(3000)}
+    for step in (1, 2, 3):
+        report(store, trial_id, step, {**names, "only here": 1.0} if step == 3 else names)
+    statements = []
+
+    def supersede(s: Any) -> int:
+        event.listen(s.connection(), "before_cursor_execute", lambda *_: statements.append(1))
+        return metrics.supersede(s, trial_id, 2, 2)
+
+    assert store.write_sync(supersede) == 3001
+    assert len(statements) < 100
+    found = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]
+    assert len(found) == 3000
+    assert found["layer/0007"].count == 2
+    assert found["layer/0007"].last_step == 2

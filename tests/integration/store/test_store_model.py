@@ -26,6 +26,7 @@ reports = st.builds(
 )
 actions = st.one_of(
     st.tuples(st.just("report"), st.lists(reports, min_size=1, max_size=12)),
+    st.tuples(st.just("one by one"), st.lists(reports, min_size=1, max_size=8)),
     st.tuples(st.just("ramp"), st.integers(0, 25)),
     st.tuples(st.just("abort"), st.lists(reports, min_size=1, max_size=4)),
     st.tuples(st.just("new run"), st.none() | st.integers(0, 30)),
@@ -134,7 +135,7 @@ class Abort(Exception):
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_rollups")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(sequence=st.lists(actions, max_size=12))
 def test_the_store_equals_a_dictionary(db_url: str, sequence: list[tuple[str, Any]]) -> None:
@@ -150,6 +151,9 @@ def test_the_store_equals_a_dictionary(db_url: str, sequence: list[tuple[str, An
                     lambda s, batch=batch: metrics.insert_reports(s, trial_id, model.run, batch, model.resume)
                 )
                 model.report(batch)
+            elif action == "one by one":
+                store.write_sync(lambda s, batch=argument: insert_singly(s, trial_id, model, batch))
+                model.report(argument)
             elif action == "abort":
                 with pytest.raises(Abort):
                     store.write_sync(lambda s, batch=argument: insert_and_abort(s, trial_id, model, batch))
@@ -170,6 +174,17 @@ def ramp(model: Model, length: int) -> list[metrics.Report]:
     return [
         metrics.Report("training", step, 0.0, {"loss": math.sin(step * 1.7)}) for step in range(begin, begin + length)
     ]
+
+
+def insert_singly(s: Any, trial_id: int, model: Model, batch: list[metrics.Report]) -> None:
+    """Many small calls in one transaction, as the master makes them; a savepoint in between is given up."""
+    for number, report in enumerate(batch):
+        arguments = (report.group, report.steps_completed, report.time, report.metrics, model.resume)
+        if number == 1:
+            savepoint = s.begin_nested()
+            metrics.insert_report(s, trial_id, model.run, "given up", 1, 0.0, {"loss": 1.0, "new": 2.0})
+            savepoint.rollback()
+        metrics.insert_report(s, trial_id, model.run, *arguments)
 
 
 def insert_and_abort(s: Any, trial_id: int, model: Model, batch: list[metrics.Report]) -> None:

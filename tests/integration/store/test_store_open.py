@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
 from detlab_hub.store import (
     InlineExecutor,
@@ -70,6 +73,32 @@ def test_a_slow_master_whose_lease_ran_out_unnoticed_goes_on(db_url: str) -> Non
     with pytest.raises(LeaseHeld):
         Store.open(db_url, holder="second", clock=clock)
     store.close()
+
+
+def test_a_write_longer_than_the_lease_keeps_it(db_url: str) -> None:
+    """A second master that starts meanwhile waits for the write and then finds the lease renewed."""
+    clock = FakeClock()
+    first = Store.open(db_url, holder="first", clock=clock)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow(s: Session) -> int:
+        made = add_experiment(s)
+        writing.set()
+        assert go_on.wait(20)
+        clock.now += 20
+        return made
+
+    with ThreadPoolExecutor(2) as pool:
+        write = pool.submit(first.write_sync, slow)
+        assert writing.wait(20)
+        second = pool.submit(Store.open, db_url, holder="second", clock=lambda: 1020.0)
+        # The second is either waiting for the lock by now or will find the lease renewed.
+        go_on.set()
+        assert write.result(20) > 0
+        with pytest.raises(LeaseHeld, match="first"):
+            second.result(20)
+    first.write_sync(add_experiment)
+    first.close()
 
 
 def test_renewal_makes_the_lease_last(db_url: str) -> None:

@@ -7,6 +7,7 @@ was replaced or removed. Whoever reads lists and tables therefore never touches 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,15 +154,14 @@ def supersede(s: Session, trial_id: int, beyond_step: int, run: int | None = Non
     """
     forget(s)
     removed = _delete_structured(s, trial_id, beyond_step, run)
-    touched = s.scalars(select(Series).where(Series.trial_id == trial_id, Series.last_step > beyond_step)).all()
-    older = Point.run < run if run is not None else Point.run >= 0
+    beyond = select(Series).where(Series.trial_id == trial_id, Series.last_step > beyond_step)
+    touched = list(s.scalars(beyond))
+    for part in chunks(touched):
+        query = delete(Point).where(Point.series_id.in_([row.id for row in part]), Point.step > beyond_step)
+        removed += _rowcount(s.execute(query if run is None else query.where(Point.run < run)))
     for series in touched:
-        result = s.execute(delete(Point).where(Point.series_id == series.id, Point.step > beyond_step, older))
-        gone = _rowcount(result)
-        if gone:
-            removed += gone
-            rollups.cut(s, series, beyond_step)
-            recompute(s, series)
+        rollups.cut(s, series, beyond_step)
+    recompute(s, touched)
     return removed
 
 
@@ -227,7 +227,9 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
     if replaced:
         connection.execute(upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
     for series, merge in merged:
-        _settle(s, series, merge)
+        if merge.touched_from is not None:
+            rollups.cut(s, series, merge.touched_from - 1)
+    recompute(s, [series for series, merge in merged if merge.changed])
     for series, _ in pairs:
         rollups.roll(s, series)
 
@@ -287,23 +289,31 @@ def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], store
     return merge
 
 
-def _settle(s: Session, series: Series, merge: _Merge) -> None:
-    """Make summary and rollups fit the points that were just written."""
-    if merge.touched_from is not None:
-        rollups.cut(s, series, merge.touched_from - 1)
-    if merge.changed:
-        recompute(s, series)
+def recompute(s: Session, rows: Sequence[Series]) -> None:
+    """Make summaries anew from the points; a series without points is removed."""
+    for part in chunks(rows):
+        ids = [row.id for row in part]
+        found = {row.series_id: row for row in s.execute(_statistics(ids))}
+        newest = {row.series_id: row for row in s.execute(_newest(ids))}
+        for series in part:
+            if series.id in found:
+                _set_summary(s, series, found[series.id], newest[series.id])
+            else:
+                s.execute(delete(Rollup).where(Rollup.series_id == series.id))
+                s.delete(series)
+    s.flush()
 
 
-def recompute(s: Session, series: Series) -> None:
-    """Make the summary anew from the points; a series without points is removed."""
+def _statistics(series_ids: Sequence[int]) -> Any:
+    """Count and sum the points of each series."""
     big = func.abs(Point.value) > _BIG
 
     def count(flag: int) -> Any:
-        return func.coalesce(func.sum(case((Point.flag == flag, 1), else_=0)), 0)
+        return func.sum(case((Point.flag == flag, 1), else_=0))
 
-    row = s.execute(
+    return (
         select(
+            Point.series_id,
             func.count().label("total"),
             count(values.NAN).label("nan"),
             count(values.POSINF).label("posinf"),
@@ -311,30 +321,37 @@ def recompute(s: Session, series: Series) -> None:
             func.min(Point.value).label("least"),
             func.max(Point.value).label("greatest"),
             # PostgreSQL refuses a sum that overflows, so huge values are summed apart and scaled down.
-            func.coalesce(func.sum(case((big, 0.0), else_=Point.value)), 0.0).label("sum"),
+            func.coalesce(func.sum(case((big, 0.0), else_=Point.value)), 0.0).label("small_sum"),
             func.coalesce(func.sum(case((big, Point.value * _SCALE), else_=0.0)), 0.0).label("big_sum"),
-        ).where(Point.series_id == series.id)
-    ).one()
-    if not row.total:
-        s.execute(delete(Rollup).where(Rollup.series_id == series.id))
-        s.delete(series)
-        s.flush()
-        return
-    last = s.execute(
-        select(Point.step, Point.value, Point.flag)
-        .where(Point.series_id == series.id)
-        .order_by(Point.step.desc())
-        .limit(1)
-    ).one()
-    series.count, series.nan_count = int(row.total), int(row.nan)
-    series.posinf_count, series.neginf_count = int(row.posinf), int(row.neginf)
-    series.finite_sum = float(row.sum) + float(row.big_sum) / _SCALE
-    numbers = [v for v in (row.least, row.greatest) if v is not None]
-    numbers += [float("inf")] * bool(series.posinf_count) + [float("-inf")] * bool(series.neginf_count)
+        )
+        .where(Point.series_id.in_(series_ids))
+        .group_by(Point.series_id)
+    )
+
+
+def _newest(series_ids: Sequence[int]) -> Any:
+    """Select the point at the greatest step of each series."""
+    last = (
+        select(Point.series_id, func.max(Point.step).label("step"))
+        .where(Point.series_id.in_(series_ids))
+        .group_by(Point.series_id)
+        .subquery()
+    )
+    return select(Point.series_id, Point.step, Point.value, Point.flag).join(
+        last, (last.c.series_id == Point.series_id) & (last.c.step == Point.step)
+    )
+
+
+def _set_summary(s: Session, series: Series, found: Any, newest: Any) -> None:
+    series.count, series.nan_count = int(found.total), int(found.nan)
+    series.posinf_count, series.neginf_count = int(found.posinf), int(found.neginf)
+    series.finite_sum = float(found.small_sum) + float(found.big_sum) / _SCALE
+    numbers = [value for value in (found.least, found.greatest) if value is not None]
+    numbers += [math.inf] * bool(series.posinf_count) + [-math.inf] * bool(series.neginf_count)
     series.min = min(numbers, default=None)
     series.max = max(numbers, default=None)
-    values.set_last(series, last.step, values.join(last.value, last.flag))
-    series.unrolled = rollups.count_unrolled(s, series)
+    values.set_last(series, newest.step, values.join(newest.value, newest.flag))
+    series.unrolled = series.count if series.rolled_step is None else rollups.count_unrolled(s, series)
 
 
 # --- structured ---------------------------------------------------------------------------------------------
