@@ -15,7 +15,7 @@ from tornado import web
 from detlab import errors
 from detlab.schemas.wire import ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, needs, operation_of
+from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
 if TYPE_CHECKING:
     from detlab_hub.web.auth import Identifier
@@ -199,7 +199,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
                 hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
             )
         if not granted(self.caller) & operation.scopes:
-            wanted = " or ".join(sorted(operation.scopes))
+            wanted = " or ".join(sorted(scope_name(scope) for scope in operation.scopes))
             raise errors.Forbidden(
                 f"this needs the scope {wanted}", hint="Ask an administrator of the Hub for a token that has it."
             )
@@ -268,7 +268,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         """Parse the query string; a field that is a list takes repeats and commas."""
         raw: dict[str, Any] = {}
         for name, info in model.model_fields.items():
-            values = self.get_query_arguments(name)
+            values = self._query_texts(name)
             if not values:
                 continue
             if "list" in str(info.annotation):
@@ -276,6 +276,17 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
             else:
                 raw[name] = values[-1]
         return model.model_validate(raw)
+
+    def _query_texts(self, name: str) -> list[str]:
+        """Return a parameter's values as they were sent: tornado would change control characters in metric names.
+
+        Raises:
+            HTTPError: It is not UTF-8.
+        """
+        try:
+            return [value.decode() for value in self.request.query_arguments.get(name, [])]
+        except UnicodeDecodeError as error:
+            raise web.HTTPError(400, f"the parameter {name} is not UTF-8") from error
 
     def send(self, operation: Operation, value: Any) -> None:
         """Write a handler's return value as strict JSON."""

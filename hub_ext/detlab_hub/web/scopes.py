@@ -46,6 +46,11 @@ class Scope(StrEnum):
 _HUB_SCOPES = {Scope.READ: READ, Scope.WRITE: WRITE, Scope.ADMIN: ADMIN}
 
 
+def scope_name(scope: Scope) -> str:
+    """Return what a person calls a scope: the Hub's name, or whose token it is."""
+    return _HUB_SCOPES.get(scope, f"{scope} (no Hub token has it)")
+
+
 def granted(caller: AnyCaller) -> frozenset[Scope]:
     """Return the scopes that a caller holds."""
     match caller:
