@@ -21,6 +21,8 @@ _MEMORY = re.compile(
 )
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
+_CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
+"""The launcher's own words (`detlab.launch.task`)."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 
 
@@ -99,6 +101,9 @@ def _judge(
 
 def _missing_file(texts: Sequence[str]) -> str | None:
     for text in reversed(texts[-TAIL:]):
+        started = _CANNOT_START.match(text)
+        if started is not None:
+            return f"the entrypoint cannot be started: {started['why']}"
         found = _NO_FILE.search(text)
         if found is not None:
             return f"the entrypoint needs {found['file'] or found['command']!r}, which does not exist"
