@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from spine_lab import Lab, lab_of
+
 from testbed.cluster import Cluster, running_cluster
 
 

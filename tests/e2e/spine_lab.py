@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from testbed.cluster import Cluster
 
 from detlab.client import Client
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import ExperimentState
+from testbed.cluster import Cluster
 
 T = TypeVar("T")
 TRIALS = Path(__file__).parent / "trials"
@@ -166,7 +166,9 @@ def task_dir(cluster: Cluster, trial: Trial) -> Path:
     """The directory of a trial's live task on this machine."""
     request = trial.view.request_id
     (found,) = [
-        path for path in (cluster.folder / "agent" / "tasks").iterdir() if path.is_dir() and path.name.startswith(f"{trial.experiment_id}.{request}.")
+        path
+        for path in (cluster.folder / "agent" / "tasks").iterdir()
+        if path.is_dir() and path.name.startswith(f"{trial.experiment_id}.{request}.")
     ]
     return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from spine_lab import Lab, asha
 
@@ -14,9 +12,9 @@ pytestmark = pytest.mark.hub
 
 
 @pytest.fixture(scope="session", autouse=True)
-def stubborn(lab: Lab) -> Iterator[dict[str, Experiment]]:
+def stubborn(lab: Lab) -> dict[str, Experiment]:
     """Two searches whose only trial does not poll; started first, since they take 10 and 15 seconds."""
-    yield {
+    return {
         script: lab.submit(asha(f"{script}.py", 1, 1, rungs=1, name=script))
         for script in ("ignores_sigterm", "never_exits")
     }
@@ -90,9 +88,7 @@ def test_a_stopped_trial_that_never_polls_gets_sigterm_at_10_s(lab: Lab, stubbor
     assert trial.view.failure is None
 
 
-def test_a_stopped_trial_that_ignores_sigterm_gets_sigkill_5_s_later(
-    lab: Lab, stubborn: dict[str, Experiment]
-) -> None:
+def test_a_stopped_trial_that_ignores_sigterm_gets_sigkill_5_s_later(lab: Lab, stubborn: dict[str, Experiment]) -> None:
     experiment = stubborn["ignores_sigterm"]
     trial = _only_trial(lab, experiment)
     stop = stop_times(lab, experiment)[trial.id]

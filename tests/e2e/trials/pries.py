@@ -14,7 +14,10 @@ print("PRY uid", os.getuid(), flush=True)
 for name in info.trial.hparams["paths"]:
     path = Path(name)
     try:
-        outcome = "read " + (",".join(os.listdir(path)) if path.is_dir() else path.read_text())[:20]
+        outcome = (
+            "read "
+            + (",".join(sorted(each.name for each in path.iterdir())) if path.is_dir() else path.read_text())[:20]
+        )
     except OSError as error:
         outcome = f"refused {type(error).__name__}"
     print("PRY", name, outcome, flush=True)

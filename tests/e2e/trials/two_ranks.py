@@ -1,8 +1,9 @@
 """TwoRanks: torch.distributed with gloo; every rank speaks, the chief reports; `fail_rank` raises in its rank."""
 
-import detlab as det
 import torch
 import torch.distributed as dist
+
+import detlab as det
 
 dist.init_process_group("gloo")
 info = det.get_cluster_info()
