@@ -51,14 +51,18 @@ def up(*, folder: Path, port: int, slots: int | None, foreground: bool, config: 
     state = StateFolder(folder)
     options = lifecycle.Options(port=port, slots=slots, config=config, timeout=timeout)
     if foreground:
-        sys.exit(asyncio.run(attached.run(state, options, lambda cluster: _print_cluster(cluster, folder), click.echo)))
+        sys.exit(
+            asyncio.run(
+                attached.run(state, options, lambda cluster: _print_cluster(cluster, folder, attached=True), click.echo)
+            )
+        )
     cluster = lifecycle.up(state, options)
     if cluster.already and (cluster.plan.port != port or (slots and cluster.plan.slots != slots)):
         click.echo("It already runs with the settings below; to change them: det down, then det up.")
     _print_cluster(cluster, folder)
 
 
-def _print_cluster(cluster: Any, folder: Path) -> None:
+def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
     view, plan = cluster.view, cluster.plan
     where = "" if folder == _DEFAULT_DIR else f" --dir {folder}"
     password = cluster.password_file.read_text(encoding="ascii").strip()
@@ -81,7 +85,7 @@ def _print_cluster(cluster: Any, folder: Path) -> None:
             "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
             f"  (the map is {cluster.folder.users_file}).",
         ]
-    lines += [f"To stop it: det down{where}"]
+    lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))
 
 

@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jupyterhub.spawner import SimpleLocalProcessSpawner
+from jupyterhub.spawner import SimpleLocalProcessSpawner, SpawnException
 from traitlets import Dict, Integer, List, Unicode
 
-from detlab.launch.identity import Identity, UserIds
+from detlab.launch.identity import Identity, IdentityError, UserIds
 
 
 def magics_startup() -> Path | None:
@@ -30,14 +30,6 @@ def magics_startup() -> Path | None:
         if path.exists():
             return path
     return None
-
-
-class SpawnRefused(Exception):
-    """A server that cannot be started; the Hub shows `jupyterhub_message` to the user."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.jupyterhub_message = message
 
 
 class EmbeddedSpawner(SimpleLocalProcessSpawner):
@@ -59,7 +51,10 @@ class EmbeddedSpawner(SimpleLocalProcessSpawner):
         """Whom the server runs as; None for the user of this process."""
         if os.getuid() != 0:
             return None
-        return UserIds(Path(self.state_dir) / "users.json", mapped=self.user_map).identity_for(self.user.name)
+        try:
+            return UserIds(Path(self.state_dir) / "users.json", mapped=self.user_map).identity_for(self.user.name)
+        except IdentityError as error:
+            raise SpawnException(f"{error}", reason="identity") from error
 
     def _home(self) -> Path:
         identity = self.identity
@@ -71,12 +66,13 @@ class EmbeddedSpawner(SimpleLocalProcessSpawner):
         """Start the server.
 
         Raises:
-            SpawnRefused: This cluster cannot keep the user apart from the operator.
+            SpawnException: This cluster cannot keep the user apart from the operator, or has no uid for the user.
         """
         if self.identity is None and self.user.name != self.operator:
-            raise SpawnRefused(
+            raise SpawnException(
                 f"This cluster was started by {self.operator}, who is not root: a notebook server for"
-                f" {self.user.name} would run as {self.operator}. Start the cluster as root to serve several users."
+                f" {self.user.name} would run as {self.operator}. Start the cluster as root to serve several users.",
+                reason="not_root",
             )
         home, identity = self._home(), self.identity
         self.home_dir = str(home)

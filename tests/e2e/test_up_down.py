@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from testbed.cluster import Cluster
 
@@ -88,11 +92,30 @@ def trials(cluster: Cluster, experiment: int) -> list[dict[str, Any]]:
         return []
 
 
+def completed(cluster: Cluster, experiment: int) -> list[dict[str, Any]]:
+    """The trials, once all of them are completed."""
+    found = trials(cluster, experiment)
+    return found if found and all(trial["state"] == "COMPLETED" for trial in found) else []
+
+
 def healthy(cluster: Cluster) -> bool:
     return cluster.det("status").returncode == 0
 
 
 def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    # a part that does not come up is named, with its last words, and nothing is left running
+    cluster.folder.mkdir()
+    (cluster.folder / "detlab_config.py").write_text("c.DetHub.db_url = 'sqlite:////proc/nowhere/detlab.sqlite'\n")
+    failed = cluster.up()
+    assert failed.returncode != 0
+    assert "the master does not come up" in failed.stderr
+    assert "/proc/nowhere" in failed.stderr
+    assert str(cluster.folder / "logs" / "master.log") in failed.stderr
+    assert not any(alive(part["pid"]) for part in cluster.report["parts"].values())
+    assert not (cluster.folder / "cluster.json").exists()
+    (cluster.folder / "detlab_config.py").unlink()
+
+    # mended, it comes up
     began = time.monotonic()
     up = cluster.up()
     took = time.monotonic() - began
@@ -142,19 +165,35 @@ def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert stopped.returncode == 1
     assert "det up" in stopped.stdout
 
-    # the next up goes on with the running experiment, uncounted, from the checkpoints
-    assert cluster.up().returncode == 0
+    # the next up, attached to a terminal this time, goes on with the experiment, uncounted, from its checkpoints
+    with foreground(cluster) as process:
+        assert cluster.pid("supervisor") == process.pid
+        for trial in until(lambda: completed(cluster, experiment), "the experiment's end", cluster):
+            assert trial["restarts"] == 0
+            assert trial["run"] == 2
+            with cluster.client() as client:
+                series = client.get(f"trials/{trial['id']}/metrics", params={"group": "training"}).json()["items"]
+            assert series[0]["steps"] == list(range(1, 61)), "no gap and no double"
+        pids = {part: cluster.pid(part) for part in pids}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, cluster.logs()
+    assert not any(alive(pid) for pid in pids.values())
 
-    def ended() -> list[dict[str, Any]]:
-        found = trials(cluster, experiment)
-        return found if found and all(t["state"] == "COMPLETED" for t in found) else []
 
-    for trial in until(ended, "the experiment's end", cluster):
-        assert trial["restarts"] == 0
-        assert trial["run"] == 2
-        with cluster.client() as client:
-            series = client.get(f"trials/{trial['id']}/metrics", params={"group": "training"}).json()["items"]
-        assert series[0]["steps"] == list(range(1, 61)), "no gap and no double"
+@contextmanager
+def foreground(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
+    """`det up --foreground` from its first line on."""
+    command = cluster.command("up", "--foreground", "--port", str(cluster.port), "--slots", str(cluster.slots))
+    with subprocess.Popen(
+        command, cwd=cluster.root, env=cluster.environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "detlab is up.\n", cluster.logs()
+            yield process
+            assert "Ctrl-C" in process.stdout.read()
+        finally:
+            process.kill()
 
 
 def test_whatever_is_killed_comes_back_and_trials_do_not_notice(cluster: Cluster) -> None:
@@ -184,28 +223,49 @@ def test_whatever_is_killed_comes_back_and_trials_do_not_notice(cluster: Cluster
     assert cluster.pid("supervisor") != supervisor
     assert healthy(cluster)
 
-    def ended() -> list[dict[str, Any]]:
-        found = trials(cluster, experiment)
-        return found if found and all(t["state"] == "COMPLETED" for t in found) else []
-
-    for trial in until(ended, "the experiment's end", cluster):
+    for trial in until(lambda: completed(cluster, experiment), "the experiment's end", cluster):
         assert (trial["restarts"], trial["run"]) == (0, 1)
 
+    # det down also ends parts that have no supervisor any more
+    os.kill(cluster.pid("supervisor") or 0, signal.SIGKILL)
+    down = cluster.down()
+    assert down.returncode == 0, down.stderr
+    assert not any(alive(pid) for pid in parts.values())
 
-def test_a_part_that_does_not_come_up_is_named_with_its_last_words(cluster: Cluster) -> None:
-    cluster.folder.mkdir()
-    (cluster.folder / "detlab_config.py").write_text("c.DetHub.db_url = 'sqlite:////proc/nowhere/detlab.sqlite'\n")
-    failed = cluster.up()
-    assert failed.returncode != 0
-    assert "the master does not come up" in failed.stderr
-    assert "/proc/nowhere" in failed.stderr
-    assert str(cluster.folder / "logs" / "master.log") in failed.stderr
-    assert not any(alive(part["pid"]) for part in cluster.report["parts"].values())
-    assert not (cluster.folder / "cluster.json").exists()
 
-    # mended, it comes up
-    (cluster.folder / "detlab_config.py").unlink()
-    assert cluster.up().returncode == 0
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else; run by others, every test is this")
+def test_an_ordinary_user_serves_only_themselves(tmp_path: Path) -> None:
+    uid = "23456"
+    os.chown(tmp_path, int(uid), int(uid))
+    repository = Path(__file__).parents[2]
+    become = [sys.executable, "-m", "detlab.launch.become", "--uid", uid, "--gid", uid]
+    reach = ["--reach", str(repository), "--reach-rw", str(tmp_path), "--"]
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / ".detlab").mkdir()
+    (tmp_path / ".detlab" / "detlab_config.py").write_text("c.EmbeddedCluster.extra_users = ['ben']\n")
+    for path in (home, tmp_path / ".detlab"):
+        os.chown(path, int(uid), int(uid))
+    # the working folder may be closed to that user until it has become reachable
+    enter = ["sh", "-c", f'cd "{tmp_path}" && exec "$@"', "sh"]
+    cluster = Cluster(tmp_path, slots=1, wrap=[*become, *reach, *enter])
+    started = cluster.up()
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr + cluster.logs()
+        assert "root" not in started.stdout
+        assert cluster.user == f"uid{uid}"
+        assert {Path(f"/proc/{cluster.pid(part)}").stat().st_uid for part in ("hub", "master", "agent")} == {int(uid)}
+        ben = cluster.make_token("custom:detlab:write", user="ben")
+        with cluster.client(ben) as client:
+            refused = client.post("experiments", json={"config": yaml.safe_load(CONFIG)})
+        assert refused.status_code == 422
+        assert f"serves only user uid{uid}" in refused.text
+        with cluster.hub() as hub:
+            server = hub.post("users/ben/server")
+        assert server.status_code >= 400
+        assert "not root" in server.text
+    finally:
+        assert cluster.down("--timeout", "5").returncode == 0
 
 
 def alive(pid: int | None) -> bool:

@@ -41,6 +41,8 @@ class Cluster:
     slots: int = 2
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables of all parts."""
+    wrap: Sequence[str] = ()
+    """Put before every `det`, such as what makes it run as another user."""
 
     @property
     def folder(self) -> Path:
@@ -98,10 +100,14 @@ class Cluster:
         home.mkdir(exist_ok=True)
         return {**kept, "HOME": str(home), **self.extra}
 
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of `det`."""
+        return [*self.wrap, sys.executable, "-c", "from detlab.cli import main; main()", *arguments]
+
     def det(self, *arguments: str, timeout: float = 120, check: bool = False) -> subprocess.CompletedProcess[str]:
         """Run `det` as a person would, in the folder that holds the state folder."""
         return subprocess.run(
-            [sys.executable, "-c", "from detlab.cli import main; main()", *arguments],
+            self.command(*arguments),
             cwd=self.root,
             env=self.environment,
             capture_output=True,

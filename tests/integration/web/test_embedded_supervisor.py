@@ -21,11 +21,14 @@ from detlab_hub.embedded.report import PartReport, PartState, read_report
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 
-IDLE = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(600)"
+IDLE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))
+print("up", flush=True)
+time.sleep(600)
+"""
 LISTENS = "import socket\ns = socket.create_server(('127.0.0.1', {port}))\n" + IDLE
-STUBBORN = (
-    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
-)
+STUBBORN = IDLE.replace("lambda *a: sys.exit(0)", "signal.SIG_IGN")
 
 
 @pytest.fixture
