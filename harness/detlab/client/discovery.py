@@ -165,7 +165,7 @@ class Discovery:
     def _token_for(self, wanted: str) -> str | None:
         """Return the token that belongs to a service URL, never another cluster's."""
         named = self.environ.get("DET_URL")
-        if not named or service_url(named) == wanted:
+        if not named or _leads_to(named, wanted):
             if self.environ.get("DET_TOKEN"):
                 return self.environ["DET_TOKEN"]
             if named and self.environ.get("JUPYTERHUB_API_TOKEN"):
@@ -249,6 +249,13 @@ class Discovery:
                 token = None  # root's folder: another user brings a token of their own (DET_TOKEN)
         base = service_url(url)
         return ClusterAddress(base, token or self.logins.token(base), f"the folder {folder}", folder)
+
+
+def _leads_to(address: str, wanted: str) -> bool:
+    try:
+        return service_url(address) == wanted
+    except ClusterNotFound:  # nonsense in DET_URL does no harm to who names a cluster
+        return False
 
 
 def find_cluster(url: str | None = None, token: str | None = None) -> ClusterAddress:

@@ -71,6 +71,12 @@ def test_explicit_arguments_win(place: Place) -> None:
     assert (found.url, found.token) == ("http://x:9/services/detlab/", "mine")
 
 
+def test_nonsense_in_the_environment_does_not_matter_to_who_names_a_cluster(place: Place) -> None:
+    found = place.search(DET_URL="nonsense", DET_TOKEN="env").find("http://x:9", "mine")
+    assert found.url == "http://x:9/services/detlab/"
+    assert place.search(DET_URL="nonsense", DET_TOKEN="env").find("http://x:9").token is None
+
+
 def test_environment_wins_over_folders(place: Place) -> None:
     place.cluster(place.work, 1)
     found = place.search(DET_URL="http://e:2", DET_TOKEN="env").find()
