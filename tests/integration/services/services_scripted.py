@@ -377,7 +377,12 @@ class World:
         flawed: Any = FlawedStore(self.store, flaw, self.writes)
         self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))
         self.services.shell.started_at = self.now
-        await self.services.recover()
+        try:
+            await self.services.recover()
+        except CrashError:
+            self.crashes += 1
+            self.store.close(release=False)
+            await self.boot()
 
     async def reboot(self) -> None:
         """The master was killed: everything in its memory is gone, its connections too."""

@@ -85,7 +85,7 @@ async def test_services_a_deaf_trial_gets_sigterm_ten_seconds_after_the_stop(mak
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
     for trial in await world.trials(made.id):
-        assert (trial.state, trial.end_reason, trial.restarts) == (TrialState.COMPLETED, EndReason.STOPPED, 0)
+        assert (trial.state, trial.end_reason, trial.restarts) == (TrialState.COMPLETED, EndReason.COMPLETED, 0)
         assert 9.5 <= trial.ended_at - trial.started_at <= 14
 
 

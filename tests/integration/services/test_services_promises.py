@@ -139,7 +139,7 @@ async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_co
     total = baseline.writes[0]
     assert total > 100
     # Every one of the first writes (submit, connect, first placement), then a sample over the whole life.
-    tried = [*range(1, 16), *range(16, total, max(1, total // 12))]
+    tried = [*range(1, 12), *range(12, total, max(1, total // 8))]
     for number in tried:
         world, got = await attempt(number)
         assert world.crashes == 1, f"write {number} was never reached"

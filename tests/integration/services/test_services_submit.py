@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -19,14 +20,15 @@ from detlab_hub.store.tables import ExperimentRow
 
 def pack(folder: Path, **files: str) -> tuple[str, Path]:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in files.items():
             info = tarfile.TarInfo(name.replace("__", "/") + ".py")
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
+    data = gzip.compress(buffer.getvalue(), mtime=0)
     path = folder / "upload"
-    path.write_bytes(buffer.getvalue())
-    return "sha256:" + hashlib.sha256(buffer.getvalue()).hexdigest(), path
+    path.write_bytes(data)
+    return "sha256:" + hashlib.sha256(data).hexdigest(), path
 
 
 async def test_submit_names_every_mistake_at_once(make_world):
