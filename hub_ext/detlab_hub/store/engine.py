@@ -62,7 +62,15 @@ def sqlite_path(url: URL) -> Path | None:
 def writer_engine(url: URL) -> Engine:
     """Return an engine with one connection, whose transactions take the write lock when they begin."""
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_size=1, max_overflow=0, isolation_level="READ COMMITTED")
+        engine = create_engine(url, pool_size=1, max_overflow=0, isolation_level="READ COMMITTED")
+
+        @event.listens_for(engine, "connect")
+        def durable(connection: Any, _record: Any) -> None:
+            # A server may be set to answer before the disk has it; what we acknowledge must be on the disk.
+            connection.execute("SET SESSION synchronous_commit TO on")
+            connection.commit()
+
+        return engine
     if sqlite_path(url) is None:
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, create_engine, inspect
 from sqlalchemy.engine import URL
 
 from detlab_hub.store.engine import sqlite_path
@@ -48,6 +49,7 @@ def check_file(url: URL) -> None:
     if size == 0:
         if wal.exists() and wal.stat().st_size > 0:
             raise _damaged(path, f"it is empty or gone, but its journal {wal.name} is not")
+        _create(path)
         return
     try:
         with path.open("rb") as file:
@@ -58,6 +60,16 @@ def check_file(url: URL) -> None:
         raise _damaged(path, "it is not an SQLite database")
     if size <= QUICK_CHECK_BYTES:
         _quick_check(path)
+
+
+def _create(path: Path) -> None:
+    """Make the file ours alone before SQLite makes it everybody's; its journal files follow its mode."""
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise StoreError(
+            f"the database {path} cannot be made: {error.strerror}", hint=f"ls -ld {path.parent}"
+        ) from error
 
 
 def _quick_check(path: Path) -> None:
@@ -115,3 +127,21 @@ def check_schema(connection: Connection, where: str) -> str | None:
 def upgrade(connection: Connection) -> None:
     """Run the migrations that are missing, inside the connection's transaction."""
     command.upgrade(alembic_config(connection), "head")
+
+
+def new_revision(message: str, name: str, folder: Path = MIGRATIONS / "versions") -> None:
+    """Write a migration from what the migrations so far make to what the tables are now; read it before use.
+
+        python -c 'from detlab_hub.store.migrate import new_revision as n; n("what changes", "0002")'
+
+    Args:
+        message: One line; becomes the docstring and the file name.
+        name: The revision, one more than the last.
+        folder: Where to.
+    """
+    with create_engine("sqlite://").begin() as connection:
+        upgrade(connection)
+        config = alembic_config(connection)
+        config.set_main_option("path_separator", "os")
+        config.set_main_option("version_locations", os.pathsep.join({str(MIGRATIONS / "versions"), str(folder)}))
+        command.revision(config, message, autogenerate=True, rev_id=name, version_path=str(folder))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from detlab.schemas.wire import SummaryView, decode_float
@@ -40,7 +41,7 @@ def as_scalar(value: Any) -> float | None:
 
 
 class Summary(Protocol):
-    """The summary columns of a series row."""
+    """The summary columns of a series, as a mapped row has them; see `Totals` for what they mean."""
 
     count: Any
     nan_count: Any
@@ -52,6 +53,35 @@ class Summary(Protocol):
     last: Any
     last_flag: Any
     last_step: Any
+
+
+@dataclass(slots=True)
+class Totals:
+    """A summary by itself, in the order of its columns.
+
+    Attributes:
+        count: Points, NaN and infinite ones included.
+        nan_count: Those that are NaN.
+        posinf_count: Those that are +infinity.
+        neginf_count: Those that are -infinity.
+        finite_sum: Sum of the finite ones.
+        min: Least value that is not NaN; None if there is none.
+        max: Greatest value that is not NaN.
+        last: Value at the greatest step, as stored.
+        last_flag: Its flag.
+        last_step: The greatest step; None without points.
+    """
+
+    count: int = 0
+    nan_count: int = 0
+    posinf_count: int = 0
+    neginf_count: int = 0
+    finite_sum: float = 0.0
+    min: float | None = None
+    max: float | None = None
+    last: float | None = None
+    last_flag: int = FINITE
+    last_step: int | None = None
 
 
 def fold(summary: Summary, points: Iterable[tuple[int, float]]) -> None:

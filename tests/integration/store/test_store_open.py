@@ -252,6 +252,24 @@ def test_an_emptied_database_with_a_journal_is_no_cold_start(tmp_path: Path) -> 
         Store.open(f"sqlite:///{path}", holder="x")
 
 
+def test_the_database_and_its_journal_are_for_the_owner_only(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/detlab.sqlite", holder="x")
+    store.write_sync(add_experiment)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    store.close()
+    assert {"detlab.sqlite", "detlab.sqlite-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+def test_commits_are_on_the_disk_before_they_are_acknowledged(db_url: str) -> None:
+    store = Store.open(db_url, holder="x")
+    postgres = db_url.startswith("postgresql")
+    ask = "SHOW synchronous_commit" if postgres else "PRAGMA synchronous"
+    found = store.write_sync(lambda s: s.connection().exec_driver_sql(ask).scalar())
+    store.close()
+    assert found == ("on" if postgres else 2)
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="mkdir -p"):
         Store.open(f"sqlite:///{tmp_path}/no/such/x.db", holder="x")

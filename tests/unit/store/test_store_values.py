@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,21 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab_hub.store import values
-
-
-def empty_summary() -> Any:
-    return SimpleNamespace(
-        count=0,
-        nan_count=0,
-        posinf_count=0,
-        neginf_count=0,
-        finite_sum=0.0,
-        min=None,
-        max=None,
-        last=None,
-        last_flag=0,
-        last_step=None,
-    )
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
@@ -36,7 +20,7 @@ def test_split_and_join_are_inverse(value: float) -> None:
 
 @given(st.lists(st.floats(min_value=-1e100, max_value=1e100) | st.just(math.nan), max_size=50))
 def test_fold_equals_a_summary_made_at_once(numbers: list[float]) -> None:
-    summary = empty_summary()
+    summary = values.Totals()
     cut = len(numbers) // 2
     values.fold(summary, enumerate(numbers[:cut]))
     values.fold(summary, enumerate(numbers[cut:], cut))
@@ -57,7 +41,7 @@ def test_fold_equals_a_summary_made_at_once(numbers: list[float]) -> None:
     [([math.inf, 1.0], math.inf), ([-math.inf, 1.0], -math.inf), ([math.inf, -math.inf], math.nan)],
 )
 def test_the_mean_with_infinities(numbers: list[float], mean: float) -> None:
-    summary = empty_summary()
+    summary = values.Totals()
     values.fold(summary, enumerate(numbers))
     found = values.view(summary).mean
     assert found == mean or (math.isnan(mean) and found is not None and math.isnan(found))

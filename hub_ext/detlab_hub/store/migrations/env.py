@@ -1,14 +1,11 @@
-"""Alembic's entry: migrates the connection that `detlab_hub.store.migrate` hands over.
-
-By hand, for making a new revision (see migrations/README.md): `alembic -x url=sqlite:///x.db …`.
-"""
+"""Alembic's entry: migrates the connection that `detlab_hub.store.migrate` hands over."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 from alembic import context
-from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy import Connection
 from sqlalchemy.types import TypeDecorator
 
 from detlab_hub.store.tables import Base
@@ -34,9 +31,4 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
-given = context.config.attributes.get("connection")
-if given is not None:
-    run(given)
-else:
-    with create_engine(context.get_x_argument(as_dictionary=True)["url"], poolclass=NullPool).begin() as opened:
-        run(opened)
+run(context.config.attributes["connection"])

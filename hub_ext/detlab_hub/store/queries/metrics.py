@@ -8,6 +8,7 @@ Lists, tables and searches for the best use the summaries in `series` and never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ __all__ = [
 RAW_FACTOR = 32
 """Up to this many stored points per point asked for are read as they are."""
 POINTS_PER_STATEMENT = 50_000
+_TOTALS = [getattr(Series, column.name) for column in fields(scalars.Totals)]
 
 
 def series(
@@ -176,7 +178,7 @@ def summaries_of(
     found: dict[int, dict[str, dict[str, SummaryView]]] = {}
     for part in chunks(trial_ids):
         query = (
-            select(Series, MetricName.name)
+            select(Series.trial_id, Series.group_name, MetricName.name, *_TOTALS)
             .join(MetricName, MetricName.id == Series.name_id)
             .where(Series.trial_id.in_(part))
             .order_by(Series.trial_id, Series.group_name, MetricName.name)
@@ -185,9 +187,9 @@ def summaries_of(
             query = query.where(Series.group_name == clean_text(group))
         if names is not None:
             query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
-        for row, name in s.execute(query):
-            groups = found.setdefault(row.trial_id, {})
-            groups.setdefault(row.group_name, {})[name] = scalars.view(row)
+        for trial_id, group_name, name, *totals in s.execute(query):
+            groups = found.setdefault(trial_id, {})
+            groups.setdefault(group_name, {})[name] = scalars.view(scalars.Totals(*totals))
     return found
 
 
