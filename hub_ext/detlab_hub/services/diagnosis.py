@@ -23,6 +23,8 @@ _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
+_TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
+"""What torch puts before each line of a traceback once a process group exists."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 
 
@@ -63,6 +65,7 @@ def diagnose(
         allocation_id: Names the task's directory in tracebacks.
         cells: Line map of captured cells: file name -> {"cell", "line_offset"}.
     """
+    lines = [_without_torch_rank(line) for line in lines]
     failing = _failing_rank(lines, rank)
     texts = [line.text for line in lines if failing is None or line.rank == failing]
     tail = tuple(texts[-TAIL:])
@@ -72,6 +75,13 @@ def diagnose(
     where = _where(trace, allocation_id, cells or {})
     kind, message = _judge(texts, error, exit_code, name)
     return Diagnosis(kind=kind, message=message, rank=failing, signal=name, where=where, log_tail=tail)
+
+
+def _without_torch_rank(line: Line) -> Line:
+    found = _TORCH_RANK.match(line.text)
+    if found is None:
+        return line
+    return Line(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :])
 
 
 def _judge(
