@@ -191,7 +191,7 @@ def measure(url: str, sizes: Sizes, scratch: Path) -> dict[str, float]:
         if sqlite_path(parse_url(url)) is not None:
             columns = (Point.series_id, Point.step, Point.run, Point.value, Point.flag, Point.time)
             rows = store.read_sync(lambda s: [tuple(row) for row in s.execute(select(*columns).limit(made))])
-            bare = insert_bare(scratch / f"bare{made}.sqlite", rows, commits)
+            bare = insert_bare(scratch / f"bare{stored}.sqlite", rows, commits)
             print(f"  bare:   {made / bare:10,.0f} points/s; the store takes {seconds / bare:.1f} times as long")
         return looks(store, experiment_id, search, long)
     finally:
@@ -214,10 +214,11 @@ def main() -> int:
         for part in (10, 1) if options.url is None else (1,):
             sizes = Sizes(options.points // part, max(options.trials // part, 1), max(options.names // part, 1))
             found.append(measure(options.url or f"sqlite:///{scratch}/at{part}.sqlite", sizes, scratch))
-    print(f"\n{'95th percentile of':44}{'a tenth':>12}{'all':>12}{'ratio':>8}")
-    for label, last in found[-1].items():
-        first = found[0][label]
-        print(f"  {label:42}{first:9.1f} ms{last:9.1f} ms{last / first:8.1f}")
+    *smaller, last = found
+    print(f"\n{'95th percentile of':44}{'all':>12}" + f"{'a tenth':>12}{'ratio':>8}" * len(smaller))
+    for label, time_ in last.items():
+        others = "".join(f"{first[label]:9.1f} ms{time_ / first[label]:8.1f}" for first in smaller)
+        print(f"  {label:42}{time_:9.1f} ms{others}")
     return 0
 
 
