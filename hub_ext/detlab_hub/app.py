@@ -13,6 +13,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
 from traitlets import Dict, Float, Integer, List, Unicode, default
@@ -41,11 +42,11 @@ class DetHub(Application):
 
     state_dir = Unicode(".detlab", help="Folder of the database, the bundles and the secrets.").tag(config=True)
     db_url = Unicode(help="Database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.").tag(config=True)
-    ip = Unicode("127.0.0.1", help="Address to listen on.").tag(config=True)
-    port = Integer(8643, help="Port to listen on.").tag(config=True)
+    ip = Unicode(help="Address to listen on; default: JUPYTERHUB_SERVICE_URL's, else loopback.").tag(config=True)
+    port = Integer(help="Port to listen on; default: JUPYTERHUB_SERVICE_URL's, else 8643.").tag(config=True)
     base_path = Unicode(help="Prefix of all routes.").tag(config=True)
     hub_api_url = Unicode(help="Where this process reaches the Hub's API; ends with /hub/api.").tag(config=True)
-    hub_prefix = Unicode("/hub/", help="The Hub's own public prefix.").tag(config=True)
+    hub_prefix = Unicode(help="The Hub's own public prefix.").tag(config=True)
     public_url = Unicode("http://127.0.0.1:8000", help="Public address of the Hub.").tag(config=True)
     service_url = Unicode(help="How agents and tasks reach this service; ends with the base path.").tag(config=True)
     service_token_file = Unicode(help="File with this service's token for the Hub.").tag(config=True)
@@ -72,6 +73,18 @@ class DetHub(Application):
     @default("log_level")
     def _log_level(self) -> int:
         return logging.INFO
+
+    @default("ip")
+    def _ip(self) -> str:
+        return urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "")).hostname or "127.0.0.1"
+
+    @default("port")
+    def _port(self) -> int:
+        return urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "")).port or 8643
+
+    @default("hub_prefix")
+    def _hub_prefix(self) -> str:
+        return os.environ.get("JUPYTERHUB_BASE_URL", "/") + "hub/"
 
     @default("db_url")
     def _db_url(self) -> str:

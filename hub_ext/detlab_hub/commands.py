@@ -120,10 +120,10 @@ def down(folder: Path, timeout: float) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(folder: Path, as_json: bool) -> None:
     """Show the parts of the cluster, its slots and its experiments; exit 0 only if it is healthy."""
-    from detlab_hub.embedded import lifecycle
+    from detlab_hub.embedded import inspection
     from detlab_hub.embedded.state import StateFolder
 
-    found = lifecycle.status(StateFolder(folder))
+    found = inspection.status(StateFolder(folder))
     if as_json:
         data = dataclasses.asdict(dataclasses.replace(found, view=None))
         data |= {"healthy": found.healthy, "view": found.view.model_dump(mode="json") if found.view else None}

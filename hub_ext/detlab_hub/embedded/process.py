@@ -14,6 +14,9 @@ from pathlib import Path
 
 from detlab.launch.procfs import is_alive, read_process
 
+_LOG_LIMIT = 32 * 1024 * 1024
+"""Bytes; a log that is longer when its program is started becomes `NAME.log.1`."""
+
 
 @dataclass(frozen=True)
 class Running:
@@ -72,6 +75,8 @@ def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) 
     Raises:
         OSError: It cannot be started.
     """
+    if log.exists() and log.stat().st_size > _LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(

@@ -1,0 +1,92 @@
+"""`det status`, without its command line: which parts run, and whether they do their work."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from detlab.schemas.wire import ClusterView
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded.master import MasterClient
+from detlab_hub.embedded.report import PartState, Report, read_report
+from detlab_hub.embedded.state import StateFolder
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """One part, for people."""
+
+    name: str
+    state: str
+    pid: int | None
+    uptime: float | None
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `det status` shows.
+
+    Attributes:
+        problem: Why it is not healthy; None if it is.
+        advice: The next command.
+    """
+
+    folder: str
+    parts: list[PartStatus]
+    url: str | None = None
+    user: str | None = None
+    view: ClusterView | None = None
+    problem: str | None = None
+    advice: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything does its work."""
+        return self.problem is None
+
+
+def status(folder: StateFolder) -> Status:
+    """Look at the cluster of a state folder."""
+    plan, report = folder.read_plan(), read_report(folder)
+    where = str(folder)
+    parts = _part_states(report)
+    up_again = f"det up --dir {where}"
+    if plan is None or report is None or not (report.supervisor or any(part.pid for part in parts)):
+        return Status(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
+    master = MasterClient(plan.service_url, folder.secret("user_token"))
+    try:
+        view = master.view()
+    finally:
+        master.close()
+    problem, advice = _judge(folder, report, parts, view)
+    return Status(where, parts, plan.url, plan.operator, view, problem, advice or (up_again if problem else None))
+
+
+def _judge(
+    folder: StateFolder, report: Report, parts: list[PartStatus], view: ClusterView | None
+) -> tuple[str | None, str | None]:
+    if report.supervisor is None:
+        return "the supervisor is gone: its parts still run, but nobody would start them again", None
+    for part in parts:
+        if part.pid is None:
+            return f"the {part.name} is {part.state}", f"tail {folder.log(part.name)}"
+    if view is None:
+        return "the master does not answer through the proxy", f"tail {folder.log(names.MASTER)}"
+    if view.agents == 0 or view.slots_total == 0:
+        return "no agent with slots is connected", f"tail {folder.log(names.AGENT)}"
+    return None, None
+
+
+def _part_states(report: Report | None) -> list[PartStatus]:
+    found = []
+    for name in names.NAMES:
+        part = report.parts.get(name) if report else None
+        running = part.running if part else None
+        if part is None or running is None:
+            state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
+            found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
+        else:
+            uptime = max(0.0, time.time() - part.started_at)
+            found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
+    return found
