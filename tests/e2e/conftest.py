@@ -14,10 +14,16 @@ from testbed.cluster import Cluster, running_cluster
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A whole cluster, `det up` to `det down`; its operator and two more users."""
+def cluster(meeting_place: Path) -> Iterator[Cluster]:
+    """A whole cluster, `det up` to `det down`; its operator and two more users.
+
+    In a folder that everybody may enter, so that permissions alone keep tenants apart; the clusters of other tests
+    are in closed folders, where tasks get a view of their own.
+    """
     config = "c.EmbeddedCluster.extra_users = ['ada', 'ben']\n"
-    with running_cluster(tmp_path_factory.mktemp("spine"), slots=4, config=config) as running:
+    root = meeting_place / "cluster"
+    root.mkdir(mode=0o755)
+    with running_cluster(root, slots=4, config=config) as running:
         yield running
 
 
@@ -35,6 +41,6 @@ def meeting_place() -> Iterator[Path]:
     Not under pytest's own folder, which any other pytest of this user makes private again when it starts.
     """
     folder = Path(tempfile.mkdtemp(prefix="detlab-meeting-"))
-    folder.chmod(0o711)
+    folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
