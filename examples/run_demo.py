@@ -69,7 +69,8 @@ def main() -> None:
     print(f"notebook     {executed}")
     print(f"as a page    {executed.with_suffix('.html')}")
     print(f"checkpoint   {out / 'best-checkpoint'}")
-    print(f"cluster      {cluster['url']}   (log in as {cluster['user']}; password in {folder}/secrets/user_password)")
+    print(f"open         {cluster['url']}/services/detlab/")
+    print(f"log in       as {cluster['user']}; the password is in {folder}/secrets/admin_password")
     print(f"stop it      det down --dir {folder}")
     sys.exit(0 if experiment["state"] == "COMPLETED" else 1)
 
