@@ -50,6 +50,8 @@ class _Taking:
     row: AllocationRow
     trial: TrialRow
     refused: list[RefusedRecord] = field(default_factory=list)
+    reports: list[metrics.Report] = field(default_factory=list)
+    """Reports to be stored at the end, in one call: much faster than one by one."""
 
 
 def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
@@ -77,6 +79,8 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
         row.metrics_seq = mark
         for record in fresh:
             _take_one(taking, record)
+        if taking.reports:
+            metrics.insert_reports(turn.session, trial.id, row.run, taking.reports, row.resume_step)
     return RecordAck(acked=mark, refused=taking.refused)
 
 
@@ -149,18 +153,13 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     except BadReport as error:
         _refuse(taking, record.seq, error.code, error.message)
         return
-    metrics.insert_report(
-        turn.session,
-        trial.id,
-        row.run,
-        record.group,
-        record.steps_completed,
-        record.time,
-        record.metrics,
-        row.resume_step,
-    )
-    if not row.superseded_applied:
+    stored = metrics.Report(record.group, record.steps_completed, record.time, record.metrics)
+    if row.superseded_applied:
+        taking.reports.append(stored)
+    else:
+        # The first report of an attempt: what earlier ones reported beyond its checkpoint goes now.
         row.superseded_applied = True
+        metrics.insert_reports(turn.session, trial.id, row.run, [stored], row.resume_step)
         if row.run > 1:
             _recount(turn, row, trial)
     trial.steps_completed = max(trial.steps_completed, record.steps_completed)

@@ -41,6 +41,12 @@ class Searches:
     def __init__(self, keep: int = _KEEP) -> None:
         self._keep = keep
         self._entries: OrderedDict[int, tuple[Searcher, int]] = OrderedDict()
+        self._verified: set[int] = set()
+        """Entries that were compared with the database in this transaction."""
+
+    def begin(self) -> None:
+        """A transaction begins: nothing is taken for granted."""
+        self._verified.clear()
 
     def forget(self, experiment_id: int | None = None) -> None:
         """Drop one search, or all: the next use replays the journal."""
@@ -79,6 +85,8 @@ class Searches:
         return decisions
 
     def _entry(self, s: Session, row: ExperimentRow) -> tuple[Searcher, int]:
+        if row.id in self._verified and row.id in self._entries:
+            return self._entries[row.id]
         journaled = s.scalar(select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == row.id))
         seq = journaled or 0
         entry = self._entries.get(row.id)
@@ -88,6 +96,7 @@ class Searches:
             while len(self._entries) > self._keep:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(row.id)
+        self._verified.add(row.id)
         return entry
 
     def _rebuild(self, s: Session, row: ExperimentRow) -> Searcher:

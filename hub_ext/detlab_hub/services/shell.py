@@ -63,6 +63,7 @@ class Shell:
         outboxes: list[Outbox] = []
 
         def run(session: Session) -> T:
+            self.searches.begin()
             turn = Turn(session, self.clock(), self.settings, self.searches)
             try:
                 result = fn(turn)

@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     TrialState,
 )
 from detlab_hub.core.searchers import decision_from_json, event_from_json, replay
+from detlab_hub.store import StoreBusy
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, Point, SearcherJournal, Series
 
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
@@ -144,6 +145,42 @@ async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_co
         world, got = await attempt(number)
         assert world.crashes == 1, f"write {number} was never reached"
         assert got == expected, f"a crash {'after' if after_commit else 'before'} write {number} changed the end"
+
+
+async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):  # noqa: N802
+    """Found by mutation: without the comparison with the journal a rolled back decision stayed in memory."""
+    world = await make_world(training(9))
+    agent = await world.add_agent()
+    made = await world.submit(config(asha(concurrent=1)))
+    await world.steps(2)
+    (task,) = agent.tasks.values()
+    store, failures = world.services.shell.store, []
+
+    class FailsToCommit:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        async def write(self, fn):
+            def fails(s):
+                fn(s)
+                failures.append(1)
+                raise StoreBusy("the commit did not happen")
+
+            return await store.write(fails)
+
+    record = MetricsRecord(seq=99, time=1.0, group="validation", steps_completed=1, metrics={"loss": 0.5, "batches": 1})
+    world.services.shell.store = FailsToCommit()
+    for _ in range(3):
+        with pytest.raises(StoreBusy):
+            await task.send("metrics", record)
+    world.services.shell.store = store
+    assert len(failures) == 3
+    await task.send("metrics", record)
+    row = world.store.read_sync(lambda s: s.get(ExperimentRow, made.id))
+    live = world.store.read_sync(lambda s: world.services.shell.searches.get(s, row))
+    replayed, decided, stored = journal(world, made.id)
+    assert live.fingerprint() == replayed.fingerprint()
+    assert decided == stored
 
 
 async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make_world):  # noqa: N802
