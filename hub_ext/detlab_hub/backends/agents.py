@@ -67,6 +67,12 @@ class Agents:
         self._missed[connection.agent_id] = (_node(connection, suspect=True), connection.last_heard)
         return True
 
+    def forgive(self, seconds: float) -> None:
+        """This process was away for so long itself (a suspended machine): nobody's silence counts."""
+        for connection in self._connections.values():
+            connection.last_heard += seconds
+        self._missed = {key: (node, heard + seconds) for key, (node, heard) in self._missed.items()}
+
     def give_up(self, agent_id: str) -> None:
         """The agent is lost: nothing is expected of it until it says Hello again."""
         self._connections.pop(agent_id, None)

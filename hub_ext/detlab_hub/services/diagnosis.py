@@ -88,7 +88,8 @@ def _judge(
     texts: Sequence[str], error: tuple[str, str] | None, exit_code: int | None, name: str | None
 ) -> tuple[str, str]:
     told = None if error is None else (f"{error[0]}: {error[1]}" if error[1] else error[0])
-    if told is not None and error is not None:
+    # No exception ends in SIGKILL: a traceback before one is an older, handled error.
+    if told is not None and error is not None and name != "SIGKILL":
         short = error[0].rpartition(".")[2]
         if short in _IMPORTS:
             return "import", told

@@ -69,6 +69,7 @@ class Services:
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
         self._loops: list[asyncio.Task[None]] = []
+        self._ticked = clock()
 
     async def start(self) -> None:
         """Bring back what was going on, then run the loops."""
@@ -110,8 +111,12 @@ class Services:
 
     async def tick(self) -> None:
         """Act on deadlines that have passed and on agents that are overdue."""
-        await self.agents.lose_overdue()
         now = self.shell.clock()
+        away, self._ticked = now - self._ticked, now
+        if away > self.settings.agent_suspect_after:
+            _log.warning("this master did not run for %.0f s; agents get as much longer", away)
+            self.connections.forgive(away)
+        await self.agents.lose_overdue()
         due = await self.shell.read(lambda s: _due(s, now))
         if due:
             await self.shell.write(lambda turn: _act_on_deadlines(turn, due))

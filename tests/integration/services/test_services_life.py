@@ -400,6 +400,18 @@ async def test_services_a_short_absence_of_an_agent_changes_nothing(make_world):
     assert (view.state, trial.run, len(agent.launches)) == (ExperimentState.COMPLETED, 1, 1)
 
 
+async def test_services_no_agent_is_lost_because_the_master_was_suspended(make_world):
+    world = await make_world(training(30))
+    agent = await world.add_agent()
+    made = await world.submit(config())
+    await world.steps(6)
+    world.now += 3600
+    await world.services.tick()
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (view.state, trial.run, len(agent.launches)) == (ExperimentState.COMPLETED, 1, 1)
+
+
 async def test_services_a_lost_agent_is_replaced_and_its_late_task_killed(make_world):
     world = await make_world(training(200, save_every=1))
     lost = await world.add_agent("lost")

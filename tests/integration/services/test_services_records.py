@@ -197,28 +197,28 @@ async def test_I5_a_commit_is_idempotent_and_never_replaced(make_world):  # noqa
         await tasks.commit_checkpoint(task.caller, commit())
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"uuid": "../../etc"},
-        {"uuid": UUID.replace("1", "A")},
-        {"manifest_digest": "md5:x"},
-        {"steps_completed": -1},
-        {"steps_completed": 2**60},
-        {"files": {"../x": CheckpointFile(size=1, digest=DIGEST)}},
-        {"files": {"/etc/passwd": CheckpointFile(size=1, digest=DIGEST)}},
-        {"files": {"a//b": CheckpointFile(size=1, digest=DIGEST)}},
-        {"files": {"a/./b": CheckpointFile(size=1, digest=DIGEST)}},
-        {"files": {"": CheckpointFile(size=1, digest=DIGEST)}},
-        {"files": {"x": CheckpointFile(size=-1, digest=DIGEST)}},
-        {"files": {"x": CheckpointFile(size=1, digest="sha256:zz")}},
-        {"metadata": {"x": "y" * 2_000_000}},
-    ],
-)
-async def test_records_a_manifest_that_is_none_is_refused(make_world, wrong):
+WRONG_COMMITS: list[dict] = [
+    {"uuid": "../../etc"},
+    {"uuid": UUID.replace("1", "A")},
+    {"manifest_digest": "md5:x"},
+    {"steps_completed": -1},
+    {"steps_completed": 2**60},
+    {"files": {"../x": CheckpointFile(size=1, digest=DIGEST)}},
+    {"files": {"/etc/passwd": CheckpointFile(size=1, digest=DIGEST)}},
+    {"files": {"a//b": CheckpointFile(size=1, digest=DIGEST)}},
+    {"files": {"a/./b": CheckpointFile(size=1, digest=DIGEST)}},
+    {"files": {"": CheckpointFile(size=1, digest=DIGEST)}},
+    {"files": {"x": CheckpointFile(size=-1, digest=DIGEST)}},
+    {"files": {"x": CheckpointFile(size=1, digest="sha256:zz")}},
+    {"metadata": {"x": "y" * 2_000_000}},
+]
+
+
+async def test_records_manifests_that_are_none_are_refused(make_world):
     world, made, task = await one_task(make_world)
-    with pytest.raises(CheckpointError):
-        await world.services.tasks.commit_checkpoint(task.caller, commit(**wrong))
+    for wrong in WRONG_COMMITS:
+        with pytest.raises(CheckpointError):
+            await world.services.tasks.commit_checkpoint(task.caller, commit(**wrong))
     assert await world.services.experiments.checkpoints(ALICE, made.id) == []
 
 
