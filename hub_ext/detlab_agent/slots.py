@@ -53,7 +53,7 @@ def load_nvml() -> Nvml | None:
         module: Any = importlib.import_module("pynvml")
     except ImportError:
         return None
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 def discover_slots(

@@ -50,7 +50,7 @@ def load_objective(spec: str) -> UserFunction:
         raise ObjectiveSpecError(
             f"{spec} must take (trial_index, hparams, step), but takes {inspect.signature(function)}: {error}"
         ) from None
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _import_file(path: Path) -> Any:

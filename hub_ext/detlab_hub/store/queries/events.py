@@ -20,7 +20,7 @@ _EVENTS: Table = EventRow.__table__  # type: ignore[assignment]
 TRIM_BATCH = 20_000
 
 
-def append(  # noqa: PLR0917
+def append(
     s: Session,
     kind: str,
     time: float,

@@ -27,7 +27,7 @@ from detlab_hub.store.tables import (
 )
 
 
-def page(  # noqa: PLR0917
+def page(
     s: Session,
     limit: int = 100,
     before: int | None = None,

@@ -44,7 +44,7 @@ def append(s: Session, trial_id: int, run: int, records: Sequence[LogRecord]) ->
     return len(rows)
 
 
-def page(  # noqa: PLR0917
+def page(
     s: Session,
     trial_id: int,
     after: int | None = None,

@@ -294,7 +294,7 @@ def _first_step(s: Session, series_id: int, value: float) -> int:
     return int(s.execute(query.order_by(Point.step).limit(1)).scalar_one())
 
 
-def values(  # noqa: PLR0917
+def values(
     s: Session,
     trial_id: int,
     group: str | None = None,

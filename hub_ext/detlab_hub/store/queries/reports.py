@@ -80,7 +80,7 @@ def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> N
                 )
 
 
-def insert_report(  # noqa: PLR0917
+def insert_report(
     s: Session,
     trial_id: int,
     run: int,
