@@ -75,6 +75,7 @@ class FrameWriter:
             "line": progress_line(state, now),
             "url": self._url,
             "best": best,
+            "smallerIsBetter": e.smaller_is_better,
             "notices": notices(state),
         }
 

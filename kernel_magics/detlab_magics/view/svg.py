@@ -8,13 +8,14 @@ from xml.sax.saxutils import escape
 
 from detlab.schemas.wire import TrialView
 from detlab_magics.plaintext import plain
+from detlab_magics.view.axis import focused, ticks
 from detlab_magics.view.state import Curve, ViewState, greyed, thin
 from detlab_magics.view.text import number
 
 WIDTH, HEIGHT = 720, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 40
 INK = "#7b8794"  # reads on white and on near-black: the picture lies on the page's own background
-COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#d4a72c")
+COLORS = ("#4c78a8", "#54a24b", "#b279a2", "#2a9d8f", "#9d755d", "#c9a227", "#6a5acd", "#d16ba5")
 GREY = "#9aa5b1"
 BEST = "#e8590c"
 STATIC_POINTS = 32
@@ -24,18 +25,6 @@ Scale = Callable[[float], float]
 def color_of(trial: TrialView) -> str:
     """Return the colour of a trial's curve: stable by index, grey once it was stopped or failed."""
     return GREY if greyed(trial) else COLORS[trial.index % len(COLORS)]
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round tick positions within [low, high]."""
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    raw = span / count
-    magnitude = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def learning_curves(state: ViewState) -> str:
@@ -49,7 +38,7 @@ def learning_curves(state: ViewState) -> str:
             metric,
         )
     x0, x1 = min(0, *(s for s, _ in points)), max(s for s, _ in points)
-    y0, y1 = _padded(min(v for _, v in points), max(v for _, v in points))
+    y0, y1 = focused([v for _, v in points], state.experiment.smaller_is_better)
 
     def px(step: float) -> float:
         return LEFT + (step - x0) / max(x1 - x0, 1) * (WIDTH - LEFT - RIGHT)
@@ -68,10 +57,13 @@ def learning_curves(state: ViewState) -> str:
                 f'<text x="{px(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{int(value)}</text>'
             )
     best = state.best_trial()
-    for trial, curve in drawn:
-        parts.append(_curve(trial, curve, trial.id == best, px, py))
+    box = f"M{LEFT} {TOP}H{WIDTH - RIGHT + 4}V{HEIGHT - BOTTOM}H{LEFT}Z"
+    parts.append(f'<clipPath id="det-box"><path d="{box}"/></clipPath><g clip-path="url(#det-box)">')
+    parts += [_curve(trial, curve, trial.id == best, px, py) for trial, curve in drawn]
+    parts.append("</g>")
     parts.append(_best_mark(state, px, py))
-    return _frame(parts, metric)
+    outside = sum(not y0 <= v <= y1 for _, v in points)
+    return _frame(parts, f"{metric} ({outside} of the worst values not drawn)" if outside else metric)
 
 
 def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) -> str:
@@ -117,11 +109,6 @@ def _best_mark(state: ViewState, px: Scale, py: Scale) -> str:
         f'style="fill:{BEST};font-weight:600">'
         f"{escape(label)}</text>"
     )
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
-    return low - pad, high + pad
 
 
 def _tick(value: float) -> str:

@@ -4,7 +4,7 @@ import uPlot from 'uplot';
 
 import { Curve, View } from './model';
 
-const COLORS = ['#4c78a8', '#f58518', '#54a24b', '#b279a2', '#e45756', '#72b7b2', '#9d755d', '#d4a72c'];
+const COLORS = ['#4c78a8', '#54a24b', '#b279a2', '#2a9d8f', '#9d755d', '#c9a227', '#6a5acd', '#d16ba5'];
 const BEST = '#e8590c';
 const GREY = '#9aa5b1';
 const HEIGHT = 300;
@@ -31,7 +31,10 @@ export class Chart {
     const best = view.experiment?.best?.trial ?? null;
     const ids = [...view.curves.keys()].filter(id => view.trials.has(id));
     ids.sort((a, b) => rank(view, a, best) - rank(view, b, best) || a - b);
-    const data = align(ids.map(id => prepared(view.curves.get(id)!, options)));
+    const curves = ids.map(id => view.curves.get(id)!);
+    // Smoothed curves lie over the raw ones, which stay visible below them.
+    const smooth = options.smooth ? curves.map(c => ({ ...c, values: smoothed(c.values) })) : [];
+    const data = align([...curves, ...smooth].map(c => (options.log ? positive(c) : c)));
     const ink = cssColor(this.host, '--jp-ui-font-color2', '#7b8794');
     const rule = cssColor(this.host, '--jp-border-color2', 'rgba(123,135,148,.3)');
     const shape = JSON.stringify([ids.map(id => [id, view.trials.get(id)!.grey]), best, options, ink, rule]);
@@ -41,7 +44,7 @@ export class Chart {
     }
     this.plot?.destroy();
     this.shape = shape;
-    this.ids = ids;
+    this.ids = options.smooth ? [...ids, ...ids] : ids;
     this.plot = new uPlot(this.options(view, ids, best, options, ink, rule), data as uPlot.AlignedData, this.host);
   }
 
@@ -62,17 +65,26 @@ export class Chart {
   ): uPlot.Options {
     const axis = { stroke: ink, font: '11px system-ui, sans-serif', grid: { stroke: rule, width: 1 }, ticks: { stroke: rule } };
     return {
-      width: Math.max(this.host.clientWidth, 240),
+      width: Math.max(this.host.clientWidth, 120),
       height: HEIGHT,
       legend: { show: false },
-      cursor: { focus: { prox: 24 }, points: { size: 6 }, drag: { x: true, y: false } },
+      cursor: {
+        focus: { prox: 24 },
+        hover: { prox: 24, skip: [undefined, null] },
+        points: { one: true, size: 7 },
+        drag: { x: true, y: false }
+      },
       focus: { alpha: 0.25 },
-      scales: { x: { time: false }, y: options.log ? { distr: 3 } : {} },
+      scales: { x: { time: false }, y: options.log ? { distr: 3 } : { range: () => focused(view) } },
       axes: [
         { ...axis, label: 'steps', labelFont: '11px system-ui, sans-serif', labelSize: 18, size: 32 },
         { ...axis, size: 58, values: (_u, splits) => splits.map(tick) }
       ],
-      series: [{}, ...ids.map(id => line(id, view.trials.get(id)!, id === best))],
+      series: [
+        {},
+        ...ids.map(id => line(id, view.trials.get(id)!, id === best, options.smooth)),
+        ...(options.smooth ? ids.map(id => line(id, view.trials.get(id)!, id === best, false)) : [])
+      ],
       hooks: {
         setSeries: [(u, i) => this.hover(u, i)],
         setCursor: [u => { if (u.cursor.left !== undefined && u.cursor.left < 0) this.onHover(null, null, null); }]
@@ -81,23 +93,23 @@ export class Chart {
   }
 
   private hover(u: uPlot, series: number | null): void {
-    const idx = u.cursor.idx;
+    const at = series ? u.cursor.idxs?.[series] : undefined;
     const id = series ? this.ids[series - 1] : undefined;
-    if (!series || id === undefined || idx === null || idx === undefined) {
+    if (!series || id === undefined || at === null || at === undefined) {
       this.onHover(null, null, null);
       return;
     }
-    const column = u.data[series] as Column;
-    let at = idx;
-    while (at > 0 && typeof column[at] !== 'number') at--;
-    const value = column[at];
+    const value = (u.data[series] as Column)[at];
     this.onHover(id, u.data[0][at] ?? null, typeof value === 'number' ? value : null);
   }
 }
 
-function line(id: number, trial: { index: number; grey: boolean }, best: boolean): uPlot.Series {
+function line(id: number, trial: { index: number; grey: boolean }, best: boolean, below: boolean): uPlot.Series {
   const stroke = best ? BEST : trial.grey ? GREY : COLORS[trial.index % COLORS.length]!;
-  return { label: `trial ${id}`, stroke, width: best ? 2.6 : 1.4, alpha: trial.grey && !best ? 0.55 : 1, points: { size: 4, width: 1, stroke, fill: stroke } };
+  const label = `trial ${id}`;
+  if (below) return { label, stroke, width: 1, alpha: 0.22, points: { show: false } };
+  const alpha = trial.grey && !best ? 0.55 : 1;
+  return { label, stroke, width: best ? 2.6 : 1.4, alpha, points: { size: 4, width: 1, stroke, fill: stroke } };
 }
 
 /** Paint order: grey first, then running, the best last. */
@@ -106,10 +118,32 @@ function rank(view: View, id: number, best: number | null): number {
   return id === best ? 3 : trial.running ? 2 : trial.grey ? 0 : 1;
 }
 
-function prepared(curve: Curve, options: ChartOptions): Curve {
-  let values = options.smooth ? smoothed(curve.values) : curve.values;
-  if (options.log) values = values.map(v => (v !== null && v > 0 ? v : null));
-  return { ...curve, values };
+/** The metric axis: all values, or without a few hopeless ones that would flatten the rest (as in view/axis.py). */
+function focused(view: View): [number, number] {
+  const values = [...view.curves.values()].flatMap(c => c.values.filter(v => v !== null)).sort((a, b) => a - b);
+  if (!values.length) return [0, 1];
+  let low = values[0]!;
+  let high = values[values.length - 1]!;
+  const cut = Math.floor(values.length * 0.05);
+  const core = view.experiment?.smallerIsBetter
+    ? [low, values[values.length - 1 - cut]!] as const
+    : [values[cut]!, high] as const;
+  const span = core[1] - core[0];
+  if (cut && span > 0 && high - low > 4 * span) [low, high] = core;
+  const pad = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
+  return [low - pad, high + pad];
+}
+
+/** How many values the focused axis leaves out. */
+export function countOutside(view: View): number {
+  const [low, high] = focused(view);
+  const curves = [...view.curves.values()];
+  return curves.reduce((n, c) => n + c.values.filter(v => v !== null && (v < low || v > high)).length, 0);
+}
+
+/** What a logarithmic axis can show of a curve. */
+function positive(curve: Curve): Curve {
+  return { ...curve, values: curve.values.map(v => (v !== null && v > 0 ? v : null)) };
 }
 
 /** Exponential moving average, weight 0.6 on the past, corrected for its start. */

@@ -1,6 +1,6 @@
 /** The whole view of one experiment: title, progress, chart, notices, table. */
 
-import { Chart, ChartOptions } from './chart';
+import { Chart, ChartOptions, countOutside } from './chart';
 import { h } from './dom';
 import { View } from './model';
 
@@ -9,6 +9,8 @@ export class ExperimentView {
   private title = h('a', 'det-title');
   private chip = h('span', 'det-chip');
   private bar = h('div', 'det-bar-fill');
+  private plot = h('div', 'det-plot');
+  private metric = h('span', 'det-metric');
   private line = h('div', 'det-line');
   private hint = h('div', 'det-hint');
   private advice = h('div', 'det-advice');
@@ -32,12 +34,16 @@ export class ExperimentView {
     head.append(this.title, this.chip, tools);
     const bar = h('div', 'det-bar');
     bar.append(this.bar);
-    const plot = h('div', 'det-plot');
+    const legend = h('div', 'det-legend');
+    legend.append(this.metric, key('best', 'best'), key('going', 'other trials'), key('grey', 'stopped or failed'));
+    const plot = this.plot;
+    plot.setAttribute('role', 'img');
     const scroll = h('div', 'det-scroll');
     scroll.append(this.table);
     this.details.append(this.summary, scroll);
     root.classList.add('det-view');
-    root.append(head, bar, this.line, plot, this.hint, this.notices, this.advice, this.details);
+    this.details.open = true;
+    root.append(head, bar, this.line, legend, plot, this.hint, this.notices, this.advice, this.details);
     this.advice.hidden = true;
     this.chart = new Chart(plot, (t, s, v) => this.showHover(t, s, v));
     const sized = new ResizeObserver(() => this.chart.resize());
@@ -74,10 +80,15 @@ export class ExperimentView {
     this.chip.dataset.state = e.state;
     this.bar.style.width = `${(100 * (e.ended ? 1 : e.progress)).toFixed(1)}%`;
     this.line.textContent = e.line;
+    const outside = this.options.log ? 0 : countOutside(this.view);
+    this.metric.textContent = outside ? `${e.metric} (${outside} of the worst values not drawn)` : e.metric;
     this.notices.textContent = e.notices.join('\n');
     this.notices.hidden = e.notices.length === 0;
     this.summary.textContent = `Trials (${this.view.count})`;
     this.drawTable(e.best?.trial ?? null);
+    const curves = [...this.view.curves.values()];
+    const points = curves.reduce((n, c) => n + c.steps.length, 0);
+    this.plot.setAttribute('aria-label', `Learning curves of ${e.metric}: ${curves.length} trials, ${points} points`);
     this.chart.draw(this.view, this.options);
     if (!this.hint.dataset.on) this.rest();
   }
@@ -133,4 +144,11 @@ export class ExperimentView {
     };
     return button;
   }
+}
+
+/** One entry of the legend. */
+function key(kind: string, text: string): HTMLElement {
+  const entry = h('span', 'det-key');
+  entry.append(h('i', `det-${kind}-key`), text);
+  return entry;
 }

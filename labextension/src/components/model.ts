@@ -10,6 +10,7 @@ export interface Experiment {
   line: string;
   url: string | null;
   best: { trial: number; step: number; value: number } | null;
+  smallerIsBetter: boolean;
   notices: string[];
 }
 

@@ -21,10 +21,11 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab_magics.view import ViewState, mimebundle
+from detlab_magics.view.axis import focused
 from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
-from detlab_magics.view.state import MAX_POINTS, thin
-from detlab_magics.view.text import duration, number, progress_line
+from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
+from detlab_magics.view.text import duration, number, progress_line, title
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -145,7 +146,7 @@ def test_hostile_text_is_shown_as_text():
     assert not [attr for _, attrs in elements.found for attr in attrs if attr.startswith("on")]
     assert sum(tag == "img" for tag, _ in elements.found) == 1
     tags = {element.tag.split("}")[1] for element in ET.fromstring(bundle["image/svg+xml"]).iter()}
-    assert tags <= {"svg", "style", "text", "path", "g", "title", "circle"}
+    assert tags <= {"svg", "style", "text", "path", "g", "title", "circle", "clipPath"}
     assert HOSTILE in bundle["text/plain"]
 
 
@@ -216,3 +217,66 @@ def test_numbers_and_durations_read_well():
         "–", "3", "0.9877", "1e-05", "nan", "inf", "1.235e+06",
     ]  # fmt: skip
     assert [duration(s) for s in (0.4, 59, 61, 3600, 7325)] == ["0 s", "59 s", "1:01", "1:00:00", "2:02:05"]
+
+
+def test_a_few_hopeless_values_do_not_flatten_the_picture():
+    good = [0.9 + i / 1000 for i in range(60)]
+    low, high = focused([*good, 0.1, 0.2], smaller_is_better=False)
+    assert low > 0.88
+    assert high > max(good)
+    low, high = focused([*good, 1e9], smaller_is_better=True)
+    assert high < 1
+    assert focused([*good, 0.8], smaller_is_better=False)[0] < 0.8, "what is only a little worse stays in the picture"
+    assert focused([*good, 0.1], smaller_is_better=True)[0] < 0.1, "the best is never left out"
+    low, high = focused([3.0], smaller_is_better=True)
+    assert low < 3 < high
+
+
+def test_a_picture_says_what_it_leaves_out():
+    state = start(smaller_is_better=True)
+    state.apply([metrics(11 + i, 1, i, 1.0 + i / 100) for i in range(60)])
+    state.apply([metrics(99, 2, 1, 1e6)])
+    assert "loss (1 of the worst values not drawn)" in mimebundle(state)["image/svg+xml"]
+
+
+def test_counts_of_a_very_large_search_come_from_the_master_and_the_state_stays_small():
+    state = start(trials_total=5000, trials={"COMPLETED": 900, "ACTIVE": 100, "RUNNING": 8})
+    state.apply(
+        Event(id=100 + i, kind="trial", experiment_id=7, trial_id=i, data=trial(i, state="COMPLETED").model_dump())
+        for i in range(3, 1000)
+    )
+    assert len(state.trials) <= MAX_TRIALS
+    assert progress_line(state, now=1100.0).startswith("900/5000 trials · 8 running")
+
+
+def test_a_resumed_trial_looks_the_same_to_who_came_between():
+    """The snapshot does not say which run gave its points, so the first report behind them means a resume."""
+    events = [metrics(11 + i, 1, i + 1, 1.0) for i in range(5)]
+    events += [metrics(20, 1, 4, 0.7, run=2), metrics(21, 1, 5, 0.6, run=2)]
+    watcher = start()
+    watcher.apply(events)
+    before = start()
+    before.apply(events[:5])
+    series = [SeriesView(trial_id=1, group="validation", name="loss", steps=[1, 2, 3, 4, 5], values=[1.0] * 5)]
+    snapshot = CurvesView(cursor=15, experiment=experiment(), trials=[trial(1, run=2), trial(2)], curves=series)
+    comer = ViewState.start(snapshot)
+    comer.apply(events)
+    assert (comer.curves[1].steps, comer.curves[1].values) == (watcher.curves[1].steps, watcher.curves[1].values)
+    assert comer.curves[1].resumed_at == watcher.curves[1].resumed_at == [3]
+
+
+def test_a_late_page_can_go_on_from_the_snapshot_with_the_next_increment():
+    """The snapshot is what was sent, not the live state: increments after it must fit."""
+    state, frames = start(), FrameWriter()
+    state.apply([metrics(11, 1, 1, 1.0), metrics(12, 2, 1, 1.0)])
+    frames.increment(state)
+    state.apply([metrics(13, 1, 2, 0.5)])  # known to the kernel, not yet sent
+    late = {c["trial"]: c["steps"] for c in frames.snapshot()["curves"]}
+    assert late == {1: [1], 2: [1]}
+    part = frames.increment(state)["curves"]
+    assert [(c["trial"], c["from"], c["steps"]) for c in part] == [(1, 1, [2])]
+
+
+def test_a_name_made_up_by_the_master_is_not_repeated():
+    assert title(experiment(name="Experiment (warmly-quiet-heron)")) == "Experiment 7 (warmly-quiet-heron)"
+    assert title(experiment(name="mine")) == "Experiment 7 · mine"

@@ -1,0 +1,154 @@
+"""The live view as a person sees it: real JupyterLab, real kernel, real cluster, real browser."""
+
+import json
+import re
+import time
+
+import pytest
+
+from testbed.cluster import running_cluster
+from testbed.lab import chromium, jupyter, tab, write_notebook
+
+pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
+
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+LOAD = "%load_ext detlab_magics"
+TRAIN = """%%det_module lab_train
+import time
+import detlab as det
+
+with det.core.init() as core:
+    hp = det.get_cluster_info().trial.hparams
+    for step in range(1, hp["steps"] + 1):
+        core.train.report_validation_metrics(step, {{{metric!r}: hp["a"] / step}})
+        time.sleep(0.1)
+"""
+SEARCH = """%%det_experiment --name "{name}"
+entrypoint: python3 lab_train.py
+max_restarts: 0
+searcher: {{name: grid, metric: "{metric}"}}
+hyperparameters: {{a: {{type: categorical, vals: [1, 2]}}, steps: {steps}}}
+"""
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running_cluster(tmp_path_factory.mktemp("lab-cluster"), slots=2) as cluster:
+        env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+        with jupyter(tmp_path_factory.mktemp("lab"), env) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as opened:
+        yield opened
+
+
+def points(page):
+    label = page.locator(".det-plot").get_attribute("aria-label")
+    return int(re.search(r"(\d+) points", label).group(1))
+
+
+def own_errors(lab):
+    """Errors of the page, but one of JupyterLab 4.6 itself: two quick changes of theme remove a style sheet twice."""
+    return [text for text in lab.console if not ("removeChild" in text and "jlab_core" in text)]
+
+
+def contrast(page, selector):
+    """WCAG contrast of a text against the page's background."""
+    return page.evaluate(
+        """selector => {
+          const rgba = text => text.match(/[\\d.]+/g).map(Number);
+          const el = document.querySelector(selector);
+          let back = [255, 255, 255];
+          for (let up = el; up; up = up.parentElement) {
+            const found = rgba(getComputedStyle(up).backgroundColor);
+            if (found.length === 3 || found[3] === 1) { back = found; break; }
+          }
+          const [r, g, b, a = 1] = rgba(getComputedStyle(el).color);
+          const fore = [r, g, b].map((c, i) => a * c + (1 - a) * back[i]);
+          const light = c => { const s = c / 255; return s <= 0.03928 ? s / 12.92 : ((s + 0.055) / 1.055) ** 2.4; };
+          const lum = c => 0.2126 * light(c[0]) + 0.7152 * light(c[1]) + 0.0722 * light(c[2]);
+          const [high, low] = [lum(fore), lum(back)].sort((x, y) => y - x);
+          return (high + 0.05) / (low + 0.05);
+        }""",
+        selector,
+    )
+
+
+def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_text(server, browser):
+    cells = [LOAD, TRAIN.format(metric=HOSTILE), SEARCH.format(name=HOSTILE, metric=HOSTILE, steps=150), "%det_watch"]
+    write_notebook(server.folder / "live.ipynb", cells)
+    with tab(browser, server, "live.ipynb") as lab:
+        frames = []
+        lab.page.on("websocket", lambda ws: ws.on("framereceived", lambda data: frames.append((time.time(), data))))
+        lab.page.reload()  # so that the kernel's socket is among those listened to
+        lab.ready()
+        for index in range(3):
+            lab.run_cell(index)
+        lab.page.wait_for_selector(".det-view", timeout=30_000)
+        lab.page.wait_for_function("() => / [1-9]\\d* points/.test(document.querySelector('.det-plot').ariaLabel)")
+
+        frames.clear()
+        lab.page.wait_for_timeout(4000)
+        raw = [data if isinstance(data, bytes) else data.encode() for _, data in frames]
+        updates = [len(data) for data in raw if b"comm_msg" in data]
+        assert 3 <= len(updates) <= 9, "lives, at most twice a second"
+        assert max(updates) < 8_000
+        assert HOSTILE in lab.page.locator(".det-title").inner_text()
+        assert lab.page.locator(".det-view img").count() == 0
+        assert "owned" not in lab.page.title()
+
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            lab.command("apputils:change-theme", theme=theme)
+            lab.page.wait_for_function("t => document.body.dataset.jpThemeName === t", arg=theme)
+            for selector in (".det-title", ".det-line", ".det-hint", ".det-best td", ".det-table tr:last-child td"):
+                assert contrast(lab.page, selector) > 4.0, (theme, selector)
+        lab.page.get_by_role("button", name="log").click()
+        lab.page.get_by_role("button", name="smooth").click()
+        lab.command("application:toggle-left-area")
+        lab.page.set_viewport_size({"width": 400, "height": 900})
+        lab.page.wait_for_timeout(500)
+        fits = "() => { const v = document.querySelector('.det-view'); return v.scrollWidth <= v.clientWidth + 1; }"
+        assert lab.page.evaluate(fits), "nothing sticks out of a narrow notebook"
+        lab.page.set_viewport_size({"width": 1200, "height": 1000})
+
+        lab.command("docmanager:save")
+        before = points(lab.page)
+        lab.page.reload()
+        lab.ready()
+        lab.page.wait_for_selector(".det-plot[aria-label]", timeout=30_000)
+        assert points(lab.page) >= before, "the page that came late has all that was there"
+        lab.page.locator(".det-chip[data-state=completed]").wait_for(timeout=60_000)
+        assert points(lab.page) == 300, "all 150 steps of both trials"
+        lab.page.get_by_text("leaves a still picture in the notebook").wait_for(timeout=15_000)
+        lab.run_cell(3)
+        lab.page.locator("img[alt='learning curves']").wait_for(timeout=30_000)
+        assert not lab.foreign
+        assert not own_errors(lab), lab.console
+
+
+def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(server, browser):
+    path = server.folder / "frozen.ipynb"
+    write_notebook(path, [LOAD, TRAIN.format(metric="loss"), SEARCH.format(name="short", metric="loss", steps=20)])
+    with tab(browser, server, "frozen.ipynb") as lab:
+        for index in range(3):
+            lab.run_cell(index)
+        lab.page.wait_for_selector(".det-view", timeout=30_000)
+        lab.page.locator(".det-view").wait_for(state="detached", timeout=60_000)
+        picture = lab.page.locator("img[alt='learning curves']")
+        picture.wait_for()
+        assert "2/2 trials · completed · best loss 0.0500" in lab.page.locator(".jp-OutputArea").last.inner_text()
+        lab.command("docmanager:save")
+        saved = json.loads(path.read_text())["cells"][2]["outputs"]
+        data = next(o["data"] for o in saved if "data" in o)
+        assert set(data) == {"text/html", "image/svg+xml", "text/plain"}
+        assert sum(len("".join(text)) for text in data.values()) < 100_000
+        lab.command("kernelmenu:shutdown")
+        lab.page.reload()
+        lab.page.locator("img[alt='learning curves']").wait_for(timeout=30_000)
+        assert lab.page.evaluate("() => document.querySelector(\"img[alt='learning curves']\").naturalWidth") == 720
+        assert not lab.foreign
+        assert not own_errors(lab), lab.console

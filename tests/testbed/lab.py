@@ -1,0 +1,173 @@
+"""A real JupyterLab with a real browser: chromium, headless, that may not leave this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nbformat
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from testbed.cluster import free_port
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@dataclass
+class Server:
+    """A Jupyter server."""
+
+    url: str
+    token: str
+    folder: Path
+
+
+@contextmanager
+def jupyter(
+    folder: Path, env: Mapping[str, str], *, lab: bool = True, options: tuple[str, ...] = ()
+) -> Iterator[Server]:
+    """Start JupyterLab (or just a Jupyter server) in a folder, with a token, and stop it.
+
+    Args:
+        folder: Where its notebooks are; its log is `jupyter.log` there.
+        env: Its environment.
+        lab: With JupyterLab.
+        options: Further command line.
+    """
+    port, token = free_port(), secrets.token_hex(8)
+    settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    command = [
+        *(sys.executable, "-m", "jupyterlab" if lab else "jupyter_server"),
+        *("--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0"),
+        *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"),
+        *options,
+        *(("--LabApp.expose_app_in_browser=True",) if lab else ()),
+    ]
+    full = {
+        **env,
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}",
+    }
+    with (folder / "jupyter.log").open("w") as log:
+        process = subprocess.Popen(command, env=full, cwd=folder, stdout=log, stderr=log)
+        server = Server(f"http://127.0.0.1:{port}/", token, folder)
+        try:
+            _await(server, process)
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _await(server: Server, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            headers = {"Authorization": f"token {server.token}"}
+            httpx.get(f"{server.url}api/status", headers=headers, trust_env=False).raise_for_status()
+            return
+        except httpx.HTTPError as problem:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((server.folder / "jupyter.log").read_text()) from problem
+            time.sleep(0.1)
+
+
+@dataclass
+class Tab:
+    """One page of JupyterLab with a notebook open."""
+
+    page: Page
+    console: list[str] = field(default_factory=list)
+    """Errors that the page wrote."""
+    foreign: list[str] = field(default_factory=list)
+    """Requests to other machines."""
+
+    def command(self, name: str, **arguments: Any) -> None:
+        """Run a command of JupyterLab."""
+        self.page.evaluate("([n, a]) => window.jupyterapp.commands.execute(n, a)", [name, arguments])
+
+    def run_all(self) -> None:
+        """Run the notebook, not waiting for it."""
+        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+
+    def run_cell(self, index: int) -> None:
+        """Run one cell, not waiting for it."""
+        self.page.evaluate(
+            "i => { const app = window.jupyterapp; app.shell.currentWidget.content.activeCellIndex = i;"
+            " app.commands.execute('notebook:run-cell'); }",
+            index,
+        )
+
+    def ready(self) -> None:
+        """Wait until the notebook is there and its kernel idle."""
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        self.page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
+            timeout=60_000,
+        )
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def tab(browser: Browser, server: Server, path: str, *, width: int = 1200, height: int = 1000) -> Iterator[Tab]:
+    """Open a notebook in a browser profile of its own."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    opened = Tab(page)
+    page.on("console", lambda message: opened.console.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: opened.console.append(f"{error}\n{error.stack}"))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((server.url, server.url.replace("http", "ws"), "data:", "blob:"))
+            else opened.foreign.append(request.url)
+        ),
+    )
+    page.goto(f"{server.url}lab/tree/{path}?token={server.token}&reset")
+    opened.ready()
+    yield opened
+    context.close()
+
+
+def write_notebook(path: Path, cells: list[str]) -> None:
+    """Write a notebook of code cells."""
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells], metadata=metadata)
+    nbformat.write(book, path)

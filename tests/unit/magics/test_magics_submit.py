@@ -1,0 +1,140 @@
+"""What a cell ships, where its mistakes are, what Tab offers."""
+
+import pytest
+
+from detlab.errors import ConfigError, Problem
+from detlab_magics.completion import Completion
+from detlab_magics.errors import MagicError
+from detlab_magics.kernel import KernelSession
+from detlab_magics.misplaced import explain_misplaced
+from detlab_magics.modules import CellModules
+from detlab_magics.places import Places
+from detlab_magics.plaintext import in_notebook
+from detlab_magics.submit import prepare, read_config
+
+BASE = {"searcher": {"name": "single", "metric": "loss"}}
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    modules = CellModules()
+
+    def ship(entrypoint, *, cells=(), files=(), context=None):
+        modules.cells.clear()
+        for number, (name, text) in enumerate(dict(cells).items(), 1):
+            modules.capture(name, text, number)
+        for path, text in dict(files).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        prepared = prepare({**BASE, "entrypoint": entrypoint}, modules, context=context)
+        return {file.path for file in prepared.bundle.files}
+
+    return ship
+
+
+def test_cells_that_the_entrypoint_names_go_with_what_they_import(shipped):
+    cells = {"a_train": "import a_data", "a_data": "x = 1", "a_other": "y = 1"}
+    assert shipped("python3 a_train.py --fast", cells=cells) == {"a_train.py", "a_data.py"}
+    assert shipped("python3 -m a_other", cells=cells) == {"a_other.py"}
+    assert shipped(["python3", "a_data.py"], cells=cells) == {"a_data.py"}
+
+
+def test_a_module_mentioned_in_passing_is_not_shipped(shipped):
+    cells = {"b_train": "b_data = 3  # not the module b_data", "b_data": "x = 1"}
+    assert shipped("python3 b_train.py", cells=cells) == {"b_train.py"}
+
+
+def test_an_unknown_entrypoint_takes_all_cells(shipped):
+    assert shipped("sh -c 'exec $START'", cells={"c_one": "", "c_two": ""}) == {"c_one.py", "c_two.py"}
+
+
+def test_local_files_that_cells_import_go_too(shipped):
+    files = {"mylib.py": "import deeper", "deeper.py": "", "unused.py": "", "pkg/__init__.py": "", "pkg/part.py": ""}
+    found = shipped("python3 d_train.py", cells={"d_train": "import mylib, pkg.part"}, files=files)
+    assert found == {"d_train.py", "mylib.py", "deeper.py", "pkg/__init__.py", "pkg/part.py"}
+
+
+def test_a_local_script_takes_the_cells_that_it_imports(shipped):
+    files = {"run.py": "import e_model, helper", "helper.py": ""}
+    cells = {"e_model": "", "e_unrelated": ""}
+    assert shipped("python3 run.py", cells=cells, files=files) == {"run.py", "helper.py", "e_model.py"}
+
+
+def test_a_local_module_is_found_by_its_dotted_name(shipped):
+    files = {"proj/__init__.py": "", "proj/train.py": "from proj import data", "proj/data.py": ""}
+    assert shipped("python3 -m proj.train", files=files) == {"proj/__init__.py", "proj/train.py", "proj/data.py"}
+
+
+def test_a_folder_goes_whole_with_the_cells_that_its_script_imports(shipped, tmp_path):
+    files = {"code/go.py": "import f_model", "code/note.txt": "hi", "outside.py": ""}
+    cells = {"f_model": "", "f_unrelated": ""}
+    assert shipped("python3 go.py", cells=cells, files=files, context=tmp_path / "code") == {
+        "go.py",
+        "note.txt",
+        "f_model.py",
+    }
+
+
+def test_mistakes_have_the_line_of_the_cell():
+    text = "\nname: x\nsearcher:\n  name: single\n  stop: [1, {deep: 2}]\n"
+    places = Places(text, "cell 3")
+    assert [places.line(p) for p in ("name", "searcher.name", "searcher.stop[1].deep", "searcher.metric", "x")] == [
+        2, 4, 5, 3, None,
+    ]  # fmt: skip
+    problems = [Problem("searcher.name", "late"), Problem("name", "early"), Problem("", "all")]
+    error = places.explain(ConfigError(problems))
+    assert str(error).splitlines()[1:] == ["  all", "  line 2, name: early", "  line 4, searcher.name: late"]
+
+
+def test_a_reference_in_a_comment_is_left_alone():
+    config, _ = read_config("# use ${nothing}\nname: ${x}", {"x": 1}, "cell 1")
+    assert config == {"name": 1}
+
+
+def test_a_variable_that_yaml_cannot_hold_is_refused():
+    with pytest.raises(MagicError, match="the variable 'model' is a object, which a configuration cannot hold"):
+        read_config("name: ${model}", {"model": object()}, "cell 1")
+    with pytest.raises(MagicError, match="expressions are not evaluated"):
+        read_config("name: ${1 + 1}", {}, "cell 1")
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("%%det_module a\nx", None),
+        ("# hi\n\n%%det_experiment --wait\na: b\n", "det_experiment comment"),
+        ("x = 1\n%%det_module a\ncode", "det_module code"),
+        ("%load_ext detlab_magics\n%%det_module a\ncode", "det_module code"),
+        ('s = """\n%%det_module a\n"""', None),
+        ("%%time\n%%det_module a\ncode", None),
+        ("", None),
+    ],
+)
+def test_a_cell_magic_in_the_wrong_line_is_noticed(cell, found):
+    def complete(text):
+        try:
+            compile("\n".join("pass" if line.startswith("%") else line for line in text.splitlines()), "", "exec")
+        except SyntaxError:
+            return False
+        return True
+
+    lines = cell.splitlines(keepends=True)
+    after = explain_misplaced(complete)(lines)
+    assert (after == lines) == (found is None)
+    if found is not None:
+        assert f"'{found}'" in after[0]
+
+
+def test_completion_asks_nobody_before_a_magic_has_connected():
+    offers = Completion(KernelSession(), {"det_watch": ["--wait"]}).offers
+    assert offers([], "%det_watch ") == ("", [])
+    assert offers([], "%det_watch --w") == ("--w", ["--wait"])
+    assert "resources:" in offers(["%%det_experiment"], "reso")[1]
+    assert offers([], "reso") == ("", [])
+
+
+def test_hints_name_magics_where_there_are_some():
+    assert in_notebook("the whole output: det trial logs 7") == "the whole output: %det_logs 7"
+    assert in_notebook("det experiment list, det e kill 3") == "%det_list, %det_kill 3"
+    assert in_notebook("det up") == "det up"
