@@ -22,7 +22,7 @@ def test_a_plain_config_is_fully_supported() -> None:
         "resources": {"slots_per_trial": 2, "priority": 3, "resource_pool": "default"},
         "environment": {"environment_variables": ["A=1"]},
         "checkpoint_storage": {"type": "shared_fs", "host_path": "/mnt"},
-        "log_policies": [{"name": "label only", "pattern": "x"}],
+        "log_policies": [{"name": "CUDA OOM"}],
         "data": {"anything": 1},
     }
     assert named(raw) == {}
@@ -42,6 +42,11 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"resources": {"devices": ["/a:/b"]}}, "resources.devices"),
         ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),
         ({"resources": {"weight": 2}}, "resources.weight"),
+        ({"resources": {"resource_pool": "gpu"}}, "resources.resource_pool"),
+        ({"checkpoint_storage": {"save_trial_latest": 3}}, "checkpoint_storage.save_trial_latest"),
+        ({"checkpoint_policy": "all"}, "checkpoint_policy"),
+        ({"debug": True}, "debug"),
+        ({"log_policies": [{"name": "label only", "pattern": "x"}]}, "log_policies[0].pattern"),
         ({"slurm": {"gpu_type": "x"}}, "slurm"),
         ({"pbs": {"slots_per_node": 1}}, "pbs"),
         ({"integrations": {"webhooks": {"exclude": True}}}, "integrations.webhooks"),

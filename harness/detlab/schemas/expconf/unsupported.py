@@ -13,8 +13,8 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.checking import in_order, is_trial_class
 from detlab.schemas.expconf.environment import EnvironmentConfig, ImageMap
 from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.extras import OptimizationsConfig
-from detlab.schemas.expconf.storage import DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
+from detlab.schemas.expconf.extras import DEFAULT_LOG_POLICIES, OptimizationsConfig
+from detlab.schemas.expconf.storage import COMMON, DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
 
 _PROCESSES = "trials run as plain processes on the node, without a container"
 _NOT_YET = "has no effect in this runtime yet"
@@ -46,6 +46,8 @@ def _resources(config: ExperimentConfig) -> Iterator[Problem]:
         yield _ignored("resources.devices")
     if config.resources.shm_size is not None:
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
+    if config.resources.resource_pool not in {"", "default"}:
+        yield _ignored("resources.resource_pool", "there is one pool: every agent of the cluster")
     if config.resources.weight != 1:
         yield _ignored("resources.weight", "only a fair-share scheduler uses it")
     if config.slurm.model_fields_set:
@@ -55,6 +57,10 @@ def _resources(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
+    if storage is not None:
+        for key in COMMON:
+            if getattr(storage, key) != StorageBlock.model_fields[key].default:
+                yield _ignored(f"checkpoint_storage.{key}", "checkpoints are kept until the experiment is deleted")
     if storage is None or isinstance(storage, SharedFSConfig | DirectoryConfig | UntypedStorage):
         return
     kind = getattr(storage, "type", "this")
@@ -66,8 +72,10 @@ def _services(config: ExperimentConfig) -> Iterator[Problem]:
         for key in sorted(config.integrations.model_fields_set):
             yield _ignored(f"integrations.{key}", "there are no integrations yet")
     for index, policy in enumerate(config.log_policies):
-        if policy.action is not None and policy.pattern is not None:
-            yield _ignored(f"log_policies[{index}].action", "matching lines are not acted on yet")
+        if policy.pattern is None or (policy.name, policy.pattern) in DEFAULT_LOG_POLICIES:
+            continue
+        key = "action" if policy.action is not None else "pattern"
+        yield _ignored(f"log_policies[{index}].{key}", "log lines are not matched yet: neither labels nor actions")
     if config.profiling.enabled:
         yield _ignored("profiling.enabled", "the system profiler is not there yet")
     if config.retention_policy.log_retention_days is not None:
@@ -101,6 +109,10 @@ def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
 def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
     if config.perform_initial_validation:
         yield _ignored("perform_initial_validation", "only the old Trial classes read it")
+    if config.checkpoint_policy != "best":
+        yield _ignored("checkpoint_policy", "only the old Trial classes read it")
+    if config.debug:
+        yield _ignored("debug", "set the level in the training code: logging.basicConfig(level=logging.DEBUG)")
     if config.optimizations != OptimizationsConfig():
         yield _ignored("optimizations", "only the old Trial classes read it")
 
