@@ -181,7 +181,7 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
     try:
         state = showing.until_end()
     except KeyboardInterrupt:
-        raise _interrupted(session, experiment.id) from None
+        raise interrupted(session, experiment.id) from None
     finally:
         _forget(session, showing)
     _raise_unless_completed(state.experiment, wait)
@@ -192,7 +192,8 @@ def _forget(session: KernelSession, showing: Showing) -> None:
         del session.shown[showing.experiment_id]
 
 
-def _interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
+def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
+    """Return what an interrupted cell says; interrupted again at once, it says how to end the experiment."""
     now, before = time.monotonic(), session.interrupted_at
     session.interrupted_at = now
     if now - before < SECOND_INTERRUPT_SECONDS:

@@ -1,9 +1,15 @@
 """Experiments from cells: submit, attach, watch, interrupt, and what stays in the notebook."""
 
+import pathlib
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
+
+import detlab_magics
+from testbed.kernels import Notebook
 
 pytestmark = pytest.mark.hub
 
@@ -195,3 +201,21 @@ def test_the_other_magics(notebook):
     assert notebook.complete("%%det_experiment\nsearcher:\n  metric: val") == ["val_loss"]
     assert "searcher:" in notebook.complete("%%det_experiment\nsear")
     assert str(notebook.run("silent_exp.id").result["text/plain"]) in notebook.complete("%det_watch ")
+
+
+def test_spawned_servers_preload_the_magics(tmp_path, kernel_env):
+    mine = tmp_path / "mine.py"
+    mine.write_text("greeting = 'hello'\n")
+    startup = pathlib.Path(detlab_magics.__file__).with_name("startup.py")
+    env = {**kernel_env, "PYTHONSTARTUP": str(startup), "DETLAB_CHAIN_PYTHONSTARTUP": str(mine)}
+    kernel = Notebook(tmp_path, env)
+    try:
+        cell = kernel.run("%det")
+        assert "slots in use" in kernel.shown[cell.displays[0]]["text/plain"]
+        assert kernel.run("greeting").result["text/plain"] == "'hello'", "the user's own start-up file ran, too"
+    finally:
+        kernel.close()
+    command = [sys.executable, "-i", "-c", "print(1)"]
+    plain = subprocess.run(command, env=env, input="", capture_output=True, text=True, check=False)
+    assert plain.returncode == 0
+    assert "Error" not in plain.stderr

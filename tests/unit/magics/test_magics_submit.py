@@ -3,6 +3,7 @@
 import pytest
 
 from detlab.errors import ConfigError, Problem
+from detlab_magics.actions import interrupted
 from detlab_magics.completion import Completion
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
@@ -138,3 +139,12 @@ def test_hints_name_magics_where_there_are_some():
     assert in_notebook("the whole output: det trial logs 7") == "the whole output: %det_logs 7"
     assert in_notebook("det experiment list, det e kill 3") == "%det_list, %det_kill 3"
     assert in_notebook("det up") == "det up"
+
+
+def test_a_second_interrupt_within_two_seconds_offers_to_kill():
+    session = KernelSession()
+    assert "%det_watch 7 shows it again" in str(interrupted(session, 7))
+    second = str(interrupted(session, 7))
+    assert "it still runs. To end it: %det_kill 7" in second
+    session.interrupted_at -= 3
+    assert "%det_watch 7" in str(interrupted(session, 7))
