@@ -148,8 +148,12 @@ def test_kill_9_of_hub_or_proxy_is_recovered_and_trials_are_untouched(
 ) -> None:
     before = pids(fragile, witness)
     kill_9(fragile, part)
-    until("it answers again", lambda: answers(lab), 30)
-    until("det status says healthy", lambda: fragile.det("status").returncode == 0, 20)
+    until("det status says healthy", lambda: fragile.det("status").returncode == 0, 30)
+    with lab_of(fragile) as fresh, fresh.api() as api:
+        assert api.get("me").status_code == 200, "a healthy cluster knows its users"
+    token = fragile.make_token("custom:detlab:read", "access:services!service=detlab")
+    with fragile.client(token) as api:
+        assert api.get("me").status_code == 200, "also those it has never heard of"
     assert pids(fragile, witness) == before
     progress(lab, witness)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded.master import MasterClient
+from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.report import PartState, Report, read_report
-from detlab_hub.embedded.state import StateFolder
+from detlab_hub.embedded.state import Plan, StateFolder
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,21 @@ def status(folder: StateFolder) -> Status:
         view = master.view()
     finally:
         master.close()
-    problem, advice = _judge(folder, report, parts, view)
+    problem, advice = _judge(folder, plan, report, parts, view)
     return Status(where, parts, plan.url, plan.operator, view, problem, advice or (up_again if problem else None))
 
 
 def _judge(
-    folder: StateFolder, report: Report, parts: list[PartStatus], view: ClusterView | None
+    folder: StateFolder, plan: Plan, report: Report, parts: list[PartStatus], view: ClusterView | None
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
         return "the supervisor is gone: its parts still run, but nobody would start them again", None
     for part in parts:
         if part.pid is None:
             return f"the {part.name} is {part.state}", f"tail {folder.log(part.name)}"
+    # The master remembers for a while who a token belongs to, so that its answer says nothing of the Hub.
+    if not answers(f"{plan.hub_api_url}/"):
+        return "the hub does not answer", f"tail {folder.log(names.HUB)}"
     if view is None:
         return "the master does not answer through the proxy", f"tail {folder.log(names.MASTER)}"
     if view.agents == 0 or view.slots_total == 0:
