@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from testbed import postgres
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script: the programs that tests interrupt would inherit the deafness.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
 
