@@ -32,6 +32,9 @@ from detlab.launch.tokens import TokenKeeper
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
+STOP_GRACE = 30.0
+"""Seconds that a task which was asked to stop may take although its shell is dead. The agent's SIGKILL comes earlier:
+how long a stop may take is the master's to say, and this bound only counts when there is no agent."""
 OUTPUT_GRACE = 5.0
 """Seconds to wait for the pipes to close once every process of the task is dead."""
 EXIT_PATIENCE = 60
@@ -84,6 +87,8 @@ class Launcher:
         self._launch: dict[str, Any] = launch
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_signal: int | None = None
+        self._stop_at = 0.0
+        self._asked: set[int] = set()
         self._logs = LogSpool(task.stream("logs"))
 
     def run(self) -> int:
@@ -137,7 +142,7 @@ class Launcher:
             os.close(err_write)
         self._write_identity(self._child.pid)
         if self._stop_signal is not None:  # it came before there was anybody to pass it on to
-            self._signal_group(self._stop_signal)
+            self._stop_group(self._stop_signal)
         return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
 
     def _wait(self) -> int:
@@ -151,9 +156,15 @@ class Launcher:
         return child.returncode
 
     def _end_stragglers(self) -> None:
-        """End what the entrypoint left behind: no process outlives its slot."""
+        """End what the entrypoint left behind: no process outlives its slot.
+
+        A shell dies of the stop that its program is still obeying (dash starts even the one command of `sh -c` as a
+        child), so that what is left after a stop has the time that the stop gives, and is not asked a second time.
+        """
         deadline = time.monotonic() + STRAGGLER_GRACE
-        asked: set[int] = set()
+        if self._stop_signal is not None:
+            deadline = max(deadline, self._stop_at + STOP_GRACE)
+        asked = self._asked
         while left := procfs.descendants(os.getpid()):
             if time.monotonic() < deadline:
                 procfs.send_signal((p for p in left if p.pid not in asked), signal.SIGTERM)
@@ -172,7 +183,15 @@ class Launcher:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Pass a stop on to the entrypoint; shipping goes on."""
+        if self._stop_signal is None:
+            self._stop_at = time.monotonic()
         self._stop_signal = number
+        self._stop_group(number)
+
+    def _stop_group(self, number: int) -> None:
+        if self._child is not None and self._child.returncode is None:
+            group = self._child.pid
+            self._asked.update(p.pid for p in procfs.descendants(os.getpid()) if p.pgid == group)
         self._signal_group(number)
 
     def _signal_group(self, number: int) -> None:

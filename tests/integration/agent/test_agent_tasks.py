@@ -1,6 +1,8 @@
 """A task from Launch to its acknowledged exit, and everything that may go wrong on the way."""
 
+import shlex
 import signal
+import sys
 import time
 
 from agent_helpers import make_bundle, trial, wait_until
@@ -65,3 +67,36 @@ def test_kill_gives_the_task_its_chance_to_end(master, agent):
     master.wait_for(exited(task))
     assert task.exits[0].exit_code == 3
     assert master.texts(task) == ["up", "asked to end"]
+
+
+def test_a_stop_gives_the_program_its_time_though_the_shell_around_it_dies(master, agent):
+    # A string entrypoint runs under `sh -c`, and dash dies of SIGTERM at once: the program had one second then, and
+    # was sent SIGTERM a second time.
+    program = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append("asked"))
+print("up", flush=True)
+while not asked:
+    time.sleep(0.02)
+time.sleep(2.5)
+print("saved after", *asked, flush=True)
+"""
+    task = master.launch(f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}")
+    master.wait_for(lambda: "up" in master.texts(task))
+    began = time.monotonic()
+    master.send_kill(task, grace=20.0)
+    master.wait_for(exited(task))
+    assert master.texts(task) == ["up", "saved after asked"]
+    assert time.monotonic() - began < 15
+    assert agent.processes(task) == []
+
+
+def test_a_program_that_ignores_its_stop_is_killed_after_the_grace_though_its_shell_died(master, agent):
+    task = master.launch(shlex.join(trial("IgnoresSigterm")))
+    master.wait_for(lambda: "up" in master.texts(task))
+    began = time.monotonic()
+    master.send_kill(task, grace=3.0)
+    master.wait_for(exited(task))
+    assert 3.0 <= time.monotonic() - began < 6.0
+    assert agent.processes(task) == []
