@@ -7,6 +7,7 @@ experiment belongs to the cluster and runs on.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -20,11 +21,23 @@ CLOCK_SECONDS = 5.0
 """Repaint this often when nothing happens, so that the time left goes on."""
 
 
+def asked_name(metric: str) -> str | None:
+    """Return the metric to ask for by name; None for one with a comma, which separates names in a query."""
+    return metric if metric and "," not in metric else None
+
+
 class Watchable(Protocol):
     """What is followed: `detlab.client.Experiment` is one."""
 
-    def watch(self, *, group: str | None, name: str | None, max_points: int | None) -> Iterator[CurvesView | Event]:
-        """Yield a snapshot, then events; another snapshot wherever events were lost."""
+    def watch(
+        self,
+        *,
+        group: str | None,
+        name: str | None,
+        max_points: int | None,
+        notice: Callable[[DetlabError, float], None],
+    ) -> Iterator[CurvesView | Event]:
+        """Yield a snapshot, then events; another snapshot wherever events were lost. `notice` hears of every break."""
 
 
 class Watch:
@@ -127,7 +140,10 @@ class Watch:
 
     def _read(self) -> None:
         try:
-            for item in self._experiment.watch(group="validation", name=self._metric, max_points=MAX_POINTS):
+            found = self._experiment.watch(
+                group="validation", name=asked_name(self._metric), max_points=MAX_POINTS, notice=self._broken
+            )
+            for item in found:
                 if self._stop.is_set():
                     return
                 self._fold(item)
@@ -136,6 +152,12 @@ class Watch:
         finally:
             self._ended.set()
             self._dirty.set()
+
+    def _broken(self, _problem: DetlabError, _pause: float) -> None:
+        with self._lock:
+            if self._state is not None:
+                self._state.silent_since = time.time()
+        self._dirty.set()
 
     def _fold(self, item: CurvesView | Event) -> None:
         with self._lock:

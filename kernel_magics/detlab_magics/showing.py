@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from detlab.client import Experiment
 from detlab.errors import DetlabError
-from detlab_magics.follow import Watch
+from detlab_magics.follow import Watch, asked_name
 from detlab_magics.screen import Screen
 from detlab_magics.view.state import MAX_POINTS, ViewState
 
@@ -83,7 +83,8 @@ class Showing:
 
 def show_ended(experiment: Experiment, screen: Screen) -> ViewState:
     """Show an experiment that has ended already, and return its state."""
-    snapshot = experiment.curves(group="validation", name=experiment.view.metric or None, max_points=MAX_POINTS)
+    name = asked_name(experiment.view.metric)
+    snapshot = experiment.curves(group="validation", name=name, max_points=MAX_POINTS)
     state = ViewState.start(snapshot)
     screen.freeze(state)
     return state

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -78,6 +80,18 @@ def contrast(page, selector):
     )
 
 
+def look_offline(browser, path):
+    """The notebook as a page, on a machine without a network, shows the picture and the table."""
+    command = [sys.executable, "-m", "nbconvert", "--log-level", "WARN", "--to", "html", str(path)]
+    subprocess.run(command, check=True, timeout=60)
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(path.with_suffix(".html").as_uri())
+    assert page.evaluate("() => document.querySelector(\"img[alt='learning curves']\").naturalWidth") == 720
+    assert "completed" in page.locator("table").last.inner_text()
+    context.close()
+
+
 def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_text(server, browser):
     cells = [LOAD, TRAIN.format(metric=HOSTILE), SEARCH.format(name=HOSTILE, metric=HOSTILE, steps=150), "%det_watch"]
     write_notebook(server.folder / "live.ipynb", cells)
@@ -146,6 +160,7 @@ def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(serve
         data = next(o["data"] for o in saved if "data" in o)
         assert set(data) == {"text/html", "image/svg+xml", "text/plain"}
         assert sum(len("".join(text)) for text in data.values()) < 100_000
+        look_offline(browser, path)
         lab.command("kernelmenu:shutdown")
         lab.page.reload()
         lab.page.locator("img[alt='learning curves']").wait_for(timeout=30_000)

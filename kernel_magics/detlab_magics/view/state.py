@@ -77,6 +77,8 @@ class ViewState:
     trials: dict[int, TrialView]
     curves: dict[int, Curve]
     cursor: int
+    silent_since: float | None = None
+    """When the cluster last failed to answer whoever follows it; no part of what the events say."""
 
     @classmethod
     def start(cls, snapshot: CurvesView) -> ViewState:

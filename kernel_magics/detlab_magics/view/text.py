@@ -11,6 +11,8 @@ from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
+SILENT_SECONDS = 10.0
+"""A failed connection is told for so long; attempts follow one another more quickly."""
 _MADE_UP = re.compile(r"Experiment \(([\w-]+)\)")
 _STATE_WORDS = {
     ExperimentState.ACTIVE: "running",
@@ -66,6 +68,8 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     e = state.experiment
     now = time.time() if now is None else now
     done, running, known = state.counted()
+    if state.silent_since is not None and now - state.silent_since < SILENT_SECONDS and not state.ended:
+        return f"{done}/{max(e.trials_total or 0, known)} trials · no answer from the cluster, trying again"
     parts = [f"{done}/{max(e.trials_total or 0, known)} trials"]
     if e.state is not ExperimentState.ACTIVE:
         parts.append(state_word(e))

@@ -13,7 +13,7 @@ from testbed.kernels import Notebook
 
 pytestmark = pytest.mark.hub
 
-HOSTILE = "<img src=x onerror=alert(1)>"
+HOSTILE = "<img src=x onerror=alert(1,2)>"
 
 TRAIN = """%%det_module {name}
 import detlab as det
