@@ -235,6 +235,30 @@ def test_det_down_in_the_middle_of_a_search_and_det_up_goes_on(fragile: Cluster,
     assert max(trial.view.run for trial in trials) == 2, "somebody was interrupted"
 
 
+def test_a_machine_that_went_down_costs_its_trials_no_restart(fragile: Cluster, lab: Lab) -> None:
+    experiment = lab.submit(single("toy.py", hparams={"steps": 60, "save_every": 5}, max_restarts=0))
+    trial = lab.at_step(lab.first_trial(experiment), 12)
+    task = task_dir(fragile, trial)
+    everything = [fragile.pid(part) for part in ("supervisor", "agent", "master", "hub", "proxy")]
+    for pid in (*everything, *pids(fragile, trial)):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    until("all is dark", lambda: not any(alive(pid) for pid in everything if pid), 10)
+    # the machine's next life: what the agent noted of the last one does not match any more
+    record = task.parent / f"{task.name}.json"
+    noted = json.loads(record.read_text())
+    assert noted["life"]
+    record.write_text(json.dumps({**noted, "life": "an earlier one"}))
+    up = fragile.up()
+    assert up.returncode == 0, up.stderr
+    (ended,) = lab.completed(experiment, 60).list_trials()
+    assert (ended.view.restarts, ended.view.run) == (0, 2)
+    assert lab.steps(ended) == list(range(1, 61))
+    starts = [int(more[0]) for _, _, more in lab.journal(ended, "start")]
+    assert starts[0] == 0
+    assert starts[1] >= 10, "from its last checkpoint"
+
+
 def test_i2_a_slot_had_at_most_one_live_owner_at_any_time(lab: Lab) -> None:
     query = "SELECT slots, assigned_at, ended_at FROM allocations WHERE assigned_at IS NOT NULL"
     held: dict[str, list[tuple[float, float]]] = {}

@@ -6,6 +6,7 @@ A pid alone names nothing: the kernel reuses it. `(pid, start time)` does, which
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -56,6 +57,13 @@ def start_time(pid: int) -> int | None:
     """Return when this process started, in clock ticks since boot, or None when it does not exist."""
     process = read_process(pid)
     return process.start_time if process else None
+
+
+@functools.cache
+def machine_life() -> str:
+    """Return what changes when this machine, or the container that we see as one, has been started again."""
+    boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}.{start_time(1)}"
 
 
 def is_alive(pid: int, started: int | None) -> bool:

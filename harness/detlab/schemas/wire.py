@@ -619,7 +619,8 @@ class TaskExited(Wire):
     rank: int | None = None
     """First failing rank, when known."""
     reason: str = ""
-    """"" | refused (the agent would not start it) | setup (bundle or directory failed) | launcher_lost"""
+    """"" | refused (the agent would not start it) | setup (bundle or directory failed) | launcher_lost |
+    machine_restarted (it went down with its node, which is never its own failure)"""
     message: str = ""
 
 

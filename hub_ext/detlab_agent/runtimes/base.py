@@ -25,7 +25,7 @@ class TaskExit:
     Attributes:
         exit_code: Of the entrypoint; negative if a signal ended it; None if nobody knows.
         rank: First rank that failed, when known.
-        reason: "", "refused", "setup" or "launcher_lost".
+        reason: "", "refused", "setup", "launcher_lost" or "machine_restarted".
         message: For people.
         delivered: Whether the launcher has delivered what the task said; else the agent does.
     """

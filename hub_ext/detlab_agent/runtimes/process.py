@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
 from detlab.schemas.wire import Launch, SlotView
 from detlab_agent.bundles import BundleCache
 from detlab_agent.runtimes.base import RefusedTask, RunningTask, SetupFailed
-from detlab_agent.runtimes.process_task import ProcessTask
+from detlab_agent.runtimes.process_task import ProcessTask, discard_tree
 from detlab_agent.slots import slot_environment
 from detlab_agent.taskfiles import open_owned_log
 from detlab_agent.unpack import UnsafeBundle, unpack
@@ -131,7 +130,7 @@ class ProcessRuntime:
             running.child, running.pid, running.started = child, child.pid, procfs.start_time(child.pid)
             running.note()
         except (RefusedTask, SetupFailed, OSError) as error:
-            shutil.rmtree(task.root, ignore_errors=True)
+            discard_tree(task.root)
             running.record.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise SetupFailed(f"the task's directory {task.root}: {error}") from error
@@ -145,7 +144,7 @@ class ProcessRuntime:
         """Make the task's directory and give it to its user."""
         slots = [self._slots[slot] for slot in launch.slots]
         try:
-            shutil.rmtree(task.root, ignore_errors=True)
+            discard_tree(task.root)
             task.root.mkdir(mode=0o700)
             for directory in (task.work, task.home, task.tmp, task.spool):
                 directory.mkdir(mode=0o700)
@@ -229,7 +228,7 @@ class ProcessRuntime:
                 kept.add(record.stem)
         for path in self._directory.iterdir():
             if path.is_dir() and path.name not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+                discard_tree(path)
         return found
 
     def _recover_one(self, record: Path) -> ProcessTask | None:
@@ -249,7 +248,8 @@ class ProcessRuntime:
             record.unlink()  # it never started; the master will ask again
             return None
         slots = tuple(noted["slots"])
-        return ProcessTask(record.stem, int(noted["run"]), slots, task, record, owner, pid, started)
+        life = str(noted.get("life") or procfs.machine_life())
+        return ProcessTask(record.stem, int(noted["run"]), slots, task, record, owner, pid, started, life=life)
 
 
 def _find_launcher(task: TaskDir, owner: int) -> tuple[int | None, int | None]:
@@ -293,8 +293,12 @@ def _popen(
 
 
 def _give(root: Path, identity: Identity) -> None:
-    """Give a tree that only we could write to so far to its user."""
-    for directory, _, files in os.walk(root):
+    """Give a tree that only we could write to so far to its user.
+
+    From the leaves up: as long as the root is ours and 0700, no other process of the user gets in to put a link in
+    the place of what is given away next.
+    """
+    for directory, _, files in os.walk(root, topdown=False):
         for name in files:
             os.lchown(Path(directory) / name, identity.uid, identity.gid)
         os.lchown(directory, identity.uid, identity.gid)

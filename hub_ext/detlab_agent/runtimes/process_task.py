@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import select
-import shutil
 import signal
 import subprocess
 import threading
@@ -19,9 +19,11 @@ from detlab.launch.delivery import Source
 from detlab.launch.shipping import StreamShipper
 from detlab.launch.spool import Reader
 from detlab.launch.taskdir import STREAMS, TaskDir, write_json
+from detlab.launch.trees import remove_tree
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
 
+_log = logging.getLogger(__name__)
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
 _orphans_lock = threading.Lock()
@@ -36,6 +38,7 @@ class ProcessTask:
         record: What the agent noted about it, where the task's user cannot write.
         owner: uid it runs under.
         started: Start time of the launcher, with its pid a name that is never reused.
+        life: The life of this machine in which it was started.
     """
 
     allocation_id: str
@@ -47,6 +50,7 @@ class ProcessTask:
     pid: int | None
     started: int | None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    life: str = field(default_factory=procfs.machine_life)
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
@@ -55,6 +59,9 @@ class ProcessTask:
         await asyncio.to_thread(self._kill_all, spare_launcher=False)
         await asyncio.to_thread(kill_orphans)
         exit_file = read_owned_object(self.directory.root, "exit.json", self.owner)
+        if exit_file is None and self.life != procfs.machine_life():
+            message = "the machine was started again while the task ran"
+            return TaskExit(reason="machine_restarted", message=message, delivered=False)
         if exit_file is None:
             said = read_owned_tail(self.directory.root, "launcher.log", self.owner)
             message = "the launcher of the task ended without a report"
@@ -86,7 +93,7 @@ class ProcessTask:
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
         if clean:
-            await asyncio.to_thread(shutil.rmtree, self.directory.root, ignore_errors=True)
+            await asyncio.to_thread(discard_tree, self.directory.root)
             self.record.unlink(missing_ok=True)
         else:
             write_json(self.record, {"kept": True})
@@ -99,6 +106,7 @@ class ProcessTask:
             "uid": self.owner,
             "pid": self.pid,
             "start_time": self.started,
+            "life": self.life,
         }
         write_json(self.record, value)
 
@@ -106,7 +114,9 @@ class ProcessTask:
         return Reader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
 
     def _alive(self) -> bool:
-        return self.pid is not None and procfs.is_alive(self.pid, self.started)
+        if self.pid is None or self.life != procfs.machine_life():
+            return False
+        return procfs.is_alive(self.pid, self.started)
 
     async def _gone(self) -> None:
         """Wait for the end of the launcher, which may be the child of an earlier life of the agent."""
@@ -134,17 +144,26 @@ class ProcessTask:
             _wait_until_dead(victims)
 
 
+def discard_tree(root: Path) -> None:
+    """Remove a task's directory; what cannot be removed stays and is said in the log."""
+    try:
+        remove_tree(root)
+    except OSError as error:
+        _log.warning("%s stays: %s", root, error)
+
+
 def kill_orphans() -> None:
     """End and reap what dead launchers left to this agent: daemons that hid their task.
 
     A launcher is the reaper of its task, and the agent the reaper of its launchers; so a child of the agent that is
     no launcher was left by one that was killed. It is known by what it does not carry: the directory of a task. (A
-    child that the agent is about to start still shows the agent's own command line.)
+    child that the agent is about to start still shows the agent's own uid and command line.)
     """
     me, own_command = os.getpid(), procfs.read_command(os.getpid())
     with _orphans_lock:
         for process in [p for p in procfs.processes() if p.ppid == me]:
-            if process.alive and procfs.read_command(process.pid) == own_command:
+            starting = procfs.real_uid(process.pid) == os.getuid() and procfs.read_command(process.pid) == own_command
+            if process.alive and starting:
                 continue
             if "DET_TASK_DIR" in procfs.read_environment(process.pid):
                 continue

@@ -44,6 +44,7 @@ from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
 REFUSED = "refused"
+MACHINE_RESTARTED = "machine_restarted"
 REFUSAL_TTL = 60.0
 """For this long a trial is not offered again to an agent that refused it."""
 OLDEST_PROTOCOL = 1
@@ -350,6 +351,10 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
     refused = message.message or "no reason given" if message.reason == REFUSED else None
     if refused is not None:
         _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
+    if message.reason == MACHINE_RESTARTED:
+        _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
+        apply_allocation(turn, row, allocations.AgentLost())
+        return
     apply_allocation(turn, row, allocations.TaskExited(message.exit_code, refused))
 
 
