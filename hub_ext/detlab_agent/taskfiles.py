@@ -16,12 +16,13 @@ _MAX_JSON = 4 << 20
 
 
 def open_owned(root: Path, relative: str, owner: int) -> BinaryIO:
-    """Open a regular file below `root` that belongs to `owner` (or to this process's user).
+    """Open a regular file below `root` that belongs to `owner` and has no other name.
+
+    (Where the kernel lets users make hard links to files of others, a second name may be one of root's files.)
 
     Raises:
         FileNotFoundError: It is missing, a link is on the way, or it is not theirs.
     """
-    trusted = {owner, os.geteuid()}
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         *directories, name = PurePosixPath(relative).parts
@@ -37,7 +38,7 @@ def open_owned(root: Path, relative: str, owner: int) -> BinaryIO:
     finally:
         os.close(descriptor)
     info = os.fstat(file)
-    if not stat.S_ISREG(info.st_mode) or info.st_uid not in trusted:
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != owner or info.st_nlink != 1:
         os.close(file)
         raise FileNotFoundError(f"{root / relative} is no regular file of the task")
     return os.fdopen(file, "rb")
@@ -52,7 +53,7 @@ def open_owned_log(root: Path, owner: int) -> int:
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(root / "launcher.log", flags)
     info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode) or info.st_uid not in {owner, os.geteuid()} or info.st_nlink != 1:
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != owner or info.st_nlink != 1:
         os.close(descriptor)
         raise FileExistsError(f"{root / 'launcher.log'} was replaced")
     return descriptor
@@ -63,7 +64,7 @@ def read_owned_object(root: Path, relative: str, owner: int) -> dict[str, Any] |
     try:
         with open_owned(root, relative, owner) as file:
             value = json.loads(file.read(_MAX_JSON))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):  # the last: brackets in brackets, thousands deep
         return None
     return value if isinstance(value, dict) else None
 

@@ -187,9 +187,21 @@ class TaskTable:
             exit_ = TaskExit(reason="refused", message=str(error))
         except SetupFailed as error:
             exit_ = TaskExit(reason="setup", message=str(error))
+        except Exception as error:
+            # The last door: without an exit the slots of this task would never be free again.
+            _log.exception("task %s: the agent failed", entry.allocation_id)
+            exit_ = await self._give_up(entry, error)
         entry.exit = exit_
         await self._move(entry, Stage.EXITED)
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
+
+    async def _give_up(self, entry: Entry, error: Exception) -> TaskExit:
+        """End a task that cannot be watched any more."""
+        message = f"the agent failed: {type(error).__name__}: {error}"
+        if entry.task is None:
+            return TaskExit(reason="setup", message=message)
+        await entry.task.slay(0.0)
+        return TaskExit(reason="launcher_lost", message=message)
 
     async def _watch(self, entry: Entry) -> TaskExit:
         task = entry.task

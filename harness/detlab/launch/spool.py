@@ -165,7 +165,7 @@ class Reader:
     def _parse(self, line: bytes, end: int) -> Entry | None:
         try:
             seq = json.loads(line)["seq"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):  # the last: nested thousands deep
             self.skipped += 1
             return None
         if not isinstance(seq, int) or seq <= self._seq:

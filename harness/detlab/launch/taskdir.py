@@ -128,7 +128,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None when there is no file or no object in it."""
     try:
         value = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -149,6 +149,6 @@ def first_failing_rank(path: Path) -> int | None:
             entry = json.loads(line)
             if entry["exit_code"] != 0:
                 failures.append((float(entry["time"]), int(entry["rank"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # a torn line of a rank that was killed while writing
     return min(failures)[1] if failures else None

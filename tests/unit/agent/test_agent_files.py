@@ -6,8 +6,10 @@ import os
 import pytest
 
 from detlab.errors import DetlabError
+from detlab.launch.identity import Identity
 from detlab_agent.daemon import AgentError, read_user_map
 from detlab_agent.endpoints import UnsafeMaster, find_endpoints
+from detlab_agent.runtimes import process
 from detlab_agent.runtimes.process import storage_paths
 from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
 
@@ -111,3 +113,41 @@ def test_checkpoint_storage_is_reached_where_it_exists(tmp_path):
     assert storage_paths({}) == []
     assert storage_paths({"checkpoint_storage": {"type": "s3", "bucket": "b"}}) == []
     assert storage_paths({"checkpoint_storage": {"host_path": "relative"}}) == []
+
+
+def test_a_second_name_of_somebodys_file_counts_as_missing(tmp_path):
+    """Where the kernel allows it, a user can make a hard link to a file of root."""
+    (tmp_path / "secret").write_text("{}")
+    (tmp_path / "x").hardlink_to(tmp_path / "secret")
+    with pytest.raises(FileNotFoundError):
+        open_owned(tmp_path, "x", os.getuid())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_root_is_not_read_for_a_user(tmp_path):
+    (tmp_path / "x").write_text("{}")
+    with pytest.raises(FileNotFoundError):
+        open_owned(tmp_path, "x", 23081)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_link_put_in_while_the_directory_is_given_away_gives_nothing_else(tmp_path, monkeypatch):
+    """The root was given first: then another process of the user could swap a directory for a link to /etc."""
+    victim, root = tmp_path / "victim", tmp_path / "root"
+    victim.mkdir()
+    (root / "work").mkdir(parents=True)
+    for folder in (victim, root / "work"):
+        (folder / "shadow").write_text("x")
+    change_owner = os.lchown
+
+    def swap_then_change(path, uid, gid):
+        inside = root.stat().st_uid == uid  # the user gets in as soon as the root is theirs
+        if inside and not (root / "work").is_symlink():
+            (root / "work").rename(root / "away")
+            (root / "work").symlink_to(victim)
+        change_owner(path, uid, gid)
+
+    monkeypatch.setattr(os, "lchown", swap_then_change)
+    process._give(root, Identity("eve", 23082, 23082))
+    assert (victim / "shadow").stat().st_uid == 0
+    assert root.stat().st_uid == (root / "work" / "shadow").stat().st_uid == 23082

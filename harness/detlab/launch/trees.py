@@ -1,0 +1,104 @@
+"""Remove directories that belong to somebody else: as deep as they like, without following a link.
+
+`shutil.rmtree` follows no link either, but it calls itself once per level and holds a descriptor for each: a tree
+that is some thousand directories deep ends it with RecursionError. Here directories are lifted to the top before
+they are emptied, so that no more than two of them are ever open.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+
+PATIENCE = 600.0
+"""Seconds after which a tree that somebody keeps filling is given up."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; a missing one is fine.
+
+    Raises:
+        OSError: It is no directory, or something in it cannot be removed.
+    """
+    try:
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        remove_below(parent, path.name)
+    finally:
+        os.close(parent)
+
+
+def remove_below(parent: int, name: str, owner: int | None = None) -> None:
+    """Remove the directory `name` in an open directory; a missing one is fine.
+
+    Args:
+        parent: Descriptor of a directory.
+        name: One path component.
+        owner: uid to whom every directory must belong. Who owns a directory may empty it anyway, so that a remover
+            with more rights than its client does nothing that the client could not.
+
+    Raises:
+        PermissionError: A directory is somebody else's.
+        OSError: It is no directory, or something in it cannot be removed.
+    """
+    try:
+        top = os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    deadline = time.monotonic() + PATIENCE
+    try:
+        _check_owner(top, name, owner)
+        while folders := _unlink_files(top):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is being filled while it is removed")
+            for folder in folders:
+                _lift(top, folder, owner)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _unlink_files(folder: int) -> list[str]:
+    """Remove everything but directories; return their names."""
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    return folders
+
+
+def _lift(top: int, name: str, owner: int | None) -> None:
+    """Remove a directory of `top` after moving the directories in it up to `top`."""
+    try:
+        inner = os.open(name, _FOLDER, dir_fd=top)
+    except FileNotFoundError:
+        return
+    try:
+        _check_owner(inner, name, owner)
+        for deeper in _unlink_files(inner):
+            os.rename(deeper, f".{secrets.token_hex(8)}", src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
+
+
+def _check_owner(folder: int, name: str, owner: int | None) -> None:
+    """Let the directory pass, and make it writable where it is ours and is not.
+
+    Raises:
+        PermissionError: It is somebody else's.
+    """
+    info = os.fstat(folder)
+    if owner is not None and info.st_uid != owner:
+        raise PermissionError(1, f"{name} belongs to uid {info.st_uid}, not {owner}")
+    if info.st_uid == os.geteuid() and not info.st_mode & stat.S_IWUSR:
+        os.fchmod(folder, 0o700)
