@@ -106,7 +106,7 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         lab.page.wait_for_function("() => / [1-9]\\d* points/.test(document.querySelector('.det-plot').ariaLabel)")
 
         frames.clear()
-        lab.page.wait_for_timeout(4000)
+        lab.page.wait_for_timeout(4000)  # the time over which updates are counted
         raw = [data if isinstance(data, bytes) else data.encode() for _, data in frames]
         updates = [len(data) for data in raw if b"comm_msg" in data]
         assert 3 <= len(updates) <= 9, "lives, at most twice a second"
@@ -124,9 +124,8 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         lab.page.get_by_role("button", name="smooth").click()
         lab.command("application:toggle-left-area")
         lab.page.set_viewport_size({"width": 400, "height": 900})
-        lab.page.wait_for_timeout(500)
         fits = "() => { const v = document.querySelector('.det-view'); return v.scrollWidth <= v.clientWidth + 1; }"
-        assert lab.page.evaluate(fits), "nothing sticks out of a narrow notebook"
+        lab.page.wait_for_function(f"() => innerWidth === 400 && ({fits})()")  # nothing sticks out of a narrow notebook
         lab.page.set_viewport_size({"width": 1200, "height": 1000})
 
         lab.command("docmanager:save")

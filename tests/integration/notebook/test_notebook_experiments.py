@@ -151,7 +151,7 @@ def test_a_file_is_submitted_by_the_line_magic_with_a_folder_of_code(notebook):
         "import pathlib\n"
         "code = pathlib.Path('code'); code.mkdir()\n"
         "(code / 'go.py').write_text('import detlab as det, part\\n"
-        "with det.core.init() as core: core.train.report_validation_metrics(1, {\"loss\": part.X})')\n"
+        'with det.core.init() as core: core.train.report_validation_metrics(1, {"loss": part.X})\')\n'
         "(code / 'part.py').write_text('X = 3')\n"
         "pathlib.Path('one.yaml').write_text('entrypoint: python3 go.py\\nsearcher: {name: single, metric: loss}')"
     )

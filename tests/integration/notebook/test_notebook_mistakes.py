@@ -18,7 +18,7 @@ def error(notebook, code, **options):
     assert cell.status == "error", cell.stdout
     shown = re.sub(r"\x1b\[[0-9;]*m", "", cell.traceback)
     assert "Traceback" not in shown
-    assert ".py\", line" not in shown
+    assert '.py", line' not in shown
     return shown
 
 
