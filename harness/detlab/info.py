@@ -59,6 +59,7 @@ class ClusterInfo:
         container_slot_counts: Slots per node, ordered by rank.
         gpu_uuids: GPUs of this task on this node.
         task_dir: The task's own directory (`$DET_TASK_DIR`).
+        run: Number of this attempt, from 1.
     """
 
     master_url: str
