@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from detlab.cli.experiment import print_checkpoints
+from detlab.cli.fetching import fetch
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.printing import clean, facts, moment, say, say_json, size, table
-from detlab.cli.trial import fetch
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})

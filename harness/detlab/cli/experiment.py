@@ -10,6 +10,7 @@ import click
 
 from detlab.cli.creating import create
 from detlab.cli.failures import TIMED_OUT, failure_card, status_of
+from detlab.cli.fetching import fetch_files, where_it_is
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.logs import LogOptions, log_options, print_experiment_logs
@@ -27,10 +28,11 @@ from detlab.cli.printing import (
     table,
 )
 from detlab.cli.watching import connection_notes, ended, progress_line, stopped_watching
+from detlab.client.facts import no_checkpoint
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
-SHORT = {"ls": "list", "download-model-def": "download"}
+SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
 
 
 @click.group(cls=LazyGroup, short=SHORT)
@@ -335,17 +337,50 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -
 
 @experiment.command()
 @click.argument("experiment_id", metavar="ID", type=int)
+@click.option(
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path),
+    default=Path("checkpoints"),
+    show_default=True,
+    help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
+)
+@click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the paths alone.")
+@json_option
+@pass_invocation
+def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:
+    """Download the best checkpoints of an experiment; every file is verified.
+
+    (Its code: det experiment download-model-def.)
+
+    \b
+    Examples:
+      det experiment download 7
+      det e download 7 --top-n 3 -o best/ --json
+    """
+    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n)
+    if not found:
+        raise no_checkpoint(experiment_id)
+    done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]
+    if invocation.as_json:
+        say_json([{"uuid": item.uuid, "path": str(path)} for item, path in done])
+        return
+    for item, path in done:
+        say(clean(path) if quiet else where_it_is(item, path))
+
+
+@experiment.command(name="download-model-def")
+@click.argument("experiment_id", metavar="ID", type=int)
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), default=Path(), help="Folder to write to.")
 @json_option
 @pass_invocation
-def download(invocation: Invocation, experiment_id: int, output_dir: Path) -> None:
+def download_model_def(invocation: Invocation, experiment_id: int, output_dir: Path) -> None:
     """Download the code that an experiment runs, as a tar.gz.
-
-    (Checkpoints: det checkpoint download, det trial download.)
 
     \b
     Example:
-      det experiment download 7 -o code/
+      det experiment download-model-def 7 -o code/
     """
     path = invocation.client.get_experiment(experiment_id).download_code(output_dir)
     if invocation.as_json:

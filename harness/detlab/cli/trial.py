@@ -8,12 +8,12 @@ import click
 
 from detlab.cli.experiment import print_trials
 from detlab.cli.failures import failure_card
+from detlab.cli.fetching import fetch
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.printing import clean, facts, moment, say, say_json, show, table
-from detlab.cli.progress import bar
-from detlab.client.resources import Checkpoint, Trial
+from detlab.client.resources import Trial
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -204,13 +204,3 @@ def download(invocation: Invocation, trial_id: int, best: bool, latest: bool, ou
         raise click.UsageError("choose one of --best and --latest")
     found = invocation.client.get_trial(trial_id).select_checkpoint(latest=latest, best=not latest)
     fetch(invocation, found, output_dir, "auto")
-
-
-def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: str) -> None:
-    """Download a checkpoint with a bar and say where it is."""
-    with bar(f"Checkpoint {found.uuid[:8]}", quiet=invocation.as_json) as progress:
-        path = found.download(output_dir, mode, progress=progress)  # type: ignore[arg-type]
-    if invocation.as_json:
-        say_json({"uuid": found.uuid, "path": str(path)})
-    else:
-        say(f"Checkpoint {found.uuid} of trial {found.trial_id}, step {found.steps_completed}: {clean(path)}")

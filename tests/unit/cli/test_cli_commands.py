@@ -381,8 +381,26 @@ def test_downloads(master, det, det_json, workplace: Path) -> None:
     result = det("c", "download", worse.uuid, "-o", "best")
     assert result.exit_code == 1
     assert "best exists and is not this checkpoint" in result.stderr
-    assert det("e", "download", 1, "-o", "out").exit_code == 0
+    assert det("e", "download-model-def", 1, "-o", "out").exit_code == 0
     assert (workplace / "out" / "experiment_1_code.tar.gz").read_bytes() == next(iter(master.bundles.values()))
+
+
+def test_experiment_download_is_the_best_checkpoints_as_in_determined(master, det, det_json, workplace: Path) -> None:
+    # It was the code, which is `download-model-def` in Determined.
+    master.add_trial(master.add_experiment().id)
+    assert "no validated checkpoint" in det("e", "download", 1).stderr
+    worst, best, middle = (
+        master.add_checkpoint(1, {"w": b"%d" % steps}, validation=loss, steps_completed=steps).uuid
+        for steps, loss in enumerate((0.9, 0.1, 0.5), 1)
+    )
+    assert det("e", "download", 1).exit_code == 0
+    assert [folder.name for folder in (workplace / "checkpoints").iterdir()] == [best]
+    assert (workplace / "checkpoints" / best / "w").read_bytes() == b"2"
+    got = det_json("e", "download", 1, "--top-n", 2, "-o", "two")
+    assert got == [{"uuid": uuid, "path": str(Path("two") / uuid)} for uuid in (best, middle)]
+    assert det("e", "download", 1, "-q", "--top-n", 9, "-o", "all").stdout.split() == [
+        str(Path("all") / uuid) for uuid in (best, middle, worst)
+    ]
 
 
 # --- login ------------------------------------------------------------------------------------------------

@@ -1,0 +1,30 @@
+"""Downloading checkpoints: shared by `det checkpoint`, `det trial` and `det experiment`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detlab.cli.invocation import Invocation
+from detlab.cli.printing import clean, say, say_json
+from detlab.cli.progress import bar
+from detlab.client.resources import Checkpoint
+
+
+def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: str) -> None:
+    """Download a checkpoint with a bar and say where it is."""
+    path = fetch_files(found, output_dir, mode, quiet=invocation.as_json)
+    if invocation.as_json:
+        say_json({"uuid": found.uuid, "path": str(path)})
+    else:
+        say(where_it_is(found, path))
+
+
+def fetch_files(found: Checkpoint, output_dir: Path | None, mode: str = "auto", *, quiet: bool = False) -> Path:
+    """Download a checkpoint with a bar and return its folder."""
+    with bar(f"Checkpoint {found.uuid[:8]}", quiet=quiet) as progress:
+        return found.download(output_dir, mode, progress=progress)  # type: ignore[arg-type]
+
+
+def where_it_is(found: Checkpoint, path: Path) -> str:
+    """Return the line that says what has been downloaded, and where to."""
+    return f"Checkpoint {found.uuid} of trial {found.trial_id}, step {found.steps_completed}: {clean(path)}"
