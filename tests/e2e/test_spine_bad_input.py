@@ -233,6 +233,7 @@ def test_malformed_yaml_is_refused_with_line_and_column(lab: Lab, tmp_path: Path
     path = tmp_path / "broken.yaml"
     path.write_text("name: x\nsearcher:\n  name: single\n  metric: [a, b\nentrypoint: run\n")
     said = refused(lab, path)
+    assert "broken.yaml" in said
     assert "line 5" in said
     assert "column" in said
 
@@ -252,8 +253,9 @@ def test_unknown_keys_are_refused_all_at_once_with_their_paths(lab: Lab, tmp_pat
     config["resources"] = {"slot_per_trial": 1}
     path.write_text(yaml.safe_dump(config))
     said = refused(lab, path)
-    for name in ("entrypointt", "searcher.max_trails", "resources.slot_per_trial"):
+    for name in ("unknown.yaml has 3 mistakes", "entrypointt", "searcher.max_trails", "resources.slot_per_trial"):
         assert name in said
+    assert f"det config check {path}" in said
 
 
 def test_impossible_resources_are_refused_at_submit_with_the_reason(lab: Lab, tmp_path: Path) -> None:

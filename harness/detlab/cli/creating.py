@@ -72,7 +72,7 @@ def create(
       det e create search.yaml code/ --dry-run
     """
     raw = _config(config, template, overrides, name)
-    _check(raw)
+    _check(raw, config)
     bundle = pack(directory, includes)
     quiet = invocation.as_json
     if bundle is not None and not quiet:
@@ -115,7 +115,7 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], name:
     source: ConfigSource = f"{sys.stdin.read()}\n" if config == "-" else config_text(Path(config))
     if not (template or overrides or name is not None):
         return source
-    raw = merged(source, Path(template)) if template else config_mapping(source)
+    raw = merged(source, Path(template)) if template else config_mapping(source, _shown(config))
     for override in overrides:
         set_key(raw, override)
     if name is not None:
@@ -123,11 +123,17 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], name:
     return raw
 
 
-def _check(raw: ConfigSource) -> None:
+def _check(raw: ConfigSource, config: str) -> None:
     """Refuse a config that no master would take, before any code is packed and sent."""
-    problems = check(config_mapping(raw))
-    if errors_of(problems):
-        raise ConfigError(problems)
+    problems = check(config_mapping(raw, _shown(config)))
+    mistakes = len(errors_of(problems))
+    if mistakes:
+        headline = f"{_shown(config)} has {mistakes} mistake{'' if mistakes == 1 else 's'}"
+        raise ConfigError(problems, headline, hint=f"Judge it again without submitting: det config check {config}")
+
+
+def _shown(config: str) -> str:
+    return "standard input" if config == "-" else config
 
 
 def _list_files(bundle: Bundle) -> None:

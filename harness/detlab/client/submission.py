@@ -36,8 +36,12 @@ def config_text(config: ConfigSource) -> Mapping[str, Any] | str:
         raise ConfigError([Problem("", f"{path} cannot be read: {reason}")], f"no config at {path}") from error
 
 
-def config_mapping(config: ConfigSource) -> dict[str, Any]:
+def config_mapping(config: ConfigSource, name: str | None = None) -> dict[str, Any]:
     """Return a config as plain data; what it means is the master's to judge.
+
+    Args:
+        config: See `config_text`.
+        name: What messages call it; default: its path, or `config`.
 
     Raises:
         ConfigError: The text is no YAML, names a key twice, or is no mapping.
@@ -45,7 +49,8 @@ def config_mapping(config: ConfigSource) -> dict[str, Any]:
     found = config_text(config)
     if isinstance(found, Mapping):
         return dict(found)
-    name = str(config) if isinstance(config, Path) or found is not config else "config"
+    if name is None:
+        name = str(config) if isinstance(config, Path) or found is not config else "config"
     data, problems = load_yaml(found, name)
     if errors_of(problems):
         raise ConfigError(problems, f"{name} cannot be used")
