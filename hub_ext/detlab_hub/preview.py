@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,22 @@ class Preview:
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """Read an experiment config; return it resolved, with its problems (empty config if they are errors)."""
+    """Read an experiment config; return it resolved, with its problems (empty config if they are errors).
+
+    Args:
+        path: The file; `-` is standard input.
+    """
     from detlab.schemas.expconf import check, load_yaml, resolve
 
+    standard_input = str(path) == "-"
+    name = "standard input" if standard_input else path.name
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (sys.stdin.buffer.read() if standard_input else path.read_bytes()).decode()
     except UnicodeDecodeError as error:
-        return {}, [Problem("", f"{path} is not UTF-8 text: {error.reason} at byte {error.start}")]
-    raw, problems = load_yaml(text, path.name)
+        return {}, [Problem(name, f"is not UTF-8 text: {error.reason} at byte {error.start}")]
+    raw, problems = load_yaml(text, name)
     if raw is None and problems:
-        return {}, problems
+        return {}, [replace(problem, path=problem.path or name) for problem in problems]
     problems = list(dict.fromkeys([*problems, *check(raw)]))
     known = {problem.path for problem in problems if problem.level == "error"}
     needed = [
@@ -240,7 +246,7 @@ def _print(preview: Preview, as_text: bool) -> None:
 
 
 @click.command("preview-search")
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option(
     "--objective",
     "objective_spec",
@@ -275,7 +281,7 @@ def preview_search(
     as_json_flag: bool,
     seed: int | None,
 ) -> None:
-    """Run the search of CONFIG without training.
+    """Run the search of CONFIG (`-` for standard input) without training.
 
     The same code that searches on the cluster runs here against an objective function, one trial after another
     in creation order, and shows each trial's hyperparameters, how long it would train and why it would end.

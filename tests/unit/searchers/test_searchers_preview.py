@@ -243,3 +243,14 @@ def test_searchers_preview_help_has_an_example(run):
     result = run("--help")
     assert result.exit_code == 0
     assert "det preview-search adaptive.yaml --objective toy.py:loss" in result.stdout
+
+
+def test_searchers_preview_reads_standard_input_and_names_it():
+    # `-` was refused as a file that does not exist, although `det config check -` reads it.
+    def preview(text):
+        return CliRunner().invoke(preview_search, ["-", "--json"], input=text, catch_exceptions=False)
+
+    assert [trial["index"] for trial in json.loads(preview(RANDOM).stdout)["trials"]] == [0, 1, 2, 3]
+    broken = preview("a: [")
+    assert broken.exit_code == 2
+    assert broken.stderr.startswith("standard input: line 1")
