@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shlex
-import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, ConfigError, Problem
+from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
@@ -182,10 +182,10 @@ def bundle_files(path: Path) -> set[str]:
     """Names of the regular files in a bundle, as relative POSIX paths. Nothing is extracted.
 
     Raises:
-        BundleError: It is not a gzipped tar archive.
+        BundleError: It is not a gzipped tar archive, or one that no agent would unpack.
     """
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            return {str(PurePosixPath(member.name)) for member in archive if member.isfile()}
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise BundleError(f"the bundle is not a gzipped tar archive: {error}") from error
+        with open_bundle(path) as archive:
+            return {str(name) for member, name in members(archive, Limits()) if member.isfile()}
+    except (UnsafeBundle, OSError) as error:
+        raise BundleError(f"the bundle cannot be used: {error}") from error
