@@ -65,7 +65,8 @@ class Experiments:
         known = await self._shell.read(lambda s: self._known(s, caller, request))
         if known is not None:
             return known
-        prepared = prepare(request, self._shell.settings, self._draw)
+        # A config of a megabyte takes seconds to parse: nobody else should wait for it.
+        prepared = await asyncio.to_thread(prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         await self._check_resources(caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import shlex
@@ -23,6 +24,9 @@ from detlab_hub.services.settings import Settings
 from detlab_hub.store.tables import BundleRow, CheckpointRow, ExperimentRow, TrialRow
 
 MAX_SEED = 2**31 - 1
+MAX_AT_ONCE = 10_000
+"""Trials that a search may have at a time."""
+MAX_RUNGS = 100
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
@@ -59,8 +63,11 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     _refuse(problems)
     config = expconf.resolve(raw)
     _draw_open(config, draw)
+    problems += _too_many_rungs(config["searcher"])
+    _refuse(problems)
     try:
-        make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
+        made = make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
+        problems += _too_many_at_once(config["searcher"], made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
         place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
@@ -89,6 +96,27 @@ def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
     reproducibility = config.get("reproducibility") or {}
     if reproducibility.get("experiment_seed") is None:
         config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
+
+
+def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
+    """A divisor just above 1 makes a rung at every step, and a bracket for every rung."""
+    rungs, divisor = searcher.get("max_rungs") or searcher.get("num_rungs") or 1, float(searcher.get("divisor") or 4)
+    if searcher.get("max_rungs") and divisor > 1:
+        rungs = min(rungs, int(math.log(max(int(searcher.get("max_time") or 1), 1)) / math.log(divisor)) + 1)
+    rungs = max(rungs, len(searcher.get("bracket_rungs") or ()))
+    if rungs <= MAX_RUNGS:
+        return []
+    return [Problem("searcher", f"has {rungs:,} rungs or brackets; at most {MAX_RUNGS}", "use a larger divisor")]
+
+
+def _too_many_at_once(searcher: dict[str, Any], total: int) -> list[Problem]:
+    """A search makes its first trials in one transaction: it must not be one that never ends."""
+    places = searcher.get("max_concurrent_trials")
+    at_once = total if places == 0 else min(total, places or 1)
+    if at_once <= MAX_AT_ONCE:
+        return []
+    message = f"{at_once:,} trials at a time; at most {MAX_AT_ONCE:,}"
+    return [Problem("searcher.max_concurrent_trials", message, "the trials wait for slots anyway: say fewer")]
 
 
 def seed_of(config: dict[str, Any]) -> int:
