@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import json
 import logging
 import os
 import secrets
@@ -22,6 +23,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 import detlab
 from detlab.errors import DetlabError
+from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.services import Services, Settings
 from detlab_hub.store import Store
@@ -58,6 +60,10 @@ class DetHub(Application):
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
+    users_file = Unicode(
+        help="Which uid each hub user's tasks run under, as the agents keep it (users.json); read by a root master."
+    ).tag(config=True)
+    user_map_file = Unicode(help="The agents' --user-map, if they have one.").tag(config=True)
     agent_reconnect_wait = Float(
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
@@ -114,6 +120,10 @@ class DetHub(Application):
     def _enrolment_token_file(self) -> str:
         return str(self._root / "secrets" / "enrolment_token")
 
+    @default("users_file")
+    def _users_file(self) -> str:
+        return str(self._root / "users.json")
+
     @property
     def _root(self) -> Path:
         return Path(self.state_dir).absolute()
@@ -144,7 +154,13 @@ class DetHub(Application):
             enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
             agent_reconnect_wait=self.agent_reconnect_wait,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
+            users=self._users() if os.geteuid() == 0 else None,
         )
+
+    def _users(self) -> UserIds:
+        """Return who owns whose files, as the agents have it."""
+        said = _read_secret(self.user_map_file) if self.user_map_file else ""
+        return UserIds(Path(self.users_file), mapped=json.loads(said) if said else None)
 
     def hub_token(self) -> str:
         """Return this service's token for the Hub.

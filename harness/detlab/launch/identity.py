@@ -106,6 +106,14 @@ class UserIds:
                 write_atomic(self._path, data, mode=0o644, durable=True)
             return users[name]
 
+    def known(self, name: str) -> int | None:
+        """Return the user's uid, None while there is none; allocates nothing.
+
+        Raises:
+            IdentityError: The file is damaged.
+        """
+        return self._mapped.get(name) or self._read().get(name)
+
     def identity_for(self, name: str) -> Identity:
         """Return whom a user's tasks run as; a mapped account brings its own groups and home."""
         uid = self.uid_for(name)

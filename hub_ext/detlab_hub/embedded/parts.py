@@ -122,6 +122,8 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         f"--DetHub.public_url={plan.url}",
         f"--DetHub.service_url={plan.master_url}",
     ]
+    if plan.user_map:
+        argv.append(f"--DetHub.user_map_file={folder.user_map_file}")
     for path in (folder.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
             argv.append(f"--DetHub.config_files={path}")

@@ -36,11 +36,17 @@ class Checkpoints:
             StorageError: The checkpoint does not lie where this master can read.
             CheckpointError: The bytes are not those that were committed.
         """
-        row = await self._shell.read(lambda s: _owned(s, caller, uuid))
+
+        def find(s: Session) -> tuple[CheckpointRow, str]:
+            row = _owned(s, caller, uuid)
+            return row, s.get_one(ExperimentRow, row.experiment_id).owner
+
+        row, owner = await self._shell.read(find)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
         if path is None or row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
-        return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest)
+        uid, size = self._shell.settings.files_of(owner), int(row.files[path]["size"])
+        return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest, size, uid)
 
 
 def _owned(s: Session, caller: Caller, uuid: str) -> CheckpointRow:

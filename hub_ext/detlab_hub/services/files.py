@@ -2,21 +2,21 @@
 
 The root comes from an experiment's config, so it is a user's word: below it only directories named by a
 committed UUID are touched, every step is opened with O_NOFOLLOW, and bytes are given out only after their
-digest was found to be the one that was committed.
+digest was found to be the one that was committed. A master run by root could read and remove what its user cannot:
+there, everything must also belong to the uid that the user's tasks run under.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, NotFound, StorageError
+from detlab.launch.trees import remove_below
 from detlab_hub.services.manifests import check_path, is_uuid
 
 _log = logging.getLogger(__name__)
@@ -39,8 +39,18 @@ def storage_root(storage: dict[str, Any]) -> Path | None:
             return None
 
 
-def open_verified(storage: dict[str, Any], uuid: str, path: str, digest: str) -> tuple[BinaryIO, int]:
+def open_verified(
+    storage: dict[str, Any], uuid: str, path: str, digest: str, size: int, owner: int | None = None
+) -> tuple[BinaryIO, int]:
     """Open one file of a checkpoint after checking its bytes; returns it with its size.
+
+    Args:
+        storage: The `checkpoint_storage` block.
+        uuid: The checkpoint.
+        path: Of the file in it.
+        digest: `sha256:<hex>` as committed.
+        size: Bytes as committed.
+        owner: uid to whom the file must belong; None: whoever it is (this process has no more rights than they).
 
     Raises:
         StorageError: The checkpoint does not lie on a file system that this master can read.
@@ -60,15 +70,25 @@ def open_verified(storage: dict[str, Any], uuid: str, path: str, digest: str) ->
         file = _open_below(root, (uuid, *path.split("/")))
     except OSError as error:
         raise NotFound(f"the file {path} of checkpoint {uuid} cannot be read: {error.strerror}") from error
-    found, size = hashlib.sha256(), 0
-    while chunk := file.read(_CHUNK):
-        found.update(chunk)
-        size += len(chunk)
-    if f"sha256:{found.hexdigest()}" != digest:
+    info = os.fstat(file.fileno())
+    if owner is not None and (info.st_uid != owner or info.st_nlink != 1):
+        file.close()
+        raise NotFound(f"the file {path} of checkpoint {uuid} cannot be read: it is not its user's own")
+    # The size first: a sparse file of a terabyte takes an hour to digest and a moment to make.
+    if info.st_size != size or _digest(file, size) != digest:
         file.close()
         raise CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
     file.seek(0)
     return file, size
+
+
+def _digest(file: BinaryIO, size: int) -> str:
+    """Digest at most `size` bytes, and one chunk more if the file grows meanwhile."""
+    found, done = hashlib.sha256(), 0
+    while done <= size and (chunk := file.read(_CHUNK)):
+        found.update(chunk)
+        done += len(chunk)
+    return f"sha256:{found.hexdigest()}"
 
 
 def _open_below(root: Path, parts: tuple[str, ...]) -> BinaryIO:
@@ -88,8 +108,14 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def remove_checkpoint(storage: dict[str, Any], uuid: str) -> bool:
-    """Remove a checkpoint's directory; returns whether it is gone (also if it never was there)."""
+def remove_checkpoint(storage: dict[str, Any], uuid: str, owner: int | None = None) -> bool:
+    """Remove a checkpoint's directory; returns whether it is gone (also if it never was there).
+
+    Args:
+        storage: The `checkpoint_storage` block.
+        uuid: The checkpoint.
+        owner: uid to whom every directory of it must belong; None: whoever it is.
+    """
     root = storage_root(storage)
     if root is None or not is_uuid(uuid):
         return False
@@ -99,8 +125,7 @@ def remove_checkpoint(storage: dict[str, Any], uuid: str) -> bool:
         _log.warning("checkpoint %s stays: %s: %s", uuid, root, error.strerror)
         return False
     try:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(uuid, dir_fd=folder)
+        remove_below(folder, uuid, owner)
     except OSError as error:
         _log.warning("checkpoint %s stays in %s: %s", uuid, root, error.strerror)
         return False

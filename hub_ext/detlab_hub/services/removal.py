@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from detlab.errors import StorageError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.services import files
 from detlab_hub.services.shell import Shell
@@ -23,15 +24,27 @@ POINTS_PER_STEP = 50_000
 async def remove_experiment(shell: Shell, experiment_id: int) -> None:
     """Remove the files, then the rows, of an experiment that is DELETING."""
 
-    def saved(s: Session) -> list[tuple[dict[str, Any], str]]:
+    def saved(s: Session) -> tuple[str, list[tuple[dict[str, Any], str]]]:
+        experiment = s.get(ExperimentRow, experiment_id)
         rows = s.scalars(select(CheckpointRow).where(CheckpointRow.experiment_id == experiment_id))
-        return [(row.storage, row.uuid) for row in rows]
+        return "" if experiment is None else experiment.owner, [(row.storage, row.uuid) for row in rows]
 
-    for storage, uuid in await shell.read(saved):
-        await asyncio.to_thread(files.remove_checkpoint, storage, uuid)
+    owner, checkpoints = await shell.read(saved)
+    if checkpoints:
+        await _remove_files(shell, owner, checkpoints)
     while not await shell.write(lambda turn: _remove_some(turn, experiment_id)):
         _log.info("experiment %d: rows are being deleted", experiment_id)
     _log.info("experiment %d: deleted", experiment_id)
+
+
+async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[str, Any], str]]) -> None:
+    try:
+        uid = await asyncio.to_thread(shell.settings.files_of, owner)
+    except StorageError as error:
+        _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
+        return
+    for storage, uuid in checkpoints:
+        await asyncio.to_thread(files.remove_checkpoint, storage, uuid, uid)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from detlab.errors import StorageError
+from detlab.launch.identity import IdentityError, UserIds
+
 MIB = 1024 * 1024
 
 
@@ -48,3 +51,24 @@ class Settings:
     max_metrics_per_report: int = 20_000
     max_structured_bytes: int = 256 * 1024
     checkpoint_file_limit: int = 100_000
+    users: UserIds | None = None
+    """Whose files a master run by root may read and remove for a user; None for one that is not root."""
+
+    def files_of(self, owner: str) -> int | None:
+        """Return the uid that checkpoint files of a user must have; None: the kernel judges by itself.
+
+        Raises:
+            StorageError: This master is root, and does not know under which uid the user's tasks run.
+        """
+        if self.users is None:
+            return None
+        try:
+            uid = self.users.known(owner)
+        except IdentityError as error:
+            raise StorageError(str(error)) from error
+        if uid is None:
+            raise StorageError(
+                f"the master runs as root and does not know under which uid the tasks of {owner!r} run",
+                hint="set DetHub.users_file (and DetHub.user_map_file) to the agents' own",
+            )
+        return uid

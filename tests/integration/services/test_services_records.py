@@ -252,7 +252,7 @@ async def test_records_object_stores_are_not_read_through_the_master(make_world)
     from detlab_hub.services.files import open_verified
 
     with pytest.raises(StorageError, match="s3"):
-        open_verified({"type": "s3", "bucket": "b"}, UUID, "a", DIGEST)
+        open_verified({"type": "s3", "bucket": "b"}, UUID, "a", DIGEST, 1)
     await make_world()
 
 

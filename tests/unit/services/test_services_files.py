@@ -1,0 +1,71 @@
+"""A master run by root reads and removes for a user only what is the user's own."""
+
+import hashlib
+import os
+
+import pytest
+
+from detlab.errors import CheckpointError, NotFound, StorageError
+from detlab.launch.identity import UserIds
+from detlab_hub.services.files import open_verified, remove_checkpoint
+from detlab_hub.services.settings import Settings
+
+UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
+ALICE, EVE = 23091, 23092
+DIGEST = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture
+def alices(tmp_path):
+    """A directory of alice's that has the name of a checkpoint: eve may say it is one of hers."""
+    folder = tmp_path / UUID
+    folder.mkdir(mode=0o700)
+    (folder / "file").write_bytes(b"secret")
+    for path in (folder, folder / "file"):
+        os.chown(path, ALICE, ALICE)
+    return {"type": "shared_fs", "host_path": str(tmp_path)}
+
+
+@needs_root
+def test_root_reads_nobody_elses_file_for_a_user(alices, tmp_path):
+    with pytest.raises(NotFound, match="its user's own"):
+        open_verified(alices, UUID, "file", DIGEST, 6, EVE)
+    with open_verified(alices, UUID, "file", DIGEST, 6, ALICE)[0] as file:
+        assert file.read() == b"secret"
+    (tmp_path / "link").hardlink_to(tmp_path / UUID / "file")
+    with pytest.raises(NotFound):
+        open_verified(alices, UUID, "file", DIGEST, 6, ALICE)
+
+
+@needs_root
+def test_root_removes_nobody_elses_directory_for_a_user(alices, tmp_path):
+    """A task may commit any UUID under any host_path; deleting the experiment then removed it, as root."""
+    assert not remove_checkpoint(alices, UUID, EVE)
+    assert (tmp_path / UUID / "file").exists()
+    assert remove_checkpoint(alices, UUID, ALICE)
+    assert not (tmp_path / UUID).exists()
+    assert remove_checkpoint(alices, UUID, ALICE)  # it is gone already
+
+
+def test_a_sparse_file_of_a_terabyte_is_not_digested(tmp_path):
+    folder = tmp_path / UUID
+    folder.mkdir()
+    with (folder / "file").open("wb") as file:
+        file.truncate(1 << 40)
+    storage = {"type": "directory", "container_path": str(tmp_path)}
+    with pytest.raises(CheckpointError, match="not what was committed"):
+        open_verified(storage, UUID, "file", DIGEST, 6)
+
+
+def test_the_uid_comes_from_the_agents_own_map(tmp_path):
+    ids = UserIds(tmp_path / "users.json", mapped={"carol": 1005})
+    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path, users=ids)
+    assert settings.files_of("carol") == 1005
+    with pytest.raises(StorageError, match="eve"):
+        settings.files_of("eve")  # nothing of hers ever ran here
+    assert settings.files_of("carol") != ids.uid_for("eve") == settings.files_of("eve")
+    (tmp_path / "users.json").write_text("{")
+    with pytest.raises(StorageError, match="damaged"):
+        settings.files_of("eve")
+    assert Settings(state_dir=tmp_path, bundles_dir=tmp_path).files_of("eve") is None
