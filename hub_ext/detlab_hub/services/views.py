@@ -92,7 +92,7 @@ def _experiment_view(
         time_metric=searcher.get("time_metric"),
         max_time=searcher.get("max_time"),
         progress=row.progress,
-        trials_total=trials_total(row.config),
+        trials_total=_at_least(trials_total(row.config), counts),
         trials=counts,
         best=best,
         created_at=row.created_at,
@@ -117,6 +117,12 @@ def trials_total(config: dict[str, Any]) -> int | None:
         return make_searcher(searcher, config.get("hyperparameters") or {}, 0).trials_total
     except SearcherConfigError:
         return None
+
+
+def _at_least(planned: int | None, counts: Mapping[str, int]) -> int | None:
+    """The planned number of trials, or how many there are: replaced ones (InvalidHP) come on top of the plan."""
+    known = sum(number for state, number in counts.items() if state != "RUNNING")
+    return None if planned is None else max(planned, known)
 
 
 def _trial_counts(s: Session, ids: Sequence[int]) -> dict[int, dict[str, int]]:

@@ -312,6 +312,7 @@ async def test_services_invalid_hp_is_completed_and_replaced(make_world):
     assert (trials[0].state, trials[0].end_reason) == (TrialState.COMPLETED, EndReason.INVALID_HP)
     assert len(trials) == 3, "an invalid trial does not use up the budget"
     assert trials[0].restarts == 0
+    assert view.trials_total == 3, "the plan of 2 made the progress line read 3/2"
 
 
 async def test_services_a_metric_that_is_no_number_fails_the_trial_only(make_world):
