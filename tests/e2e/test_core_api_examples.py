@@ -46,7 +46,7 @@ def config_of(stage: str) -> dict[str, Any]:
 def stages(lab: Lab) -> Stages:
     configs = {stage: config_of(stage) for stage in STAGES}
     # Long enough epochs to be interrupted in the middle, as the README tells people to do.
-    configs["2_checkpoints"]["environment"] = {"environment_variables": ["EPOCH_SECONDS=0.15"]}
+    configs["2_checkpoints"]["environment"] = {"environment_variables": ["EPOCH_SECONDS=0.1"]}
     order = ("2_checkpoints", *(stage for stage in STAGES if stage != "2_checkpoints"))
     return Stages(lab, {stage: lab.client.create_experiment(configs[stage], EXAMPLES) for stage in order})
 
