@@ -654,6 +654,9 @@ class Launch(Wire):
     info: ClusterInfoWire
     task_token: str
     token_expires_at: float
+    reach: list[str] = []
+    """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
+    the experiment's: a root agent would open other people's directories for its author."""
 
 
 class Kill(Wire):

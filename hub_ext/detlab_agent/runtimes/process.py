@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import detlab
 from detlab.launch import procfs
@@ -182,7 +181,7 @@ class ProcessRuntime:
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
             if name in env:
                 become += ["--reach", env[name]]
-        for path in (task.root, *storage_paths(launch.info.config)):
+        for path in (task.root, *directories(launch.reach)):
             become += ["--reach-rw", str(path)]
         try:
             child = _popen([*become, "--", *command], task, identity.uid, env, (status_write,))
@@ -304,13 +303,9 @@ def _give(root: Path, identity: Identity) -> None:
         os.lchown(directory, identity.uid, identity.gid)
 
 
-def storage_paths(config: Mapping[str, Any]) -> list[Path]:
-    """Return the directories of the experiment's checkpoint storage that exist on this node."""
-    storage = config.get("checkpoint_storage")
-    if not isinstance(storage, Mapping):
-        return []
-    paths = [storage.get(key) for key in ("host_path", "container_path")]
-    found = [Path(path) for path in paths if isinstance(path, str) and path.startswith("/")]
+def directories(paths: Sequence[str]) -> list[Path]:
+    """Return those that are directories on this node."""
+    found = [Path(path) for path in paths if path.startswith("/")]
     with contextlib.suppress(OSError):
         return [path for path in found if path.is_dir()]
     return []

@@ -55,6 +55,7 @@ def build_launch(turn: Turn, row: AllocationRow) -> Launch:
         info=info,
         task_token=token,
         token_expires_at=expires_at,
+        reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 
 
@@ -69,6 +70,13 @@ def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> Chec
         found = s.get(CheckpointRow, str(uuid))
         return found if found is not None and found.state == "COMPLETED" else None
     return None if source is None else checkpoints.latest(s, int(source))
+
+
+def _operators_directories(config: dict[str, Any], default: dict[str, Any]) -> list[str]:
+    """The directories of the cluster's default checkpoint storage, if the experiment stores there."""
+    storage = config.get("checkpoint_storage") or {}
+    chosen = (default.get(key) for key in ("host_path", "container_path") if storage.get(key) == default.get(key))
+    return [path for path in chosen if isinstance(path, str)]
 
 
 def _gpu_uuids(agent: AgentRow | None, slots: list[str]) -> list[str]:

@@ -82,3 +82,25 @@ os.kill(json.load(open(os.path.join(task, "launcher.json")))["pid"], signal.SIGK
     pid = int(master.wait_for(lambda: master.texts(task))[0])
     master.wait_for(lambda: task.exits, timeout=30)
     assert not procfs.is_alive(pid, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open closed directories for others")
+def test_an_experiments_own_path_opens_no_closed_directory(master, agent, open_tmp):
+    """host_path is the author's word: a root agent bound it in from behind anybody's 0700 directory."""
+    closed = open_tmp / "closed"
+    (closed / "drop").mkdir(parents=True)
+    (closed / "drop").chmod(0o777)
+    (closed / "drop" / "payroll").write_text("secret")
+    closed.chmod(0o700)
+    allocation = master.allocate(["cat", str(closed / "drop" / "payroll")])
+    allocation.launch.info.config["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(closed / "drop")}
+    master.send(allocation.launch)
+    master.wait_for(lambda: allocation.exits, timeout=30)
+    assert "secret" not in master.texts(allocation)
+    assert allocation.exits[0].exit_code == 1
+    # What the master names, the operator's own storage, is opened.
+    chosen = master.allocate(["cat", str(closed / "drop" / "payroll")])
+    chosen.launch.reach = [str(closed / "drop")]
+    master.send(chosen.launch)
+    master.wait_for(lambda: chosen.exits, timeout=30)
+    assert master.texts(chosen) == ["secret"]

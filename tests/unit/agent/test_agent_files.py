@@ -10,7 +10,7 @@ from detlab.launch.identity import Identity
 from detlab_agent.daemon import AgentError, read_user_map
 from detlab_agent.endpoints import UnsafeMaster, find_endpoints
 from detlab_agent.runtimes import process
-from detlab_agent.runtimes.process import storage_paths
+from detlab_agent.runtimes.process import directories
 from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
 
 
@@ -107,12 +107,9 @@ def test_user_maps(tmp_path):
             read_user_map(path)
 
 
-def test_checkpoint_storage_is_reached_where_it_exists(tmp_path):
-    storage = {"type": "shared_fs", "host_path": str(tmp_path), "container_path": str(tmp_path / "none")}
-    assert storage_paths({"checkpoint_storage": storage}) == [tmp_path]
-    assert storage_paths({}) == []
-    assert storage_paths({"checkpoint_storage": {"type": "s3", "bucket": "b"}}) == []
-    assert storage_paths({"checkpoint_storage": {"host_path": "relative"}}) == []
+def test_the_operators_directories_are_reached_where_they_exist(tmp_path):
+    assert directories([str(tmp_path), str(tmp_path / "none"), "relative"]) == [tmp_path]
+    assert directories([]) == []
 
 
 def test_a_second_name_of_somebodys_file_counts_as_missing(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from detlab.errors import ConfigError
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.launching import _operators_directories
 from detlab_hub.services.preparing import prepare
 from detlab_hub.services.settings import Settings
 
@@ -55,3 +56,18 @@ def test_a_search_of_a_billion_trials_at_once_is_refused(searcher):
 )
 def test_a_long_search_of_a_few_at_a_time_is_taken(searcher):
     assert judge(searcher).config["searcher"]["name"] == searcher["name"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "reached"),
+    [
+        ({"type": "shared_fs", "host_path": "/srv/ck"}, ["/srv/ck"]),
+        ({"type": "shared_fs", "host_path": "/srv/ck", "storage_path": "mine"}, ["/srv/ck"]),
+        ({"type": "shared_fs", "host_path": "/srv/ck/../../home/alice/open"}, []),
+        ({"type": "directory", "container_path": "/home/alice/open"}, []),
+        ({}, []),
+    ],
+)
+def test_agents_open_closed_directories_for_the_operators_storage_only(storage, reached):
+    default = {"type": "shared_fs", "host_path": "/srv/ck"}
+    assert _operators_directories({"checkpoint_storage": storage}, default) == reached
