@@ -13,7 +13,7 @@ from docs_snippets import DOCS, blocks
 
 from testbed.cluster import Cluster
 
-pytestmark = pytest.mark.hub
+pytestmark = [pytest.mark.hub, pytest.mark.timeout(400)]
 
 PAGE = DOCS / "tutorial" / "your-first-search.md"
 
@@ -64,7 +64,7 @@ def test_the_commands_about_the_saved_file_do_what_the_page_says(
     assert done.returncode == 0, done.stdout + done.stderr
     if start == "det preview-search":
         lines = done.stdout.splitlines()
-        assert sum("stopped at" in line and "│" in line for line in lines) == 16
+        assert sum("stopped at" in line and "│" in line for line in lines) == 8
         assert "of full training" in done.stdout
 
 
@@ -83,8 +83,10 @@ def test_the_cell_of_the_module_only_becomes_one(notebook: nbformat.NotebookNode
 
 def test_the_search_ends_as_a_still_picture_with_a_table(notebook: nbformat.NotebookNode) -> None:
     (view,) = [o for o in outputs(notebook, "%%det_experiment") if o.output_type == "display_data"]
-    assert "16/16 trials · completed" in view.data["text/plain"]
-    assert "stopped early" in view.data["text/plain"]
+    assert "8/8 trials · completed" in view.data["text/plain"]
+    # The seed is drawn anew each time: nearly always some trials are stopped early, but nothing promises it.
+    states = [line for line in view.data["text/plain"].splitlines() if "stopped early" in line or " completed" in line]
+    assert len(states) == 9, "the progress line and 8 trials"
     assert view.data["image/svg+xml"].startswith("<svg")
     assert "<table" in view.data["text/html"]
 
@@ -92,7 +94,7 @@ def test_the_search_ends_as_a_still_picture_with_a_table(notebook: nbformat.Note
 def test_the_best_model_comes_back_and_is_good(notebook: nbformat.NotebookNode) -> None:
     assert "epochs, loss 0." in printed(notebook, "search.wait()")
     score = printed(notebook, "import joblib")
-    assert float(score.rpartition(" ")[2]) >= 0.93, score
+    assert float(score.rpartition(" ")[2]) >= 0.9, score
 
 
 def test_the_papermill_command_names_a_notebook_with_that_parameter(folder: Path) -> None:

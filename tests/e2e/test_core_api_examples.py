@@ -16,7 +16,7 @@ from spine_lab import Lab, until
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import EndReason
 
-pytestmark = pytest.mark.hub
+pytestmark = [pytest.mark.hub, pytest.mark.timeout(400)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "core_api"
 STAGES = ("0_start", "1_metrics", "2_checkpoints", "3_search", "4_distributed")
