@@ -231,7 +231,9 @@ class DetHub(Application):
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""
         level: Any = self.log_level
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(level=level, handlers=[handler])
         # the Hub's XSRF code logs session ids at level INFO
         for chatty in ("alembic", "tornado.application"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -244,6 +246,15 @@ class DetHub(Application):
             loop.add_signal_handler(number, stop.set)
         await self.serve(stop)
         self.log.info("stopped")
+
+
+class OneLine(logging.Formatter):
+    """Log messages quote what callers sent: no control character of theirs may forge a line or reach a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the message with its control characters spelt out; tracebacks stay as they are."""
+        text = super().formatMessage(record)
+        return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _read_secret(path: str) -> str:

@@ -15,7 +15,7 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import send_file
 from detlab_hub.web.scopes import needs
 
@@ -52,7 +52,7 @@ class ListQuery(Wire):
     """Which experiments."""
 
     limit: int = Field(50, ge=1, le=1000)
-    before: int | None = None
+    before: RowId | None = None
     """Only experiments with a smaller id."""
     state: str | None = None
     owner: str | None = None
@@ -64,7 +64,7 @@ class TrialsQuery(Wire):
     """Which trials."""
 
     limit: int = Field(200, ge=1, le=2000)
-    after: int | None = None
+    after: RowId | None = None
     """Only trials with a larger id."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Event, LogLine, Wire
+from detlab_hub.web.base import RowId
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 
@@ -12,7 +13,7 @@ from detlab_hub.web.streaming import StreamHandler
 class EventsQuery(Wire):
     """From where, and which metrics."""
 
-    after: int | None = None
+    after: RowId | None = None
     """Cursor to resume after; without it the stream starts now."""
     names: list[str] = Field(default_factory=list)
     """Metric names to send; none means all."""
@@ -23,14 +24,14 @@ class EventsQuery(Wire):
 class AllEventsQuery(Wire):
     """From where."""
 
-    after: int | None = None
+    after: RowId | None = None
     """Cursor to resume after; without it the stream starts now."""
 
 
 class LogsQuery(Wire):
     """From where."""
 
-    after: int = 0
+    after: RowId = 0
     """Only lines with a larger id."""
 
 

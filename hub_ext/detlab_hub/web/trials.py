@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments import CheckpointList
 from detlab_hub.web.scopes import needs
 
@@ -62,12 +62,12 @@ class ValuesQuery(Wire):
 class LogsQuery(Wire):
     """Which log lines."""
 
-    after: int = 0
+    after: RowId = 0
     """Only lines with a larger id."""
     limit: int = Field(1000, ge=1, le=10_000)
     tail: int | None = Field(None, ge=0, le=10_000)
     """The last so many lines instead."""
-    rank: int | None = None
+    rank: int | None = Field(None, ge=0, lt=2**31)
     search: str | None = None
     """A part of the text."""
 

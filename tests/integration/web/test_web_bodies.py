@@ -137,3 +137,22 @@ async def until(holds, timeout: float = 5.0) -> None:  # type: ignore[no-untyped
     async with asyncio.timeout(timeout):
         while not holds():
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "experiments?before=9223372036854775808",
+        "experiments?before=-1",
+        "experiments/1/trials?after=1000000000000000000000",
+        "trials/1/logs?after=9223372036854775808",
+        "trials/1/logs?rank=1000000000000000000000",
+        "trials/1/logs/stream?after=9223372036854775808",
+        "stream?after=-1",
+    ],
+)
+async def test_a_number_that_no_database_holds_is_422(master: Any, path: str) -> None:
+    """They came back from the database as an OverflowError: 500, and a traceback in the log for each."""
+    async with master.client() as client:
+        reply = await client.get(path)
+    assert reply.status_code == 422
