@@ -60,6 +60,9 @@ $(PROXY): | $(VENV)/.python
 	@echo "==> configurable-http-proxy $(PROXY_VERSION) from npm"
 	npm install --silent --no-audit --no-fund --prefix $(VENV)/node configurable-http-proxy@$(PROXY_VERSION)
 
+docs: setup  ## make the generated reference pages anew
+	$(BIN)/python docs/generate.py
+
 widget: $(WIDGET)  ## build the notebook widget
 
 $(WIDGET): labextension/package.json labextension/package-lock.json $(shell find labextension/src -type f 2>/dev/null)
