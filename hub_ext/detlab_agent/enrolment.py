@@ -79,7 +79,7 @@ class KeyRing:
         if reply.status_code in {401, 403}:
             raise NotEnrolled(f"the master refuses the enrolment token: {_message(reply)}")
         if not reply.is_success:
-            raise MasterAway(f"{self.endpoints.enrol}: status {reply.status_code}")
+            raise MasterAway(f"{self.endpoints.enrol}: {_message(reply)}")
         try:
             answer = EnrolReply.model_validate_json(reply.content)
         except ValueError as error:

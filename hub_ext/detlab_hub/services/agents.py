@@ -124,12 +124,18 @@ class Agents:
         """Give an agent its own key. An agent that enrols again gets a new one; the old one is void.
 
         Raises:
-            Conflict: The agent speaks a protocol that this master does not.
+            Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
+                its key, so that whoever asks is another machine, or wants its tasks.
         """
         del caller  # holding the token is all it takes
         check_protocol(request.protocol)
         if not 0 < len(request.agent_id) <= ID_CHARS or not request.agent_id.isprintable():
             raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters")
+
+        if self._connections.state_of(request.agent_id, self._shell.clock()) == "connected":
+            raise Conflict(
+                f"an agent {request.agent_id!r} is connected", hint="give this one another name: det agent run --name"
+            )
 
         def make(turn: Turn) -> EnrolReply:
             tokens.revoke(turn.session, "agent", request.agent_id)

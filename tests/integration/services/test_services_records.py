@@ -335,6 +335,17 @@ async def test_records_enrolment(make_world):
         await agents.enrol(caller, EnrolRequest(agent_id="a\nb"))
 
 
+async def test_records_nobody_enrols_under_the_name_of_a_connected_agent(make_world):
+    """Any enrolment token gave the key of any agent, and with it the launches, code and tokens of its tasks."""
+    world = await make_world()
+    agent = await world.add_agent("node")
+    with pytest.raises(Conflict, match="is connected"):
+        await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
+    agent.drop()
+    reply = await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
+    assert await world.services.tokens.resolve(reply.token) == AgentCaller("node")
+
+
 async def test_records_an_agent_delivers_only_for_its_own_tasks(make_world):
     world, _made, task = await one_task(make_world)
     batch = RecordBatch(stream="logs", records=[LogRecord(seq=1, time=1.0, text="left behind")])
