@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -152,6 +153,24 @@ class Lab:
     def api(self) -> httpx.Client:
         """The raw API with this user's token."""
         return self.cluster.client(self.client.address.token)
+
+
+@contextmanager
+def following(cluster: Cluster, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `det` beside the test; kill it if the test fails."""
+    with subprocess.Popen(
+        cluster.command(*arguments),
+        cwd=cluster.root,
+        env=cluster.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 @contextmanager

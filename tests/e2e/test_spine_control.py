@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from spine_lab import TRIALS, Lab, single, until
+from spine_lab import TRIALS, Lab, following, single, until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, TrialState
@@ -19,26 +16,6 @@ from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, Tri
 pytestmark = pytest.mark.hub
 
 LONG = {"steps": 100_000, "save_every": 5, "every": 1000}
-
-
-@contextmanager
-def following(lab: Lab, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `det` beside the test; kill it if the test fails."""
-    command = [sys.executable, "-c", "from detlab.cli import main; main()", *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=lab.cluster.root,
-        env=lab.cluster.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 def running(lab: Lab, experiment: Experiment, step: int = 5) -> int:
@@ -55,7 +32,7 @@ def at(lab: Lab, trial_id: int, state: AllocationState) -> Trial | None:
 def test_pause_frees_the_slot_and_activate_goes_on_from_the_checkpoint(lab: Lab) -> None:
     experiment = lab.submit(single("toy.py", hparams=LONG))
     trial = running(lab, experiment, 6)
-    with following(lab, "e", "wait", str(experiment.id)) as waiter:
+    with following(lab.cluster, "e", "wait", str(experiment.id)) as waiter:
         experiment.pause()
         assert experiment.reload().state is ExperimentState.PAUSED
         paused = until("the task has left", lambda: at(lab, trial, AllocationState.TERMINATED), 15)
@@ -110,9 +87,9 @@ def test_follow_and_wait_exit_0_only_on_completed(lab: Lab, tmp_path: Path) -> N
     bad = write("bad", script="dies_on_start.py")
     endless = write("endless", script="toy.py", hparams=LONG)
     with (
-        following(lab, "e", "create", good, str(TRIALS), "--follow") as completes,
-        following(lab, "e", "create", bad, str(TRIALS), "-f") as fails,
-        following(lab, "e", "create", endless, str(TRIALS), "-f") as canceled,
+        following(lab.cluster, "e", "create", good, str(TRIALS), "--follow") as completes,
+        following(lab.cluster, "e", "create", bad, str(TRIALS), "-f") as fails,
+        following(lab.cluster, "e", "create", endless, str(TRIALS), "-f") as canceled,
     ):
         output, errors = completes.communicate(timeout=60)
         assert completes.returncode == 0, output + errors
@@ -128,3 +105,67 @@ def test_follow_and_wait_exit_0_only_on_completed(lab: Lab, tmp_path: Path) -> N
         live[0].cancel()
         output, errors = canceled.communicate(timeout=60)
         assert canceled.returncode == 3, output + errors
+
+
+def test_ctrl_c_stops_following_and_never_the_experiment(lab: Lab) -> None:
+    experiment = lab.submit(single("toy.py", hparams=LONG))
+    trial = running(lab, experiment)
+    with following(lab.cluster, "t", "logs", str(trial), "-f") as process:
+        assert process.stdout is not None
+        assert "TOY" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=20)
+        assert process.returncode == 130, output + errors
+        assert "Traceback" not in errors
+    assert lab.at_step(lab.client.get_trial(trial), lab.client.get_trial(trial).view.steps_completed + 2)
+    experiment.kill()
+
+
+def test_a_pause_that_a_trial_does_not_hear_ends_it_after_the_preemption_timeout_uncounted(lab: Lab) -> None:
+    experiment = lab.submit(single("never_exits.py", preemption_timeout=1))
+    trial = running(lab, experiment, 1)
+    experiment.pause()
+    began = time.monotonic()
+    paused = until("it has left", lambda: at(lab, trial, AllocationState.TERMINATED), 15)
+    assert 0.8 <= time.monotonic() - began <= 6.0
+    assert paused.state is TrialState.PAUSED
+    assert paused.view.restarts == 0
+    assert paused.view.failure is None
+    experiment.kill()
+    assert lab.finish(experiment).state is ExperimentState.CANCELED
+
+
+def test_killing_one_trial_of_a_search_lets_the_others_go_on(lab: Lab) -> None:
+    config = single("toy.py", hparams={"steps": 40})
+    config["searcher"] |= {"name": "random", "max_trials": 3, "max_concurrent_trials": 2}
+    search = lab.submit(config)
+    victim = lab.at_step(lab.first_trial(search), 2)
+    victim.kill()
+    ended = lab.completed(search)
+    states = {trial.id: trial.view.end_reason for trial in ended.list_trials()}
+    assert states.pop(victim.id) is EndReason.KILLED
+    assert set(states.values()) == {EndReason.COMPLETED}
+    assert len(states) == 2
+
+
+def test_what_waits_for_a_slot_says_why(lab: Lab) -> None:
+    wide = lab.submit(single("toy.py", hparams=LONG, resources={"slots_per_trial": 4}, entrypoint=["sleep", "1000"]))
+    until("it holds all slots", lambda: len(lab.slots_of(wide)) == 4, 20)
+    late = lab.submit(single("toy.py", hparams={"steps": 1}))
+    trial = lab.first_trial(late)
+    waiting = until("a reason", lambda: (now := lab.trial(trial)).view.pending_reason and now, 10)
+    assert waiting.view.display_state == "QUEUED"
+    shown = lab.cluster.det("e", "describe", str(late.id))
+    assert "slot" in (waiting.view.pending_reason or "")
+    assert (waiting.view.pending_reason or "") in shown.stdout
+    wide.kill()
+    lab.completed(late)
+
+
+def test_a_warm_start_begins_with_the_weights_of_another_trial(lab: Lab) -> None:
+    source = lab.completed(lab.submit(single("toy.py", hparams={"steps": 4, "save_every": 4})))
+    config = single("toy.py", hparams={"steps": 6})
+    config["searcher"]["source_trial_id"] = source.list_trials()[0].id
+    (warm,) = lab.completed(lab.submit(config)).list_trials()
+    assert [more[0] for _, _, more in lab.journal(warm, "start")] == ["4"]
+    assert lab.steps(warm) == [5, 6]

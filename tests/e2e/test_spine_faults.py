@@ -8,14 +8,17 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
-from spine_lab import Lab, alive, asha, lab_of, single, task_dir, until
+from spine_lab import Lab, alive, asha, following, lab_of, single, task_dir, until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import ClusterUnreachable, DetlabError
-from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire import Event, ExperimentState
 from testbed.cluster import Cluster, running_cluster
 
 pytestmark = pytest.mark.hub
@@ -42,6 +45,13 @@ def witness(lab: Lab) -> Iterator[Trial]:
     experiment = lab.submit(single("toy.py", hparams=hparams, name="witness"))
     yield lab.at_step(lab.first_trial(experiment), 3)
     experiment.kill()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What a test opens and leaves to its end."""
+    with ExitStack() as found:
+        yield found
 
 
 def small_search(name: str) -> dict[str, Any]:
@@ -94,10 +104,12 @@ def progress(lab: Lab, witness: Trial) -> None:
 
 
 def test_i8_kill_9_of_the_master_during_the_search_three_times_and_it_ends_the_same(
-    fragile: Cluster, lab: Lab, witness: Trial
+    fragile: Cluster, lab: Lab, witness: Trial, stack: ExitStack
 ) -> None:
     calm = lab.submit(small_search("calm"))
     stormy = lab.submit(small_search("stormy"))  # at the same time, on the other slot
+    seen_live = follow(lab, stormy)
+    waiter = stack.enter_context(following(fragile, "e", "wait", str(stormy.id)))
     for _ in range(3):
         seen = sum(trial.view.steps_completed for trial in stormy.list_trials())
 
@@ -118,10 +130,26 @@ def test_i8_kill_9_of_the_master_during_the_search_three_times_and_it_ends_the_s
             steps = lab.steps(trial)
             assert steps == list(range(1, len(steps) + 1)), "no gap and no double"
     progress(lab, witness)
+    # who watched it all the time saw every report once, in order, and was told the end
+    live: dict[int, list[int]] = {}
+    for event in seen_live.result(timeout=30):
+        if event.kind == "metrics" and event.data["group"] == "training":
+            live.setdefault(event.trial_id or 0, []).append(event.data["steps_completed"])
+    assert live == {trial.id: lab.steps(trial) for trial in ended.list_trials()}
+    output, errors = waiter.communicate(timeout=30)
+    assert waiter.returncode == 0, output + errors
+
+
+def follow(lab: Lab, experiment: Experiment) -> Future[list[Event]]:
+    """Watch the stream of an experiment from its first event to its end, in a thread."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: list(experiment.stream(0)))
+    pool.shutdown(wait=False)
+    return future
 
 
 def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
-    fragile: Cluster, lab: Lab, witness: Trial
+    fragile: Cluster, lab: Lab, witness: Trial, meeting_place: Path
 ) -> None:
     before = pids(fragile, witness)
     kill_9(fragile, "agent")
@@ -129,6 +157,18 @@ def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
     assert pids(fragile, witness) == before
     assert all(alive(pid) for pid in before)
     progress(lab, witness)
+    # a task that ends while no agent runs is still reported as it ended
+    quick = lab.submit(single("toy.py", hparams={"steps": 8, "hold_until": str(meeting_place / "agentless")}))
+    ending = lab.at_step(lab.first_trial(quick), 7)
+    _, user = pids(fragile, ending)
+    agent = fragile.pid("agent")
+    assert agent is not None
+    os.kill(agent, signal.SIGKILL)
+    (meeting_place / "agentless").touch()
+    until("it has ended", lambda: not alive(user), 10)
+    (ended,) = lab.completed(quick, 30).list_trials()
+    assert (ended.view.restarts, ended.view.run) == (0, 1)
+    assert lab.steps(ended) == list(range(1, 9))
     # re-adopted, not just still there: the agent can end it
     other = lab.submit(single("never_exits.py"))
     trial = lab.at_step(lab.first_trial(other), 1)
