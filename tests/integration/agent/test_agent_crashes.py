@@ -72,6 +72,7 @@ def test_a_killed_launcher_costs_no_output_and_leaves_no_process(master, agent):
     record = {"kind": "metrics", "time": 1.0, "group": "training", "steps_completed": 1, "metrics": {"loss": 0.5}}
     with (spool / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**record, "seq": 1}) + "\n" + json.dumps({**record, "seq": 2}) + "\n" + '{"kind": "met')
+    os.chown(spool / "metrics.jsonl", spool.stat().st_uid, spool.stat().st_gid)  # as if the trial had written it
     os.kill(launcher_of(agent, task)["pid"], signal.SIGKILL)
     wait_until(lambda: not agent.processes(task))
     master.faults.clear()
