@@ -132,7 +132,7 @@ def test_i8_kill_9_of_the_master_during_the_search_three_times_and_it_ends_the_s
     progress(lab, witness)
     # who watched it all the time saw every report once, in order, and was told the end
     live: dict[int, list[int]] = {}
-    for event in seen_live.result(timeout=30):
+    for event in seen_live.result(timeout=20):
         if event.kind == "metrics" and event.data["group"] == "training":
             live.setdefault(event.trial_id or 0, []).append(event.data["steps_completed"])
     assert live == {trial.id: lab.steps(trial) for trial in ended.list_trials()}

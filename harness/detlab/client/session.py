@@ -25,8 +25,9 @@ T = TypeVar("T")
 CHUNK = 256 * 1024
 CONNECT_SECONDS = 5.0
 _IDENTITY = {"Accept-Encoding": "identity"}
-STREAM_READ_SECONDS = 45.0
-"""Longer than the master's keep-alive: silence beyond it means a dead connection."""
+STREAM_READ_SECONDS = 12.0
+"""Over twice the master's keep-alive: silence beyond it means a dead connection. configurable-http-proxy leaves a
+stream open whose master was killed, so that this is how long a view may stand still then."""
 
 
 class _Face:

@@ -42,8 +42,8 @@ class Streams:
 class StreamHandler(Guarded):
     """Base of the streaming routes."""
 
-    keep_alive: ClassVar[float] = 15.0
-    """Seconds of silence after which an empty line goes out."""
+    keep_alive: ClassVar[float] = 5.0
+    """Seconds of silence after which an empty line goes out; readers give up after `client.session`'s 12."""
     header_wait: ClassVar[float] = 0.2
     """Seconds that the source has to refuse or to say something before the headers go out."""
     slow_limit: ClassVar[float] = 30.0
