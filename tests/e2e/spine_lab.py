@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import time
@@ -179,6 +180,22 @@ def lab_of(cluster: Cluster, user: str | None = None) -> Iterator[Lab]:
     token = cluster.token if user is None else cluster.make_token(*WRITE, user=user)
     with Client(cluster.url, token) as client:
         yield Lab(cluster, client)
+
+
+def landing_page(cluster: Cluster, user: str) -> str:
+    """The page of the service as a user's browser gets it: through the Hub's login form and OAuth."""
+    secrets = cluster.folder / "secrets"
+    password = cluster.password if user == cluster.user else (secrets / f"password-{user}").read_text().strip()
+    with httpx.Client(base_url=cluster.url, trust_env=False, follow_redirects=True, timeout=30) as browser:
+        form = browser.get("/services/detlab/")
+        assert "/hub/login" in str(form.url)
+        found = re.search(r'name="_xsrf"\s+value="([^"]+)"', form.text)
+        assert found is not None
+        data = {"username": user, "password": password, "_xsrf": found[1]}
+        page = browser.post(str(form.url), data=data)
+        assert str(page.url).endswith("/services/detlab/"), page.url
+        page.raise_for_status()
+        return page.text
 
 
 def task_dir(cluster: Cluster, trial: Trial) -> Path:

@@ -9,10 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
-from spine_lab import TRIALS, Lab, asha, single
+from spine_lab import TRIALS, Lab, asha, landing_page, single
 
 from detlab.client import Client
 from detlab.client.resources import Experiment, Trial
@@ -197,23 +196,9 @@ def test_a_hostile_metric_name_is_shown_as_text_everywhere(lab: Lab, submitted: 
         assert HOSTILE in reply.json()["summary"]["training"]
         curves = api.get(f"experiments/{ended.id}/curves", params={"name": HOSTILE}).json()["curves"]
     assert {series["name"] for series in curves} == {HOSTILE}
-    page = landing_page(lab.cluster)
+    page = landing_page(lab.cluster, lab.cluster.user)
     assert "<img src=x" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
-
-
-def landing_page(cluster: Cluster) -> str:
-    """The page of the service as the operator's browser gets it: through the Hub's login form and OAuth."""
-    with httpx.Client(base_url=cluster.url, trust_env=False, follow_redirects=True, timeout=30) as browser:
-        form = browser.get("/services/detlab/")
-        assert "/hub/login" in str(form.url)
-        found = re.search(r'name="_xsrf"\s+value="([^"]+)"', form.text)
-        assert found is not None
-        data = {"username": cluster.user, "password": cluster.password, "_xsrf": found[1]}
-        page = browser.post(str(form.url), data=data)
-        assert str(page.url).endswith("/services/detlab/"), page.url
-        page.raise_for_status()
-        return page.text
 
 
 # --- refused at once

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from spine_lab import Lab, is_root, lab_of, single, task_dir, until
+from spine_lab import Lab, is_root, lab_of, landing_page, single, task_dir, until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import NotFound
@@ -86,9 +87,27 @@ def test_i9_no_tenant_sees_anothers_data_over_the_api(cluster: Cluster, ada: Ten
         warm["searcher"]["source_checkpoint_uuid"] = uuid
         with pytest.raises(Exception, match=r"source_checkpoint_uuid|no checkpoint"):
             ben.submit(warm)
+        owners = {event["data"].get("owner") for event in all_events(api) if event["kind"] == "experiment"}
+        assert owners == {"ben"}
+        page = landing_page(cluster, "ben")
+        assert "ben&#x27;s own" in page or "ben&#39;s own" in page or "ben's own" in page
+        assert "ada" not in page
     assert ada.lab.trial(ada.trial).view.state == "ACTIVE"
     assert [item.id for item in ada.lab.client.list_experiments()] == [ada.experiment.id]
     assert lab.client.get_experiment(ada.experiment.id).view.owner == "ada", "the operator sees everybody's"
+
+
+def all_events(api: httpx.Client) -> list[dict[str, Any]]:
+    """What the stream of all experiments says about the past, until it has nothing more to say."""
+    found = []
+    try:
+        with api.stream("GET", "stream", params={"after": 0}, timeout=1.0) as reply:
+            for line in reply.iter_lines():
+                if line:
+                    found.append(json.loads(line))
+    except httpx.ReadTimeout:
+        assert found
+    return found
 
 
 @pytest.mark.skipif(not is_root(), reason="only an agent that is root serves several users")
