@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spine_lab import Lab, lab_of
+from spine_lab import Lab, asha, lab_of
 
+from detlab.client.resources import Experiment
 from testbed.cluster import Cluster, running_cluster
 
 
@@ -23,14 +24,24 @@ def cluster(meeting_place: Path) -> Iterator[Cluster]:
     config = "c.EmbeddedCluster.extra_users = ['ada', 'ben']\n"
     root = meeting_place / "cluster"
     root.mkdir(mode=0o755)
-    with running_cluster(root, slots=4, config=config) as running:
+    with running_cluster(root, slots=6, config=config) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def lab(cluster: Cluster) -> Iterator[Lab]:
+def stubborn() -> dict[str, Experiment]:
+    """Two searches whose only trial does not poll, by the name of its script; `lab` starts them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def lab(cluster: Cluster, stubborn: dict[str, Experiment], request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The operator at that cluster."""
     with lab_of(cluster) as found:
+        if any("stubborn" in getattr(item, "fixturenames", ()) for item in request.session.items):
+            # They take 10 and 15 seconds: they run beside the other tests, which they need not wait for.
+            for script in ("ignores_sigterm", "never_exits"):
+                stubborn[script] = found.submit(asha(f"{script}.py", 1, 1, rungs=1, name=script))
         yield found
 
 

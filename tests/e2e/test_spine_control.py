@@ -149,8 +149,9 @@ def test_killing_one_trial_of_a_search_lets_the_others_go_on(lab: Lab) -> None:
 
 
 def test_what_waits_for_a_slot_says_why(lab: Lab) -> None:
-    wide = lab.submit(single("toy.py", hparams=LONG, resources={"slots_per_trial": 4}, entrypoint=["sleep", "1000"]))
-    until("it holds all slots", lambda: len(lab.slots_of(wide)) == 4, 20)
+    everything = lab.cluster.slots
+    wide = lab.submit(single("toy.py", resources={"slots_per_trial": everything}, entrypoint=["sleep", "1000"]))
+    until("it holds all slots", lambda: len(lab.slots_of(wide)) == everything, 40)
     late = lab.submit(single("toy.py", hparams={"steps": 1}))
     trial = lab.first_trial(late)
     waiting = until("a reason", lambda: (now := lab.trial(trial)).view.pending_reason and now, 10)

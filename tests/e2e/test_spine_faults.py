@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,16 @@ def pids(cluster: Cluster, trial: Trial) -> tuple[int, int]:
     """Launcher and user's process of a running trial."""
     identity = json.loads((task_dir(cluster, trial) / "launcher.json").read_text())
     return int(identity["pid"]), int(identity["pgid"])
+
+
+def live_tasks(cluster: Cluster, experiment: Experiment) -> list[tuple[int, int]]:
+    """The processes of the trials that train now."""
+    found = []
+    for trial in experiment.list_trials():
+        if trial.view.display_state == "RUNNING" and trial.view.steps_completed:
+            with suppress(FileNotFoundError, ValueError):  # it is just leaving
+                found.append(pids(cluster, trial))
+    return found
 
 
 def kill_9(cluster: Cluster, part: str) -> None:
@@ -254,8 +264,7 @@ def test_det_down_in_the_middle_of_a_search_and_det_up_goes_on(fragile: Cluster,
     config["searcher"]["max_concurrent_trials"] = 2
     experiment = lab.submit(config)
     until("half of it", lambda: experiment.reload().view.trials.get("COMPLETED", 0) >= 2, 40)
-    tasks = [pids(fragile, trial) for trial in experiment.list_trials() if trial.view.display_state == "RUNNING"]
-    assert tasks
+    tasks = until("tasks to watch", lambda: live_tasks(fragile, experiment), 20)
     began = time.monotonic()
     down = fragile.down("--timeout", "20")
     assert down.returncode == 0, down.stdout + down.stderr

@@ -11,15 +11,6 @@ from detlab.schemas.wire import EndReason, TrialState
 pytestmark = pytest.mark.hub
 
 
-@pytest.fixture(scope="session", autouse=True)
-def stubborn(lab: Lab) -> dict[str, Experiment]:
-    """Two searches whose only trial does not poll; started first, since they take 10 and 15 seconds."""
-    return {
-        script: lab.submit(asha(f"{script}.py", 1, 1, rungs=1, name=script))
-        for script in ("ignores_sigterm", "never_exits")
-    }
-
-
 @pytest.fixture(scope="module")
 def search(lab: Lab) -> Experiment:
     """An ASHA search of 8 toy trials, ended."""
