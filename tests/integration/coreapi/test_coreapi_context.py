@@ -230,7 +230,8 @@ def test_killed_by_sigterm_as_usual(task: Any) -> None:
 
 
 def test_the_log_shows_numbers_not_tensors(in_task: Any, caplog: pytest.LogCaptureFixture) -> None:
-    numpy = pytest.importorskip("numpy")
+    import numpy
+
     caplog.set_level(logging.INFO)
     with det.core.init() as core:
         core.train.report_training_metrics(3, {"loss": numpy.array([0.5], dtype=numpy.float32)})

@@ -144,8 +144,8 @@ def test_what_the_master_would_refuse_raises_here(metrics: dict[str, Any], messa
 
 def test_limits_are_those_of_the_master() -> None:
     """Both sides judge the same report; neither may be stricter."""
-    reports = pytest.importorskip("detlab_hub.store.queries.reports")
     from detlab.core import _values
+    from detlab_hub.store.queries import reports
 
     assert reports.GROUP_CHARS == _values.MAX_GROUP
     assert reports.NAME_CHARS == _values.MAX_NAME
