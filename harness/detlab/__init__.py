@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from detlab import client as client
     from detlab import core as core
     from detlab import errors as errors
+    from detlab import pytorch as pytorch
     from detlab.errors import InvalidHP as InvalidHP
     from detlab.info import ClusterInfo as ClusterInfo
     from detlab.info import TrialInfo as TrialInfo
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors"})
+_SUBMODULES = frozenset({"client", "core", "errors", "pytorch"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
@@ -47,6 +48,7 @@ __all__ = [
     "core",
     "errors",
     "get_cluster_info",
+    "pytorch",
 ]
 
 

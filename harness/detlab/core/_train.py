@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detlab.core._distributed import DistributedContext
-from detlab.core._session import TaskSession
+from detlab.core._session import INTERACTIVE_LIMIT, TaskSession
 from detlab.core._tensorboard import TensorboardManager, TensorboardMode
 from detlab.core._values import check_group, check_metrics, check_progress, check_steps
 from detlab.errors import NotFound
@@ -133,8 +133,12 @@ class TrainContext:
         Raises:
             ClusterUnreachable: No answer for 5 minutes.
         """
+        return self._best_validation(INTERACTIVE_LIMIT)
+
+    def _best_validation(self, limit: float) -> float | None:
+        """Do as `get_experiment_best_validation`, waiting at most `limit` seconds through an outage."""
         try:
-            reply = self._session.get("task/best-validation")
+            reply = self._session.get("task/best-validation", limit=limit)
         except NotFound:
             return None
         return BestValidationReply.model_validate(reply).value
@@ -216,7 +220,7 @@ class DummyTrainContext(TrainContext):
         """Return what `set_metadata` was given."""
         return self._metadata
 
-    def get_experiment_best_validation(self) -> float | None:
+    def _best_validation(self, limit: float) -> float | None:
         """Return None: off-cluster there is no experiment."""
         return None
 

@@ -1,0 +1,328 @@
+"""A trial's checkpoints: what goes in, how it comes back, and which earlier one serves when files are altered."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import detlab
+from detlab import core
+from detlab.errors import CheckpointError
+from detlab.info import ClusterInfo
+from detlab.pytorch import _rng
+from detlab.pytorch._callback import CallbackSet
+from detlab.pytorch._checkpoint import load_models, load_optimizers, read_state
+from detlab.pytorch._writer import CheckpointWriter
+
+if TYPE_CHECKING:
+    from detlab.pytorch._context import PyTorchTrialContext
+    from detlab.pytorch._stream import TrainingStream
+    from detlab.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("detlab.pytorch")
+
+KEPT_NAMES = 5
+"""How many earlier checkpoints the metadata of one names."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a trial is: the same on all ranks, and part of each checkpoint.
+
+    Attributes:
+        steps_completed: Batches trained.
+        epochs_completed: Epochs trained to their end.
+        validated_at: Steps at which the model was last validated; -1 for never.
+        saved_at: Steps at which a checkpoint was last taken; -1 for never.
+        best_validation: Best value of the searcher's metric that this trial has seen.
+        checkpoints: Committed checkpoints of this trial, newest first, at most `KEPT_NAMES`.
+    """
+
+    steps_completed: int = 0
+    epochs_completed: int = 0
+    validated_at: int = -1
+    saved_at: int = -1
+    best_validation: float | None = None
+    checkpoints: list[str] = dataclasses.field(default_factory=list)
+
+    def remember(self, uuid: str) -> None:
+        """Note a committed checkpoint."""
+        self.checkpoints = [uuid, *self.checkpoints][:KEPT_NAMES]
+
+
+@dataclasses.dataclass
+class Restored:
+    """The content of a checkpoint, read on this rank.
+
+    Attributes:
+        uuid: Of the checkpoint that was read.
+        tree: Its state.
+        progress: How far the trial was; a new one if the checkpoint is another trial's.
+        stream: Position in the data; None if the checkpoint is another trial's.
+        fell_back: Whether it is an earlier one than was asked for.
+    """
+
+    uuid: str
+    tree: dict[str, Any]
+    progress: Progress
+    stream: dict[str, Any] | None
+    fell_back: bool = False
+
+    @property
+    def same_trial(self) -> bool:
+        """Whether this continues the trial that wrote it, rather than starts from its weights."""
+        return self.stream is not None
+
+
+def identity(info: ClusterInfo | None) -> str:
+    """Return what tells this trial from others; all local training counts as one trial."""
+    return f"{info.cluster_id}/{info.trial.trial_id}" if info is not None and info.task_type == "TRIAL" else "local"
+
+
+def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
+    """Read a checkpoint, or the newest earlier one of the same trial whose files verify; all ranks call in step.
+
+    Raises:
+        CheckpointError: None of them can be read; each is named with what is wrong.
+    """
+    distributed = core_context.distributed
+    candidates, failures = [latest], []
+    while candidates:
+        uuid = candidates.pop(0)
+        tree, problem = _read(core_context, uuid)
+        problems = [f"rank {rank}: {text}" for rank, text in enumerate(distributed.allgather(problem)) if text]
+        if tree is not None and not problems:
+            return _restored(uuid, tree, trial, fell_back=bool(failures))
+        if not failures:
+            candidates = distributed.broadcast(_previous(core_context, uuid) if distributed.rank == 0 else None)
+        failures.append(f"{uuid}: {problems[0]}")
+        logger.warning("checkpoint %s cannot be used (%s)", uuid, problems[0])
+    raise CheckpointError(
+        "\n".join(["no checkpoint of this trial can be read:", *(f"  {failure}" for failure in failures)]),
+        hint="restore its files, or start anew with latest_checkpoint=False",
+    )
+
+
+def _read(core_context: core.Context, uuid: str) -> tuple[dict[str, Any] | None, str | None]:
+    try:
+        with core_context.checkpoint.restore_path(uuid) as path:
+            return read_state(path), None
+    except CheckpointError as error:
+        return None, error.message
+
+
+def _previous(core_context: core.Context, uuid: str) -> list[str]:
+    try:
+        metadata = core_context.checkpoint.get_metadata(uuid)
+    except CheckpointError:
+        return []
+    return [str(name) for name in metadata.get("previous") or []]
+
+
+def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> Restored:
+    saved = tree.get("trial_state") or {}
+    if saved.get("trial") != trial:
+        logger.info("checkpoint %s is of another trial: its weights and optimizer are the start of this one", uuid)
+        return Restored(uuid, tree, Progress(), None)
+    known = {field.name for field in dataclasses.fields(Progress)}
+    progress = Progress(**{name: value for name, value in saved["progress"].items() if name in known})
+    progress.saved_at = progress.steps_completed
+    progress.checkpoints = [uuid, *(name for name in progress.checkpoints if name != uuid)][:KEPT_NAMES]
+    return Restored(uuid, tree, progress, saved["stream"], fell_back)
+
+
+def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackSet) -> None:
+    """Load a checkpoint's content into models, optimizers, schedulers, scaler, callbacks and this rank's RNGs.
+
+    Raises:
+        StateMismatch: It is of another model; every difference is named and nothing was loaded.
+    """
+    tree = restored.tree
+    callbacks.call("on_checkpoint_load_start", tree)
+    load_models(context.models, tree["models_state_dict"])
+    load_optimizers(context.optimizers, tree.get("optimizers_state_dict") or [])
+    context._load_schedulers_state(tree.get("lr_schedulers_state_dict") or [])
+    context._load_scaler_state(tree.get("scaler_state_dict"))
+    for gone in callbacks.load_state(tree.get("callbacks") or {}):
+        logger.warning("the checkpoint holds state of a callback %r that this trial does not have", gone)
+    if restored.same_trial:
+        _apply_rank(tree.get("ranks") or [], context)
+
+
+def _apply_rank(ranks: list[dict[str, Any]], context: PyTorchTrialContext) -> None:
+    """Take this rank's own part: RNG states, and gradients of an unfinished aggregation."""
+    rank, size = context.distributed.rank, context.distributed.size
+    if rank < len(ranks):
+        _rng.restore(ranks[rank]["rng"])
+    gradients = [part["gradients"] for part in ranks if part.get("gradients") is not None]
+    if len(gradients) != len(ranks) or not gradients:
+        return
+    if len(ranks) == size:
+        context._restore_gradients(gradients[rank])
+        return
+    # Another number of ranks: what they summed so far, as the mean over the new ranks will want it.
+    shared = [_sum(parts, size / len(ranks) / size) for parts in zip(*gradients, strict=True)]
+    context._restore_gradients(shared)
+
+
+def _sum(parts: tuple[Any, ...], factor: float) -> Any:
+    there = [part for part in parts if part is not None]
+    return torch.stack(there).sum(0) * factor if there else None
+
+
+class Checkpointing:
+    """Takes checkpoints of a running trial.
+
+    Args:
+        core_context: Where they go.
+        context: Of the trial.
+        trial: Its class and hyperparameters are noted for `load_trial_from_checkpoint_path`.
+        callbacks: Their hooks are called.
+        progress: Of the trial; updated.
+        name: Identity of the trial.
+    """
+
+    def __init__(
+        self,
+        core_context: core.Context,
+        context: PyTorchTrialContext,
+        trial: PyTorchTrial,
+        callbacks: CallbackSet,
+        progress: Progress,
+        name: str,
+    ) -> None:
+        self._core = core_context
+        self._context = context
+        self._trial = trial
+        self._callbacks = callbacks
+        self._progress = progress
+        self._name = name
+        self._written_hooks = callbacks.wants("on_checkpoint_write_end", "on_checkpoint_end")
+        self._writer = (
+            CheckpointWriter(core_context.checkpoint, pause_after_write=self._written_hooks)
+            if core_context.distributed.rank == 0
+            else None
+        )
+
+    def prepare(self, stream: TrainingStream) -> None:
+        """Allocate the kept buffers, so that the first checkpoint does not wait for memory."""
+        if self._writer is not None:
+            self._writer.prepare(self._tree(stream, []))
+
+    def save(self, stream: TrainingStream) -> None:
+        """Take a checkpoint; all ranks call in step. Returns when the state is copied, before it is written."""
+        mine = {"rng": _rng.capture(), "gradients": self._context._pending_gradients()}
+        ranks = self._core.distributed.gather(mine)
+        self._progress.saved_at = self._progress.steps_completed
+        if self._writer is None:
+            return
+        self._run_written_hooks(wait=True)  # the writer takes one at a time
+        assert ranks is not None
+        tree = self._tree(stream, ranks)
+        self._callbacks.call("on_checkpoint_save_start", tree)
+        self._writer.submit(tree, self._metadata(), load_data=self._load_data(), code=Path.cwd())
+
+    def poll(self) -> list[str]:
+        """Return checkpoints that were committed since the last call; chief alone.
+
+        Raises:
+            CheckpointWriteFailed: One could not be written.
+        """
+        assert self._writer is not None
+        self._run_written_hooks(wait=False)
+        return [finished.uuid for finished in self._writer.poll()]
+
+    def committed(self, uuids: list[str]) -> None:
+        """Note committed checkpoints and call the hook; on all ranks."""
+        for uuid in uuids:
+            self._progress.remember(uuid)
+            self._callbacks.call("on_checkpoint_upload_end", uuid)
+
+    def drain(self) -> None:
+        """Wait until everything is committed; all ranks call in step."""
+        uuids: list[str] = []
+        if self._writer is not None:
+            self._run_written_hooks(wait=True)
+            self._writer.wait()
+            uuids = self.poll()
+        self.committed(self._core.distributed.broadcast(uuids))
+
+    def close(self) -> None:
+        """End the writer; what it has begun is finished first."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _run_written_hooks(self, *, wait: bool) -> None:
+        if self._writer is None or not self._written_hooks:
+            return
+        while wait and self._writer.busy and self._writer.written is None:
+            time.sleep(0.002)
+        if self._writer.written is not None:
+            folder = str(self._writer.written)
+            self._callbacks.call("on_checkpoint_write_end", folder)
+            self._callbacks.call("on_checkpoint_end", folder)
+            self._writer.resume()
+
+    def _tree(self, stream: TrainingStream, ranks: list[Any]) -> dict[str, Any]:
+        context = self._context
+        return {
+            "models_state_dict": context._models_state(),
+            "optimizers_state_dict": context._optimizers_state(),
+            "lr_schedulers_state_dict": context._schedulers_state(),
+            "scaler_state_dict": context._scaler_state(),
+            "callbacks": self._callbacks.state(),
+            "ranks": ranks,
+            "trial_state": {
+                "trial": self._name,
+                "world_size": context.distributed.size,
+                "progress": dataclasses.asdict(self._progress),
+                "stream": stream.state_dict(),
+            },
+        }
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "steps_completed": self._progress.steps_completed,
+            "epochs_completed": self._progress.epochs_completed,
+            "framework": f"torch-{torch.__version__}",
+            "format": "safetensors",
+            "detlab_version": detlab.__version__,
+            "world_size": self._context.distributed.size,
+            "previous": list(self._progress.checkpoints),
+        }
+
+    def _load_data(self) -> dict[str, Any]:
+        cls = type(self._trial)
+        return {
+            "trial_type": "PyTorchTrial",
+            "trial_class_spec": f"{_module_of(cls)}:{cls.__qualname__}",
+            "hparams": self._context.get_hparams(),
+            "experiment_config": self._context.get_experiment_config(),
+            "is_trainer": True,
+        }
+
+
+def _module_of(cls: type) -> str:
+    """Return the module to import a class from; for one of the running script, the script's own name."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(script).stem if cls.__module__ == "__main__" and script else cls.__module__
+
+
+def best_so_far(ask: Callable[[], float | None], own: float | None, *, smaller_is_better: bool) -> float | None:
+    """Return the better of the experiment's best validation and this trial's own; the master may be away."""
+    try:
+        known = ask()
+    except detlab.errors.DetlabError as error:
+        logger.warning("the experiment's best validation is not known now, this trial's own counts: %s", error.message)
+        known = None
+    values = [value for value in (known, own) if value is not None]
+    if not values:
+        return None
+    return min(values) if smaller_is_better else max(values)

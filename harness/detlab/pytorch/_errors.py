@@ -1,0 +1,24 @@
+"""Errors of the trainer that are the user's to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detlab.errors import DetlabError
+
+
+class TrainerError(DetlabError):
+    """A trial, or a call of the trainer, that cannot work."""
+
+    default_code = "trainer.invalid"
+
+    @classmethod
+    def of(cls, headline: str, problems: Sequence[str], *, hint: str | None = None) -> TrainerError:
+        """Return one error that lists all problems."""
+        return cls("\n".join([headline, *(f"  {problem}" for problem in problems)]), hint=hint)
+
+
+class CallbackFailed(TrainerError):
+    """A hook of a callback raised; the cause is chained."""
+
+    default_code = "trainer.callback_failed"

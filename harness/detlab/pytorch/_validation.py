@@ -1,0 +1,122 @@
+"""One validation of a trial, on all ranks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from detlab.pytorch._callback import CallbackSet
+from detlab.pytorch._data import DataLoader, dataset_repro_warning
+from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._metrics import ValidationMetrics, to_plain
+from detlab.pytorch._stream import validation_loader
+from detlab.pytorch._trial import PyTorchTrial, overrides
+
+if TYPE_CHECKING:
+    from detlab.pytorch._context import PyTorchTrialContext
+
+logger = logging.getLogger("detlab.pytorch")
+
+VALIDATION_BUILDER = "build_validation_data_loader"
+TRAINING_BUILDER = "build_training_data_loader"
+
+
+def problems_of(trial: PyTorchTrial) -> list[str]:
+    """Return what is wrong with the methods a trial defines."""
+    batch, full = overrides(trial, "evaluate_batch"), overrides(trial, "evaluate_full_dataset")
+    if batch == full:
+        which = "both" if batch else "neither"
+        return [
+            f"{type(trial).__name__} defines {which} of evaluate_batch and evaluate_full_dataset: define exactly one"
+        ]
+    return []
+
+
+def check_loader(loader: Any, builder: str, context: PyTorchTrialContext) -> Any:
+    """Return a data loader that a trial has built, if the trainer can use it.
+
+    Raises:
+        TrainerError: It is none, or not detlab's own while nobody disabled the check.
+    """
+    if loader is None:
+        raise TrainerError(f"{builder}() returned None: return a detlab.pytorch.DataLoader")
+    if not isinstance(loader, DataLoader) and not context.experimental._data_repro_checks_disabled:
+        raise TrainerError(dataset_repro_warning(builder, loader))
+    return loader
+
+
+class Validation:
+    """Evaluates a trial's model.
+
+    Args:
+        trial: The trial.
+        context: Its context.
+        callbacks: Their validation hooks are called.
+        test_mode: One batch only.
+    """
+
+    def __init__(
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, callbacks: CallbackSet, *, test_mode: bool
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._callbacks = callbacks
+        self._test_mode = test_mode
+        self._full = overrides(trial, "evaluate_full_dataset")
+        self._loader: Any = None
+        distributed = context.distributed
+        if not self._full:
+            built = check_loader(trial.build_validation_data_loader(), VALIDATION_BUILDER, context)
+            self._loader = validation_loader(built, rank=distributed.rank, size=distributed.size)
+        elif distributed.rank == 0:
+            built = check_loader(trial.build_validation_data_loader(), VALIDATION_BUILDER, context)
+            self._loader = validation_loader(built, rank=0, size=1)
+
+    def run(self) -> dict[str, Any]:
+        """Return plain metrics, the same on all ranks.
+
+        Raises:
+            TrainerError: What the trial's methods returned cannot be used.
+        """
+        started = time.monotonic()
+        context = self._context
+        context.reset_reducers()
+        context._eval()
+        self._callbacks.call("on_validation_start")
+        with torch.no_grad():
+            metrics = self._evaluate_full() if self._full else self._evaluate_batches()
+        metrics.update(context.reduce_metrics(for_training=False))
+        metrics = context.distributed.broadcast({name: to_plain(value) for name, value in metrics.items()})
+        logger.info("validated in %.2f s", time.monotonic() - started)
+        return metrics
+
+    def ended(self, metrics: dict[str, Any]) -> None:
+        """Call the hook that gets the metrics."""
+        self._callbacks.call("on_validation_end", metrics)
+
+    def _evaluate_batches(self) -> dict[str, Any]:
+        self._callbacks.call("on_validation_epoch_start")
+        collected = ValidationMetrics()
+        outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None
+        for index, batch in enumerate(self._loader):
+            data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
+            metrics = self._trial.evaluate_batch(batch=data, batch_idx=index)
+            collected.add(metrics, self._trial.get_batch_length(data))
+            if outputs is not None:
+                outputs.append(metrics)
+            if self._test_mode:
+                break
+        if outputs is not None:
+            self._callbacks.call("on_validation_epoch_end", outputs)
+        return collected.reduce(self._context.distributed, self._trial.evaluation_reducer())
+
+    def _evaluate_full(self) -> dict[str, Any]:
+        if self._context.distributed.rank != 0:
+            return {}
+        metrics = self._trial.evaluate_full_dataset(data_loader=self._loader)
+        if not isinstance(metrics, dict):
+            raise TrainerError(f"evaluate_full_dataset() must return a dict of metrics, not {type(metrics).__name__}")
+        return dict(metrics)
