@@ -1,0 +1,104 @@
+"""A task directory of a cluster for trainer tests: this process, or ranks under torchrun, train in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.testing.task_api import TaskApi, make_task_dir
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class TrialTask:
+    """The directory of a trial's task."""
+
+    root: Path
+    api: TaskApi
+    checkpoints: Path
+
+    def metrics(self, group: str) -> list[dict[str, Any]]:
+        """What was reported for a group, in order: steps and metrics."""
+        records = [record for record in self.records() if record["kind"] == "metrics" and record["group"] == group]
+        return [{"steps": record["steps_completed"], **record["metrics"]} for record in records]
+
+    def records(self) -> list[dict[str, Any]]:
+        path = self.root / "spool" / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def set_info(self, **changes: Any) -> None:
+        path = self.root / "info.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    def set_config(self, **changes: Any) -> None:
+        config = json.loads((self.root / "info.json").read_text())["config"]
+        self.set_info(config={**config, **changes})
+
+    def newest_checkpoint(self) -> str:
+        return max(self.api.checkpoints.values(), key=lambda view: view["steps_completed"])["uuid"]
+
+    def start(self, code: str, *, ranks: int = 1, **extra: str) -> subprocess.Popen[str]:
+        """Start a program in the task, under torchrun if it has several ranks."""
+        self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
+        script = self.root / "work" / "train.py"
+        script.write_text(textwrap.dedent(code))
+        base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
+        env = {
+            **base,
+            "DET_TASK_DIR": str(self.root),
+            "DET_SLOT_IDS": json.dumps(list(range(ranks))),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(HERE),
+            **extra,
+        }
+        command = [sys.executable, str(script)]
+        if ranks > 1:
+            command = [sys.executable, "-m", "detlab.launch.torch_distributed", *command]
+        return subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=script.parent
+        )
+
+    def run(self, code: str, *, ranks: int = 1, timeout: float = 60, **extra: str) -> tuple[int, str]:
+        process = self.start(code, ranks=ranks, **extra)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+            process.wait()
+        return process.returncode, output
+
+
+@pytest.fixture
+def task_api() -> Iterator[TaskApi]:
+    with TaskApi() as server:
+        yield server
+
+
+@pytest.fixture
+def trial_task(tmp_path: Path, task_api: TaskApi) -> TrialTask:
+    checkpoints = tmp_path / "checkpoints"
+    storage = {"type": "shared_fs", "host_path": str(checkpoints)}
+    root = make_task_dir(tmp_path / "task", task_api.url, storage=storage)
+    task = TrialTask(root, task_api, checkpoints)
+    task.set_config(searcher={"name": "single", "metric": "val_loss", "smaller_is_better": True})
+    return task
+
+
+@pytest.fixture
+def in_trial(trial_task: TrialTask, monkeypatch: pytest.MonkeyPatch) -> TrialTask:
+    """This very process is the trial."""
+    for name in [name for name in os.environ if name.startswith("DET_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DET_TASK_DIR", str(trial_task.root))
+    monkeypatch.chdir(trial_task.root / "work")
+    return trial_task
