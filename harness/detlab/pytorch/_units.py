@@ -21,7 +21,7 @@ class TrainUnit:
     def __init__(self, value: int | Container[int]) -> None:
         self.value = value
         name = type(self).__name__
-        if isinstance(value, bool) or not isinstance(value, int | Container):
+        if isinstance(value, bool | str | bytes) or not isinstance(value, int | Container):
             raise TrainerError(f"{name}({value!r}): give a positive integer or a container of them")
         if isinstance(value, int) and value < 1:
             raise TrainerError(f"{name}({value}): must be at least 1")

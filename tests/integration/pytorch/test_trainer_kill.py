@@ -27,7 +27,8 @@ KILL_RANK = int(os.environ.get("KILL_RANK", "0"))
 class Net(torch.nn.Sequential):
     def __init__(self):
         super().__init__(
-            torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Dropout(0.4), torch.nn.Linear(16, 1)
+            torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
+            torch.nn.Dropout(0.4), torch.nn.Linear(16, 1),
         )
 
 class Data(torch.utils.data.Dataset):
@@ -66,7 +67,8 @@ class Trial(pytorch.PyTorchTrial):
         x, y = batch
         return {"val_loss": torch.nn.functional.mse_loss(self.model(x), y)}
 
-with pytorch.init(enable_tensorboard_logging=False, aggregation_frequency=int(os.environ.get("AGGREGATION", "1"))) as context:
+AGGREGATION = int(os.environ.get("AGGREGATION", "1"))
+with pytorch.init(enable_tensorboard_logging=False, aggregation_frequency=AGGREGATION) as context:
     pytorch.Trainer(Trial(context), context).fit(
         max_length=Batch(48), checkpoint_period=Batch(5), validation_period=Batch(9), reporting_period=Batch(7),
         checkpoint_policy="none",
@@ -136,7 +138,7 @@ def test_killed_and_resumed_equals_calm(trial_task: Any, ranks: int, seed: int, 
     assert again == validations(trial_task.root / "calm.jsonl")
 
 
-DRAWS = textwrap.dedent(PROGRAM).split("with pytorch.init")[0] + textwrap.dedent("""
+DRAWS = textwrap.dedent(PROGRAM).split("AGGREGATION =")[0] + textwrap.dedent("""
 with pytorch.init(enable_tensorboard_logging=False) as context:
     pytorch.Trainer(Trial(context), context).fit(
         max_length=Batch(int(os.environ["LENGTH"])) if "LENGTH" in os.environ else Epoch(1), checkpoint_policy="none",

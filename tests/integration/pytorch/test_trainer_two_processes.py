@@ -1,0 +1,149 @@
+"""Two processes over gloo against one: weights, losses, metrics, hooks, and what goes wrong on one rank only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from trainer_one_weight import train
+
+from detlab.pytorch import Batch, Epoch
+
+PROGRAM = """
+import json, logging, os
+from pathlib import Path
+import torch
+from trainer_one_weight import OneWeightTrial, Recorder
+from detlab import pytorch
+from detlab.pytorch import Batch, Epoch
+
+logging.basicConfig(level=logging.INFO)
+torch.set_num_threads(1)
+RANK = int(os.environ.get("RANK", "0"))
+OPTIONS = json.loads(os.environ.get("OPTIONS", "{}"))
+FIT = eval(os.environ["FIT"])
+
+class Trial(OneWeightTrial):
+    def evaluate_batch(self, batch, batch_idx):
+        metrics = super().evaluate_batch(batch, batch_idx)
+        return {**metrics, "rank": float(RANK)}
+
+with pytorch.init(
+    enable_tensorboard_logging=False, aggregation_frequency=OPTIONS.pop("aggregation", 1), hang_timeout=60
+) as context:
+    recorder = Recorder()
+    trial = Trial(context, callbacks={"recorder": recorder}, **OPTIONS)
+    if "REDUCE" in os.environ:
+        total = context.wrap_reducer(lambda values: {"ids": sorted(values), "count": len(values)})
+        plain = trial.train_batch
+        def counted(batch, epoch_idx, batch_idx):
+            for index in context.current_sample_ids():
+                total.update(index)
+            return plain(batch, epoch_idx, batch_idx)
+        trial.train_batch = counted
+    if os.environ.get("FAIL_RANK") == str(RANK):
+        def broken(batch, epoch_idx, batch_idx):
+            raise RuntimeError("this rank cannot go on")
+        trial.train_batch = broken
+    if os.environ.get("STOP_RANK") == str(RANK):
+        context.set_stop_requested(True)
+    pytorch.Trainer(trial, context).fit(**FIT)
+    Path(f"rank{RANK}.json").write_text(json.dumps({"log": trial.log, "calls": recorder.calls, "w": trial.weight}))
+"""
+
+
+def run_ranks(task: Any, fit: str, ranks: int = 2, **extra: str) -> list[dict[str, Any]]:
+    status, output = task.run(PROGRAM, ranks=ranks, FIT=fit, **extra)
+    assert status == 0, output
+    return [json.loads((task.root / "work" / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("aggregation", [1, 2])
+def test_two_ranks_train_as_one_of_twice_the_batch(trial_task: Any, tmp_path: Any, aggregation: int) -> None:
+    options = {"kind": "range", "momentum": 0.9, "count": 40}
+    alone = train(str(tmp_path / "alone"), fit={"max_length": Epoch(2)}, aggregation=aggregation, **options)
+    both = run_ranks(
+        trial_task,
+        "dict(max_length=Epoch(2), checkpoint_policy='none')",
+        OPTIONS=json.dumps({**options, "batch_size": 2, "aggregation": aggregation}),
+    )
+    for rank in both:
+        assert rank["w"] == pytest.approx(alone.weight, abs=1e-12)
+    pairs = zip(both[0]["log"], both[1]["log"], alone.log, strict=True)
+    for left, right, single in pairs:
+        assert sorted([*left[2], *right[2]]) == sorted(single[2])
+        assert (left[3] + right[3]) / 2 == pytest.approx(single[3], abs=1e-12)
+        assert left[4] == pytest.approx(single[4], abs=1e-12)
+
+
+def test_metrics_are_of_both_ranks(trial_task: Any) -> None:
+    fit = "dict(max_length=Batch(6), reporting_period=Batch(3), checkpoint_policy='none')"
+    ranks = run_ranks(trial_task, fit, OPTIONS=json.dumps({"kind": "range"}), REDUCE="1")
+    losses = [[entry[3] for entry in rank["log"]] for rank in ranks]
+    first = 0
+    for entry in trial_task.metrics("training"):
+        part = [loss for rank in losses for loss in rank[first : entry["steps"]]]
+        assert entry["loss"] == pytest.approx(sum(part) / len(part), abs=1e-12)
+        used = sorted(i for rank in ranks for item in rank["log"][first : entry["steps"]] for i in item[2])
+        assert entry["ids"] == used
+        assert entry["count"] == len(used)
+        first = entry["steps"]
+    validation = trial_task.metrics("validation")[-1]
+    assert validation["rank"] == 0.5
+    for rank in ranks:
+        assert ["workload_end", 3, 3] in rank["calls"]
+        assert ["validation_end", 6] in rank["calls"]
+        assert rank["calls"].count(["upload_end"]) == 1
+    assert [call for call in ranks[1]["calls"] if call[0] in {"save_start", "write_end"}] == []
+
+
+def test_a_ragged_epoch_gives_all_ranks_the_same_number_of_steps(trial_task: Any) -> None:
+    ranks = run_ranks(
+        trial_task,
+        "dict(max_length=Epoch(2), checkpoint_policy='none')",
+        OPTIONS=json.dumps({"count": 21, "batch_size": 4, "shuffle": True}),
+    )
+    assert len(ranks[0]["log"]) == len(ranks[1]["log"]) == 6
+    for epoch in (0, 1):
+        used = [i for rank in ranks for entry in rank["log"] if entry[1] == epoch for i in entry[2]]
+        assert sorted(used) == list(range(21))
+
+
+def test_one_ranks_wish_to_stop_stops_all(trial_task: Any) -> None:
+    ranks = run_ranks(trial_task, "dict(max_length=Batch(10**6))", STOP_RANK="1")
+    assert len(ranks[0]["log"]) == len(ranks[1]["log"]) < 10
+
+
+def test_a_rank_that_raises_is_named_and_the_others_end(trial_task: Any) -> None:
+    status, output = trial_task.run(PROGRAM, ranks=2, FIT="dict(max_length=Batch(10))", FAIL_RANK="1")
+    assert status != 0
+    assert "[rank=1] RuntimeError: this rank cannot go on" in output
+    exits = (
+        (trial_task.root / "ranks.jsonl").read_text().splitlines() if (trial_task.root / "ranks.jsonl").exists() else []
+    )
+    if exits:
+        assert json.loads(exits[0])["rank"] == 1
+
+
+def test_local_ranks_need_no_cluster(tmp_path: Any) -> None:
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    (tmp_path / "train.py").write_text(PROGRAM)
+    env = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("DET_")},
+        "PYTHONPATH": str(Path(__file__).parent),
+        "FIT": "dict(max_length=Batch(6))",
+        "OMP_NUM_THREADS": "1",
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
+    command = [sys.executable, "-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    both = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+    assert both[0]["w"] == both[1]["w"]
+    assert not set(both[0]["log"][0][2]) & set(both[1]["log"][0][2])
+    assert Batch(6).value == len(both[0]["log"])
