@@ -15,7 +15,7 @@ DEMO_DIR ?= demo-output
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-test lint unit widget docs clean system-packages
+.PHONY: help demo test bench setup setup-test lint unit widget docs clean system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,6 +25,9 @@ demo: setup  ## run the main job on real data and print where its results are
 
 test: setup-test lint  ## everything that CI runs
 	$(BIN)/python -m pytest -p no:cacheprovider $(PYTEST_ARGS)
+
+bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks, in an environment of its own
+	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)
 
 unit: setup-test  ## the quick tests only
 	$(BIN)/python -m pytest -q tests/unit
@@ -56,6 +59,13 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[all,test,lint]"
 	@touch $@
 
+$(VENV)-bench/.installed: pyproject.toml constraints.txt
+	@echo "==> the trainer and other frameworks into $(VENV)-bench"
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--editable ".[bench]"
+	@touch $@
+
 $(PROXY): | $(VENV)/.python
 	@echo "==> configurable-http-proxy $(PROXY_VERSION) from npm"
 	npm install --silent --no-audit --no-fund --prefix $(VENV)/node configurable-http-proxy@$(PROXY_VERSION)
@@ -73,4 +83,4 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) labextension/node_modules kernel_magics/detlab_magics/static/*.js $(DEMO_DIR)
+	rm -rf $(VENV) $(VENV)-bench labextension/node_modules kernel_magics/detlab_magics/static/*.js $(DEMO_DIR)

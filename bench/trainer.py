@@ -1,0 +1,153 @@
+"""What `Trainer.fit` costs over a loop written by hand, beside other frameworks; two processes; a checkpoint's stall.
+
+    make bench                        all of it, with the frameworks installed
+    python bench/trainer.py           the same, with the frameworks that are there
+    python bench/trainer.py --quick   short turns and 50 MB, under a minute: is everything in order?
+    python bench/trainer.py --rows hand-written,detlab --parts step --cases "MLP; CNN"
+
+All rows train the same model on the same data with the same torch `DataLoader` (detlab with its own, which wraps it),
+on one thread, and report their loss every 100 batches. They take turns, so that whatever else the machine does hits all
+alike; `hand-written again` is the same loop in a second process: what it differs by is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer_gate import Course, Row, RowFailedError, Taken, take_turns, warm_up
+from trainer_rows import BATCH, ROWS
+
+CASES = ("MLP", "CNN", "MLP, long epochs")
+STEP_GOAL = 30.0
+"""Microseconds per step over the loop written by hand."""
+DDP_GOAL = 3.0
+"""Per cent per step over DDP written by hand."""
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+    return low, middle, high
+
+
+def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
+    """One line per row: time per step, what it takes more than the loop written by hand did in the same turn."""
+    head = f"  {'row':20}{'us/step':>9}{'over hand-written (quartiles)':>34}{'ratio':>8}{'CPU us/step':>13}{'loss':>9}"
+    lines = [f"\n{title}", head]
+    base = found["hand-written"].wall
+    for name, taken in found.items():
+        low, middle, high = quartiles([mine - hand for mine, hand in zip(taken.wall, base, strict=True)])
+        ratio = statistics.median(mine / hand for mine, hand in zip(taken.wall, base, strict=True))
+        over = "" if name == "hand-written" else f"{middle:+9.1f} ({low:+.1f} … {high:+.1f})"
+        cpu = statistics.median(taken.cpu)
+        lines.append(
+            f"  {name:20}{statistics.median(taken.wall):9.1f}{over:>34}{ratio:8.3f}{cpu:13.1f}{taken.loss:9.4f}"
+        )
+    lines += [f"  {name:20}skipped: {why}" for name, why in skipped.items()]
+    return "\n".join(lines)
+
+
+def missing(names: list[str]) -> dict[str, str]:
+    """Rows that cannot run here -> why."""
+    return {
+        name: f"{ROWS[name].needs} is not installed (pip install 'detlab[bench]')"
+        for name in names
+        if importlib.util.find_spec(ROWS[name].needs.partition(".")[0]) is None
+    }
+
+
+class Rows:
+    """The processes of the rows that run here; those that do not are in `skipped`, with the reason."""
+
+    def __init__(self, names: list[str], folder: Path, *, ranks: int = 1) -> None:
+        folder.mkdir()
+        self.skipped = missing(names)
+        self.there = [Row(name, folder, ranks=ranks) for name in names if name not in self.skipped]
+        self._each(Row.meet)
+
+    def _each(self, do: Callable[[Row], None]) -> None:
+        for row in list(self.there):
+            try:
+                do(row)
+            except RowFailedError as error:
+                print(f"\n{row.name}: {error}\n{error.words}", file=sys.stderr)
+                self.skipped[row.name] = str(error)
+                self.there.remove(row)
+                row.close()
+
+    def measure(self, title: str, course: Course) -> None:
+        """Print the table of a course."""
+        self._each(lambda row: warm_up(row, course))
+        begun = time.monotonic()
+        found = take_turns(self.there, course)
+        turns = f"{course.blocks} turns of {course.steps} steps within {time.monotonic() - begun:.0f} s"
+        print(table(f"{title}, batch size {BATCH}; medians of {turns}", found, self.skipped), flush=True)
+
+    def close(self) -> None:
+        for row in self.there:
+            row.close()
+
+
+def step(names: list[str], cases: list[str], folder: Path, *, steps: int, blocks: int) -> None:
+    with contextlib.closing(Rows(names, folder / "step")) as rows:
+        for case in cases:
+            rows.measure(f"Step: {case}, one thread", Course(case=case, steps=steps, blocks=blocks))
+    print(f"  goal: detlab at most {STEP_GOAL:.0f} us over hand-written")
+
+
+def two_processes(names: list[str], folder: Path, *, steps: int, blocks: int) -> None:
+    names = [name for name in names if name.startswith("hand-written") or name == "detlab"]
+    with contextlib.closing(Rows(names, folder / "ddp", ranks=2)) as rows:
+        course = Course(case="wide MLP", steps=steps, blocks=blocks)
+        rows.measure("Two processes: DDP over gloo, MLP 64-512-512-10, one thread each", course)
+    print(f"  goal: detlab at most {DDP_GOAL:.0f} % over hand-written")
+
+
+def checkpoint(folder: Path, *, megabytes: int, times: int) -> None:
+    script = Path(__file__).with_name("trainer_checkpoint.py")
+    command = [sys.executable, str(script), str(folder), str(megabytes), str(times)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+def machine() -> str:
+    import torch
+
+    return f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="under a minute: is everything in order?")
+    parser.add_argument("--rows", default=",".join(ROWS), help="which, by commas; hand-written is always there")
+    parser.add_argument("--cases", default=None, help=f"which, by semicolons: {'; '.join(CASES)}")
+    parser.add_argument("--parts", default="step,ddp,checkpoint", help="which, by commas")
+    parser.add_argument("--blocks", type=int, default=None, help="turns of each row (default: 30)")
+    options = parser.parse_args()
+    wanted = {"hand-written", *options.rows.split(",")}
+    names = [name for name in ROWS if name in wanted]
+    parts = options.parts.split(",")
+    blocks = options.blocks or (3 if options.quick else 30)
+    cases = options.cases.split("; ") if options.cases else list(CASES[:1] if options.quick else CASES)
+    print(f"Trainer bench on {machine()}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
+        folder = Path(name)
+        if "step" in parts:
+            step(names, cases, folder, steps=100 if options.quick else 500, blocks=blocks)
+        if "ddp" in parts:
+            two_processes(names, folder, steps=50 if options.quick else 200, blocks=blocks)
+        if "checkpoint" in parts:
+            checkpoint(folder, megabytes=50 if options.quick else 500, times=3 if options.quick else 7)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
