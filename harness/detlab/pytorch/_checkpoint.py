@@ -172,7 +172,7 @@ def _read_document(directory: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
-            f"{directory} holds no state of a PyTorchTrial: there is neither {STRUCTURE_FILE} nor {DETERMINED_FILE} in it",
+            f"{directory} holds no state of a PyTorchTrial: neither {STRUCTURE_FILE} nor {DETERMINED_FILE} is in it",
             hint=_what_is_there(directory),
         ) from None
     except (OSError, ValueError, RecursionError) as error:

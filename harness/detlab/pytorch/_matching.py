@@ -14,7 +14,11 @@ _LIKE_THE_PARAMETER = {
     *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta", "grad_avg"),
     *("sum", "exp_inf", "prev", "step_size", "ax"),
 }
-"""What torch's optimizers keep in the shape of the parameter."""
+"""What torch's own optimizers keep in the shape of the parameter."""
+_ADDED_TO_GROUPS = {
+    *("initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum", "min_momentum", "param_names"),
+}
+"""What schedulers, and names given to parameters, add to a group's options."""
 
 
 class StateMismatch(CheckpointError):
@@ -154,7 +158,10 @@ def _shape(value: Any) -> str:
 
 
 def _optimizer_differences(where: str, optimizer: Any, saved: Mapping[str, Any]) -> list[str]:
-    groups, saved_groups = optimizer.param_groups, saved["param_groups"]
+    groups, saved_groups = optimizer.param_groups, saved.get("param_groups")
+    if saved_groups is None:
+        return []  # an optimizer of the user's own, with a state of its own
+    torchs_own = type(optimizer).__module__.startswith("torch.optim")
     if len(groups) != len(saved_groups):
         return [f"{where}: {len(saved_groups)} parameter group(s) in the checkpoint, {len(groups)} in the trial"]
     differences = []
@@ -167,7 +174,7 @@ def _optimizer_differences(where: str, optimizer: Any, saved: Mapping[str, Any])
             continue
         differences += _option_differences(f"{where}, group {number}", optimizer, group, other)
         for place, (parameter, key) in enumerate(zip(group["params"], other["params"], strict=True)):
-            state = saved["state"].get(key, {})
+            state = saved["state"].get(key, {}) if torchs_own else {}
             differences += _slot_differences(f"{where}, group {number}, parameter {place}", parameter, state)
     return differences
 
@@ -175,7 +182,7 @@ def _optimizer_differences(where: str, optimizer: Any, saved: Mapping[str, Any])
 def _option_differences(where: str, optimizer: Any, own: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
     """Tell another class of optimizer from another release of the same: that only adds options."""
     lacking = [name for name in optimizer.defaults if name not in saved]
-    foreign = [name for name in saved if name not in own and name not in {"initial_lr", "param_names"}]
+    foreign = [name for name in saved if name not in own and name not in _ADDED_TO_GROUPS]
     if not lacking or not foreign:
         return []
     return [

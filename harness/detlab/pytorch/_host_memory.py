@@ -1,0 +1,91 @@
+"""Host memory that is kept from checkpoint to checkpoint, so that taking one costs a copy and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+_ALIGNMENT = 64
+_SPARE_PART = 32  # a block is larger by this part, so that a state that grows a little fits again
+_SPARE_BYTES = 1024 * 1024
+
+
+class HostMemory:
+    """One block for all tensors of a state.
+
+    Tensors keep their strides where these leave no holes, so that the copy is plain. The layout is kept while number,
+    shapes, dtypes and strides are the same; the block is kept while they fit. Memory is page-locked once a tensor is on
+    a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._block: Any = None
+        self._layout: list[Any] | None = None
+        self._views: list[torch.Tensor] = []
+        self.allocations = 0
+
+    def prepare(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Allocate and touch what these tensors need."""
+        self._lay_out([_shape_of(tensor) for tensor in tensors], pinned=any(tensor.is_cuda for tensor in tensors))
+
+    def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Copy tensors, waiting for the GPUs that they are on.
+
+        Args:
+            tensors: By key; the same object under two keys is copied once.
+
+        Returns:
+            The copies by key, good until the next call.
+        """
+        sources = list({id(tensor): tensor for tensor in tensors.values()}.values())
+        layout = [_shape_of(tensor) for tensor in sources]
+        devices = {tensor.device for tensor in sources if tensor.is_cuda}
+        self._lay_out(layout, pinned=bool(devices))
+        if sources:
+            with torch.no_grad():
+                torch._foreach_copy_(self._views, sources, non_blocking=bool(devices))
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+        copies = dict(zip(map(id, sources), self._views, strict=True))
+        return {key: copies[id(tensor)] for key, tensor in tensors.items()}
+
+    def _lay_out(self, layout: list[Any], *, pinned: bool) -> None:
+        if layout == self._layout and not (pinned and not self._block.is_pinned()):
+            return
+        self._layout, self._views = None, []
+        places, end = [], 0
+        for dtype, shape, strides in layout:
+            strides = _dense(dtype, shape, strides)
+            places.append((dtype, shape, strides, end))
+            end += _round_up(dtype.itemsize * shape.numel())
+        self._reserve(end, pinned)
+        typed: dict[Any, torch.Tensor] = {}
+        for dtype, shape, strides, start in places:
+            base = typed.get(dtype)
+            if base is None:
+                base = typed[dtype] = self._block.view(dtype)
+            self._views.append(base.as_strided(shape, strides, start // dtype.itemsize))
+        self._layout = layout
+
+    def _reserve(self, size: int, pinned: bool) -> None:
+        if self._block is not None and self._block.numel() >= size and (self._block.is_pinned() or not pinned):
+            return
+        self._block = None  # first: the old block and the new one together may not fit
+        size = _round_up(size + size // _SPARE_PART + _SPARE_BYTES)
+        self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).zero_()
+        self.allocations += 1
+
+
+def _shape_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _dense(dtype: Any, shape: Any, strides: Any) -> Any:
+    """Return the strides if they leave no holes, else those of a tensor without holes."""
+    return torch.empty_like(torch.empty_strided(shape, strides, dtype=dtype, device="meta")).stride()
+
+
+def _round_up(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
