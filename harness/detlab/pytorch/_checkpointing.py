@@ -18,7 +18,8 @@ from detlab.errors import CheckpointError
 from detlab.info import ClusterInfo
 from detlab.pytorch import _rng
 from detlab.pytorch._callback import CallbackSet
-from detlab.pytorch._checkpoint import load_models, load_optimizers, read_state
+from detlab.pytorch._checkpoint import read_state
+from detlab.pytorch._matching import check_state, load_models, load_optimizers
 from detlab.pytorch._writer import CheckpointWriter
 
 if TYPE_CHECKING:
@@ -146,8 +147,10 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     """
     tree = restored.tree
     callbacks.call("on_checkpoint_load_start", tree)
-    load_models(context.models, tree["models_state_dict"])
-    load_optimizers(context.optimizers, tree.get("optimizers_state_dict") or [])
+    models, optimizers = tree["models_state_dict"], tree.get("optimizers_state_dict") or []
+    check_state(context.models, models, context.optimizers, optimizers, checkpoint=f"checkpoint {restored.uuid}")
+    load_models(context.models, models)
+    load_optimizers(context.optimizers, optimizers)
     context._load_schedulers_state(tree.get("lr_schedulers_state_dict") or [])
     context._load_scaler_state(tree.get("scaler_state_dict"))
     for gone in callbacks.load_state(tree.get("callbacks") or {}):

@@ -266,7 +266,7 @@ class Loop:
         averages, batch_metrics = self._chunk.reduce(self._core.distributed)
         averages.update(self._context.reduce_metrics(for_training=True))
         self._warn_not_finite()
-        metrics = self._with_counts({name: to_plain(value) for name, value in averages.items()})
+        metrics = self._with_counts({name: to_plain(value, name) for name, value in averages.items()})
         if self._chief:
             seconds = max(time.monotonic() - self._chunk_time, 1e-9)
             logger.info(
@@ -279,7 +279,6 @@ class Loop:
         if self._callbacks.wants("on_training_workload_end"):
             shared = self._core.distributed.broadcast((metrics, batch_metrics()) if self._chief else None)
             self._call("on_training_workload_end", *shared)
-        self._chunk = TrainingMetrics()
 
     def _with_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
         counts = {"batches": self._progress.steps_completed, "epochs": self._progress.epochs_completed}

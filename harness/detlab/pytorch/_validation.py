@@ -89,7 +89,7 @@ class Validation:
         with torch.no_grad():
             metrics = self._evaluate_full() if self._full else self._evaluate_batches()
         metrics.update(context.reduce_metrics(for_training=False))
-        metrics = context.distributed.broadcast({name: to_plain(value) for name, value in metrics.items()})
+        metrics = {name: to_plain(value, name) for name, value in metrics.items()}
         logger.info("validated in %.2f s", time.monotonic() - started)
         return metrics
 
@@ -114,9 +114,12 @@ class Validation:
         return collected.reduce(self._context.distributed, self._trial.evaluation_reducer())
 
     def _evaluate_full(self) -> dict[str, Any]:
-        if self._context.distributed.rank != 0:
-            return {}
+        distributed = self._context.distributed
+        if distributed.rank != 0:
+            shared: dict[str, Any] = distributed.broadcast(None)
+            return shared
         metrics = self._trial.evaluate_full_dataset(data_loader=self._loader)
         if not isinstance(metrics, dict):
             raise TrainerError(f"evaluate_full_dataset() must return a dict of metrics, not {type(metrics).__name__}")
-        return dict(metrics)
+        plain: dict[str, Any] = distributed.broadcast({name: to_plain(value, name) for name, value in metrics.items()})
+        return plain
