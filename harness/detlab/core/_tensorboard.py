@@ -1,13 +1,14 @@
 """TensorBoard files of a trial: a local directory, copied to checkpoint storage.
 
 They are stored as `tensorboard-<cluster>-<experiment>-<trial>/` under the root of the checkpoint storage: one private
-folder per trial, since trials of several users may share the root. detlab writes no event files itself.
+folder per trial, since trials of several users may share the root. The Core API writes no event files itself; the trainer does.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -59,13 +60,19 @@ class TensorboardManager:
         """Return the manager of one rank of a trial."""
         trial = info.trial
         prefix = f"tensorboard-{info.cluster_id}-{trial.experiment_id}-{trial.trial_id}"
-        return cls(info.task_dir / "tensorboard" / f"rank{rank}", TensorboardMode(mode), rank, storage, prefix)
+        return cls(cls.local_path(info, rank), TensorboardMode(mode), rank, storage, prefix)
 
     @classmethod
     def off_cluster(cls, rank: int, base_path: Path | None = None) -> TensorboardManager:
         """Return a manager that only has a directory."""
-        path = base_path or Path(tempfile.gettempdir()) / "detlab-tensorboard" / f"rank{rank}"
-        return cls(path, TensorboardMode.MANUAL, rank)
+        return cls(base_path or cls.local_path(None, rank), TensorboardMode.MANUAL, rank)
+
+    @staticmethod
+    def local_path(info: ClusterInfo | None, rank: int) -> Path:
+        """Return the directory of one rank of a task; off-cluster one of this user's alone."""
+        if info is not None:
+            return info.task_dir / "tensorboard" / f"rank{rank}"
+        return Path(tempfile.gettempdir()) / f"detlab-tensorboard-{os.getuid()}" / f"rank{rank}"
 
     @property
     def base_path(self) -> Path:

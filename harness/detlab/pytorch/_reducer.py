@@ -203,9 +203,9 @@ class _PyTorchReducerContext:
     """
 
     def __init__(self, allgather_fn: AllgatherFn = default_allgather_fn) -> None:
-        self._wrapped: list[_Wrapped] = []
+        self._wrapped_reducers: list[_Wrapped] = []
         self._allgather_fn = allgather_fn
-        self._agreed_on_none: set[bool] = set()
+        self._agreed_on_no_reducers: set[bool] = set()
 
     @overload
     def wrap_reducer(
@@ -244,17 +244,17 @@ class _PyTorchReducerContext:
             hint = " (a class: wrap an instance of it)" if isinstance(reducer, type) else ""
             raise TrainerError(f"wrap_reducer() takes a function or a MetricReducer, not {reducer!r}{hint}")
         wrapped = _Wrapped(wrapped_by or _SimpleReducer(reducer), name, bool(for_training), bool(for_validation))
-        self._check(wrapped)
-        self._wrapped.append(wrapped)
+        self._check_reducer(wrapped)
+        self._wrapped_reducers.append(wrapped)
         return wrapped.reducer
 
-    def _check(self, new: _Wrapped) -> None:
+    def _check_reducer(self, new: _Wrapped) -> None:
         problems = []
         if new.name is not None and (not isinstance(new.name, str) or not new.name):
             problems.append(f"name must be a string that is not empty, or None, not {new.name!r}")
         if not new.for_training and not new.for_validation:
             problems.append("for_training and for_validation are both False: it would never be reported")
-        for old in self._wrapped:
+        for old in self._wrapped_reducers:
             if old.reducer is new.reducer:
                 problems.append(f"this object is wrapped already, as {old}: wrap each reducer once")
             both = (old.for_training and new.for_training) or (old.for_validation and new.for_validation)
@@ -269,7 +269,7 @@ class _PyTorchReducerContext:
         Raises:
             TrainerError: One of them failed.
         """
-        for wrapped in self._wrapped:
+        for wrapped in self._wrapped_reducers:
             wrapped.call("reset")
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
@@ -279,12 +279,12 @@ class _PyTorchReducerContext:
             TrainerError: A reducer failed (on any rank), returned what does not fit its name, two returned the same
                 name, or the ranks have different reducers.
         """
-        active = [wrapped for wrapped in self._wrapped if wrapped.serves(training=for_training)]
-        if not active and for_training in self._agreed_on_none:
+        active = [wrapped for wrapped in self._wrapped_reducers if wrapped.serves(training=for_training)]
+        if not active and for_training in self._agreed_on_no_reducers:
             return {}
-        by_rank = self._gather(active)
+        by_rank = self._gather_slots(active)
         if not active:
-            self._agreed_on_none.add(for_training)
+            self._agreed_on_no_reducers.add(for_training)
         metrics: dict[str, Any] = {}
         source: dict[str, _Wrapped] = {}
         for index, wrapped in enumerate(active):
@@ -295,7 +295,7 @@ class _PyTorchReducerContext:
                 metrics[name], source[name] = value, wrapped
         return metrics
 
-    def _gather(self, active: list[_Wrapped]) -> list[list[Any]]:
+    def _gather_slots(self, active: list[_Wrapped]) -> list[list[Any]]:
         """Return the per-slot values of each rank; a failure on one rank is raised on all."""
         failure: Exception | None = None
         values: list[Any] = []
@@ -304,7 +304,7 @@ class _PyTorchReducerContext:
         except Exception as error:  # told to the others first: they wait for this rank
             failure = error
         labels = [str(wrapped) for wrapped in active]
-        said = self._exchange({"labels": labels, "values": values, "failure": failure and str(failure)}, active)
+        said = self._exchange_slots({"labels": labels, "values": values, "failure": failure and str(failure)}, active)
         if failure is not None:
             raise failure
         for rank, theirs in enumerate(said):
@@ -315,7 +315,7 @@ class _PyTorchReducerContext:
             raise TrainerError.of("the ranks have different reducers; wrap the same ones on all ranks:", listed)
         return [theirs["values"] for theirs in said]
 
-    def _exchange(self, mine: dict[str, Any], active: Iterable[_Wrapped]) -> list[dict[str, Any]]:
+    def _exchange_slots(self, mine: dict[str, Any], active: Iterable[_Wrapped]) -> list[dict[str, Any]]:
         try:
             return self._allgather_fn(mine)
         except DetlabError:
