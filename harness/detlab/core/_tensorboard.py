@@ -1,7 +1,8 @@
 """TensorBoard files of a trial: a local directory, copied to checkpoint storage.
 
 They are stored as `tensorboard-<cluster>-<experiment>-<trial>/` under the root of the checkpoint storage: one private
-folder per trial, since trials of several users may share the root. The Core API writes no event files itself; the trainer does.
+folder per trial, since trials of several users may share the root. The Core API writes no event files itself; the
+trainer does.
 """
 
 from __future__ import annotations
