@@ -94,7 +94,8 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
         CheckpointError: None of them can be read; each is named with what is wrong.
     """
     distributed = core_context.distributed
-    candidates, failures = [latest], []
+    candidates = [latest]
+    failures: list[str] = []
     while candidates:
         uuid = candidates.pop(0)
         tree, problem = _read(core_context, uuid)

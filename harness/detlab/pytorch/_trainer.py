@@ -124,7 +124,7 @@ class Trainer:
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        problems = []
+        problems: list[str] = []
         if not isinstance(trial, PyTorchTrial):
             problems.append(f"trial must be an instance of a PyTorchTrial, not {trial!r}")
         if not isinstance(context, PyTorchTrialContext):
@@ -191,7 +191,7 @@ class Trainer:
             profiling=profiling_enabled,
             metric=metric,
             smaller_is_better=bool(searcher.get("smaller_is_better", True)),
-            hang_timeout=self._context._hang_timeout,
+            hang_timeout=self._context._hang_timeout or HANG_TIMEOUT,
         )
         Loop(plan, self._trial, self._context, self._core).run()
 
