@@ -115,7 +115,7 @@ def decode(structure: Any, tensors: Mapping[str, torch.Tensor], *, allow_pickle:
 
 def describe(path: TreePath) -> str:
     """Return a path in the tree as text: `callbacks/best/history`."""
-    return "/".join(str(part) for part in path) or "(the tree itself)"
+    return "/".join(map(str, path)) or "(the tree itself)"
 
 
 class _Encoder:
@@ -123,7 +123,7 @@ class _Encoder:
         self.tensors: dict[str, torch.Tensor] = {}
         self._place = place
         self._prefix = prefix
-        self._known: dict[Any, str] = {}
+        self._at: dict[int, list[str]] = {}
         self._kinds: dict[type, Callable[[Any, TreePath], Any]] = {
             dict: self._dict,
             list: self._list,
@@ -180,10 +180,11 @@ class _Encoder:
         return self._pickled(value, path)
 
     def _dict(self, value: dict[Any, Any], path: TreePath) -> Any:
-        if all(type(key) is str for key in value) and TAG not in value:
-            encode_value = self.value
-            return {key: encode_value(item, (*path, key)) for key, item in value.items()}
-        return {TAG: "dict", "v": self._pairs(value, path)}
+        for key in value:  # thousands of small dicts: a generator would be slow
+            if type(key) is not str or key == TAG:
+                return {TAG: "dict", "v": self._pairs(value, path)}
+        encode_value = self.value
+        return {key: encode_value(item, (*path, key)) for key, item in value.items()}
 
     def _pairs(self, value: Mapping[Any, Any], path: TreePath) -> list[Any]:
         return [[self.value(key, (*path, key)), self.value(item, (*path, key))] for key, item in value.items()]
@@ -221,22 +222,29 @@ class _Encoder:
         return {TAG: kind, "k": self._keep(torch.frombuffer(bytearray(value), dtype=torch.uint8), path)}
 
     def _tensor(self, value: torch.Tensor, path: TreePath) -> Any:
-        if value.layout is not torch.strided or value.is_meta or value.is_quantized:
-            return self._pickled(value, path)
+        if value.dtype not in STORABLE or value.layout is not torch.strided or value.is_meta:
+            return self._unusual_tensor(value, path)
         reference: dict[str, Any] = {TAG: "tensor"}
         if value.requires_grad:
             reference["grad"] = True
             value = value.detach()
-        if value.is_conj() or value.is_neg():
+        if value.is_neg() or value.is_conj():
             value = value.resolve_conj().resolve_neg()
-        if value.dtype not in STORABLE:
-            reference |= {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-            value = torch.view_as_real(value) if value.is_complex() else value.reshape(-1).view(torch.uint8)
-            placed = None
-        else:
-            placed = self._place(path) if self._place is not None else None
-        reference["k"] = self._keep(value, path, placed)
+        reference["k"] = self._keep(value, path, None if self._place is None else self._place(path))
         return reference
+
+    def _unusual_tensor(self, value: torch.Tensor, path: TreePath) -> Any:
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized:
+            return self._pickled(value, path)
+        plain = value.detach().resolve_conj().resolve_neg()
+        plain = torch.view_as_real(plain) if plain.is_complex() else plain.reshape(-1).view(torch.uint8)
+        reference = {
+            TAG: "tensor",
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "k": self._keep(plain, path),
+        }
+        return {**reference, "grad": True} if value.requires_grad else reference
 
     def _parameter(self, value: torch.Tensor, path: TreePath) -> Any:
         encoded = self._tensor(value.data, path)
@@ -246,16 +254,23 @@ class _Encoder:
 
     def _keep(self, tensor: torch.Tensor, path: TreePath, placed: str | None = None) -> str:
         """Return the key of a tensor that is kept, under its own path or where the same view was met before."""
-        view = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else None
-        known = self._known.get(view) if view is not None else None
+        address = tensor.data_ptr()  # 0 if there is no element
+        known = self._same_view(address, tensor) if address in self._at else None
         if known is not None and placed is None:
             return known
         key = self._free(self._prefix + printable(describe(path))) if placed is None else placed
         # Everything kept stays alive in `tensors`, so that an address cannot come to mean another tensor.
         self.tensors[key] = tensor if known is None else self.tensors[known]
-        if known is None and view is not None:
-            self._known[view] = key
+        if known is None and address:
+            self._at.setdefault(address, []).append(key)
         return known or key
+
+    def _same_view(self, address: int, tensor: torch.Tensor) -> str | None:
+        for key in self._at[address]:
+            kept = self.tensors[key]
+            if (kept.dtype, kept.shape, kept.stride()) == (tensor.dtype, tensor.shape, tensor.stride()):
+                return key
+        return None
 
     def _free(self, key: str) -> str:
         """Return a key that is not in use: paths such as ("a/b",) and ("a", "b") read the same."""

@@ -57,8 +57,7 @@ class HostMemory:
         self._layout, self._views = None, []
         places, end = [], 0
         for dtype, shape, strides in layout:
-            strides = _dense(dtype, shape, strides)
-            places.append((dtype, shape, strides, end))
+            places.append((dtype, shape, _dense(dtype, shape, strides), end))
             end += _round_up(dtype.itemsize * shape.numel())
         self._reserve(end, pinned)
         typed: dict[Any, torch.Tensor] = {}
