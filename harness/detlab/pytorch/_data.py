@@ -31,16 +31,16 @@ class DataError(TrainerError, ValueError):
 class DataLoader:
     """A dataset and how to draw batches from it; the trainer repeats, shards, skips and shuffles.
 
-    All arguments mean what they mean for `torch.utils.data.DataLoader`, whose documentation says more, with these differences:
-    `batch_size` is that of one slot; in training, the order of an epoch follows from the trial's seed and the epoch alone,
-    so `generator` is only used by `get_data_loader()` and by iterating this object by hand.
+    All arguments mean what they mean for `torch.utils.data.DataLoader`, whose documentation says more, with these
+    differences: `batch_size` is that of one slot; in training, the order of an epoch follows from the trial's seed and
+    the epoch alone, so `generator` is only used by `get_data_loader()` and by iterating this object by hand.
 
     Args:
         dataset: Has `__getitem__` and `__len__`; an `IterableDataset` is refused.
         batch_size: Samples per batch and slot.
         shuffle: Draw the samples of every epoch in another order.
-        sampler: Yields the indices of one epoch, instead of `shuffle`. It must yield the same on all ranks; its random draws
-            are seeded, and `set_epoch(epoch)` is called if it has it.
+        sampler: Yields the indices of one epoch, instead of `shuffle`. It must yield the same on all ranks; its random
+            draws are seeded, and `set_epoch(epoch)` is called if it has it.
         batch_sampler: Yields lists of indices, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: Processes that load ahead; 0 loads in the training process.
         collate_fn: Makes a batch of a list of samples.
@@ -145,8 +145,8 @@ def _sampling_problems(
 ) -> Iterator[str]:
     if isinstance(dataset, torch.utils.data.IterableDataset):
         yield (
-            f"dataset: {type(dataset).__name__} is an IterableDataset, whose samples cannot be chosen by number, so it cannot "
-            "be sharded, shuffled or resumed: give it to torch.utils.data.DataLoader and call "
+            f"dataset: {type(dataset).__name__} is an IterableDataset, whose samples cannot be chosen by number, so it "
+            "cannot be sharded, shuffled or resumed: give it to torch.utils.data.DataLoader and call "
             "context.experimental.disable_dataset_reproducibility_checks()"
         )
     elif sampler is None and batch_sampler is None and not hasattr(dataset, "__len__"):
@@ -219,9 +219,9 @@ def dataset_repro_warning(fn: str, data_obj: Any) -> str:
     """Return what to say when method `fn` returned a loader that is not a `DataLoader` of ours."""
     kind = type(data_obj)
     return (
-        f"{fn}() returned a {kind.__module__}.{kind.__qualname__}, which the trainer cannot shard over ranks or resume exactly: "
-        "return a detlab.pytorch.DataLoader (it takes the same arguments as torch's), or, if sharding and resuming are the "
-        "trial's own, call context.experimental.disable_dataset_reproducibility_checks() in its __init__"
+        f"{fn}() returned a {kind.__module__}.{kind.__qualname__}, which the trainer cannot shard over ranks or resume "
+        "exactly: return a detlab.pytorch.DataLoader (it takes the same arguments as torch's), or, if sharding and "
+        "resuming are the trial's own, call context.experimental.disable_dataset_reproducibility_checks() in __init__"
     )
 
 
@@ -234,7 +234,7 @@ def data_length(data: Any) -> int:
     length = _first_length(data)
     if length is None:
         raise DataError(
-            f"cannot tell how many samples a batch of type {type(data).__name__} has: it holds no tensor with a dimension",
+            f"cannot count the samples of a batch of type {type(data).__name__}: it holds no tensor with a dimension",
             hint="define get_batch_length(self, batch) in the trial",
         )
     return length
@@ -255,8 +255,8 @@ def _first_length(data: Any) -> int | None:
 def to_device(data: TorchData, device: Any, warned_types: set[type] | None = None) -> TorchData:
     """Return a batch with all its tensors on `device`; what is there already is not copied.
 
-    Dictionaries, lists and tuples (named ones too) are searched, NumPy arrays become tensors, and anything else that has
-    a `to` method is moved with it. If nothing had to move, `data` itself is returned.
+    Dictionaries, lists and tuples (named ones too) are searched, NumPy arrays become tensors, and anything else that
+    has a `to` method is moved with it. If nothing had to move, `data` itself is returned.
 
     Args:
         data: The batch.

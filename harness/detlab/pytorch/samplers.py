@@ -1,7 +1,7 @@
 """Samplers to build a sampling of one's own from: repeat, shard, skip, shuffle.
 
-Names and signatures are those of `determined.pytorch.samplers`. `detlab.pytorch.DataLoader` needs none of them: the trainer
-itself repeats, shards, skips and shuffles, and it refuses a sampler that shards or repeats as well. They are
+Names and signatures are those of `determined.pytorch.samplers`. `detlab.pytorch.DataLoader` needs none of them: the
+trainer itself repeats, shards, skips and shuffles, and it refuses a sampler that shards or repeats as well. They are
 for loaders that a trial builds by hand. Chain them in this order: shuffle, repeat, shard, skip.
 """
 
@@ -92,7 +92,7 @@ class DistributedSampler(torch.utils.data.Sampler):
         self._rank = rank
 
     def __len__(self) -> int:
-        return -(-len(self._sampler) // self._num_workers)
+        return (len(self._sampler) + self._num_workers - 1) // self._num_workers
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(self._sampler, self._rank, None, self._num_workers)
@@ -119,7 +119,7 @@ class DistributedBatchSampler(torch.utils.data.BatchSampler):
         self.rank = rank
 
     def __len__(self) -> int:
-        return -(-len(self.batch_sampler) // self.num_workers)
+        return (len(self.batch_sampler) + self.num_workers - 1) // self.num_workers
 
     def __iter__(self) -> Iterator[list[Any]]:
         return itertools.islice(self.batch_sampler, self.rank, None, self.num_workers)
