@@ -24,12 +24,11 @@ import detlab
 from detlab.errors import CheckpointError
 from detlab.pytorch import _safetensors, _source_code
 from detlab.pytorch._codec import TreePath, decode, encode, printable
-from detlab.pytorch._matching import StateMismatch, bare, check_state, load_models, load_optimizers
+from detlab.pytorch._matching import StateMismatch, check_state, load_models, load_optimizers
 
 __all__ = [
     "Encoded",
     "StateMismatch",
-    "bare",
     "check_state",
     "encode_state",
     "load_models",

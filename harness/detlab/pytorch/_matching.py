@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from detlab.errors import CheckpointError
+from detlab.pytorch._wrapping import bare, plain_name
 
 _MOST_LINES = 20
 _LIKE_THE_PARAMETER = {
@@ -40,17 +42,6 @@ class StateMismatch(CheckpointError):
             hint="Likely it was written with other hyperparameters or by another model class. Use those again, or "
             "start without the checkpoint.",
         )
-
-
-def bare(model: Any) -> Any:
-    """Return the model itself: without DistributedDataParallel or DataParallel, and without `torch.compile`."""
-    while True:
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
-            model = model.module
-        elif isinstance(getattr(model, "_modules", {}).get("_orig_mod"), torch.nn.Module):
-            model = model._orig_mod
-        else:
-            return model
 
 
 def check_state(
@@ -96,7 +87,7 @@ def load_models(
     check_state(models, states, checkpoint=checkpoint)
     for model, state in zip(models, states, strict=True):
         target = bare(model)
-        target.load_state_dict(_without_prefix(target, state))
+        target.load_state_dict(_as_named(target, state))
 
 
 def load_optimizers(
@@ -116,20 +107,30 @@ def _counts(what: str, here: int, saved: int) -> list[str]:
     return [] if here == saved else [f"{saved} {what}{'s' * (saved != 1)} in the checkpoint, {here} in the trial"]
 
 
-def _without_prefix(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a state under the model's own names; Determined keeps the `module.` of DistributedDataParallel."""
+def _as_named(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a state under the model's own names, which `torch.compile` of a part of it may have marked.
+
+    Determined keeps the `module.` of DistributedDataParallel before every name.
+    """
+    own = {plain_name(name): name for name in model.state_dict()}
     prefix = "module."
-    if not state or not all(str(name).startswith(prefix) for name in state):
+    wrapped = bool(state) and all(str(name).startswith(prefix) for name in state)
+    if wrapped and not all(name.startswith(prefix) for name in own):
+        state = _without_prefix(state, prefix)
+    if all(plain == name for plain, name in own.items()):
         return state
-    if all(name.startswith(prefix) for name in model.state_dict()):
-        return state
-    plain = dict(state)
+    return {own.get(plain_name(name), name): value for name, value in state.items()}
+
+
+def _without_prefix(state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+    plain = OrderedDict(state)
+    plain._metadata = getattr(state, "_metadata", {})  # type: ignore[attr-defined]
     torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(plain, prefix)
     return plain
 
 
 def _model_differences(where: str, model: Any, saved: Mapping[str, Any]) -> list[str]:
-    saved = _without_prefix(model, saved)
+    saved = _as_named(model, saved)
     own = model.state_dict()
     missing = [
         f"{where}: {name}{_shape(own[name])} is missing from the checkpoint" for name in own if name not in saved
