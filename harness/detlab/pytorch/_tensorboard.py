@@ -164,13 +164,9 @@ class BatchMetricWriter:
             number = _number(value)
             if number is None:
                 continue
-            try:
-                self._writer.add_scalar(TAG_PREFIX + name, number, step)
-                self._written += 1
-            except (ValueError, TypeError) as error:
-                if name not in self._warned:
-                    self._warned.add(name)
-                    logger.warning("the metric %r is not written to TensorBoard: %s", name, error)
+            tag = (TAG_PREFIX + name).encode(errors="replace").decode()  # the file format takes Unicode alone
+            self._writer.add_scalar(tag, number, step)
+            self._written += 1
         if self._written >= SCALARS_PER_FILE:
             self._written = 0
             self._writer.close()
