@@ -1,8 +1,10 @@
 """Run a script under torchrun with one process per slot.
 
     python3 -m detlab.launch.torch_distributed [torchrun overrides --] SCRIPT…
+    python3 -m detlab.launch.torch_distributed [torchrun overrides --] --trial MODULE:CLASS
 
-SCRIPT is a command (`python3 train.py --lr 1`) or a Python file. The processes of one node meet on a free port of
+SCRIPT is a command (`python3 train.py --lr 1`) or a Python file; `--trial` trains a PyTorchTrial as the experiment's
+config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of
 their own, are not restarted by torchrun (the master restarts trials), and say their rank with every line. torch is
 never imported here: this program becomes `python -m torch.distributed.run`.
 """
@@ -14,13 +16,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-USAGE = "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OVERRIDES... --] SCRIPT..."
+USAGE = (
+    "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OPTIONS... --] (SCRIPT... | --trial MODULE:CLASS)"
+)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (torchrun overrides, script).
 
-    The first `--` ends the overrides; without one everything is the script.
+    The first `--` ends the overrides; without one everything is the script. `--trial` becomes the command that trains
+    the class.
 
     Raises:
         ValueError: There is no script.
@@ -33,7 +38,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if not script:
         raise ValueError(f"no script to run\n{USAGE}")
     if script[0] == "--trial":
-        raise ValueError(f"--trial runs legacy trial classes, which detlab does not have: name a script\n{USAGE}")
+        if len(script) != 2:
+            raise ValueError(f"--trial takes one MODULE:CLASS, not {' '.join(script[1:]) or 'nothing'}\n{USAGE}")
+        return overrides, [sys.executable, "-m", "detlab.pytorch", script[1]]
+    if script[0].startswith("-"):
+        raise ValueError(f"{script[0]} is no script: options of torchrun are followed by `--`\n{USAGE}")
     return overrides, script
 
 
@@ -85,10 +94,13 @@ def torchrun_command(
 
 
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for torchrun: each of N processes gets its share of the task's CPU threads."""
+    """Return the environment for torchrun: each of N processes gets its share of the task's CPU threads.
+
+    Where nobody said how many there are, it is one, which torchrun would choose too, with a warning.
+    """
     result = {**env, "USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": "127.0.0.1"}
     threads, processes = env.get("OMP_NUM_THREADS", ""), slot_count(env)
-    if threads.isdigit() and int(threads) == processes:
+    if processes > 1 and (not threads or (threads.isdigit() and int(threads) == processes)):
         result["OMP_NUM_THREADS"] = "1"
     return result
 

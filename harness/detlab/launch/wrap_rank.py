@@ -92,6 +92,7 @@ def run(rank: int, command: Sequence[str]) -> int:
         stop.append(number)
         if child is not None:
             child.send_signal(number)
+            child.send_signal(signal.SIGCONT)  # a stopped process would obey only once somebody continues it
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
