@@ -222,12 +222,12 @@ class Checkpointing:
 
     def save(self, stream: TrainingStream) -> None:
         """Take a checkpoint; all ranks call in step. Returns when the state is copied, before it is written."""
+        self.drain()  # the writer takes one at a time
         mine = {"rng": _rng.capture(), "gradients": self._context._pending_gradients()}
         ranks = self._core.distributed.gather(mine)
         self._progress.saved_at = self._progress.steps_completed
         if self._writer is None:
             return
-        self._run_written_hooks(wait=True)  # the writer takes one at a time
         assert ranks is not None
         tree = self._tree(stream, ranks)
         self._callbacks.call("on_checkpoint_save_start", tree)

@@ -78,6 +78,13 @@ class TrialTask:
         return process.returncode, output
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints take the source files of the working directory along: have few of them."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+
+
 @pytest.fixture
 def task_api() -> Iterator[TaskApi]:
     with TaskApi() as server:

@@ -72,7 +72,7 @@ class OneWeightTrial(pytorch.PyTorchTrial):
 
     @property
     def weight(self) -> float:
-        return float(next(self.model.parameters()))
+        return float(next(self.model.parameters()).detach())
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         options = self.options
@@ -98,7 +98,7 @@ class OneWeightTrial(pytorch.PyTorchTrial):
         clip_grads = None if clip is None else (lambda parameters: nn.utils.clip_grad_value_(parameters, clip))
         self.context.step_optimizer(self.optimizer, clip_grads=clip_grads)
         ids = tuple(self.context.current_sample_ids() or ())
-        self.log.append((batch_idx, epoch_idx, ids, float(loss), before))
+        self.log.append((batch_idx, epoch_idx, ids, float(loss.detach()), before))
         return {"loss": loss, "w": torch.tensor(before)}
 
     def evaluate_batch(self, batch: torch.Tensor, batch_idx: int) -> dict[str, torch.Tensor]:

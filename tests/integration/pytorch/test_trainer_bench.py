@@ -1,0 +1,70 @@
+"""bench/trainer.py runs and prints its tables; what they say is not judged here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer.py"
+NUMBER = r"[+-]?\d+\.\d+"
+ROW = re.compile(
+    rf"^  (?P<name>\S.{{18}}\S?) +{NUMBER} +(?:{NUMBER} \({NUMBER} … {NUMBER}\) +)?{NUMBER} +{NUMBER} +{NUMBER}$", re.M
+)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--quick", "--rows", "detlab"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path_factory.mktemp("bench"),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_table_has_a_line_for_each_row(printed: str) -> None:
+    step, ddp, checkpoint = re.split(r"\n(?=Step|Two processes|Checkpoint)", printed)[1:]
+    for table in (step, ddp):
+        assert [match["name"].strip() for match in ROW.finditer(table)] == ["hand-written", "detlab"]
+        assert re.search(r"^  goal: ", table, re.M)
+    for label in ("bare copy", "detlab: submit", "torch.save", "Trainer.fit: step without", "Trainer.fit: longer by"):
+        assert re.search(rf"^  {label}.* {NUMBER} s +\({NUMBER} … {NUMBER}\)", checkpoint, re.M), checkpoint
+
+
+@pytest.mark.slow
+def test_all_rows_did_the_same_work(printed: str) -> None:
+    """The step rows see the same samples as often, the order differs: their losses after training are close."""
+    losses = [
+        float(line.split()[-1]) for line in printed.splitlines() if line.startswith(("  hand-written", "  detlab "))
+    ]
+    assert len(losses) == 4
+    assert max(losses[:2]) < 1.0
+
+
+def test_a_row_whose_package_is_missing_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ABSENT, str(SCRIPT.parent)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "Lightning: lightning is not installed (pip install 'detlab[bench]')"
+
+
+ABSENT = """
+import importlib.util, sys
+sys.path.insert(0, sys.argv[1])
+import trainer
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "lightning" else found(name)
+for name, why in trainer.missing(["hand-written", "Lightning"]).items():
+    print(f"{name}: {why}")
+"""
