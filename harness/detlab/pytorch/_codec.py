@@ -124,36 +124,6 @@ class _Encoder:
         self._place = place
         self._prefix = prefix
         self._at: dict[int, list[str]] = {}
-        self._kinds: dict[type, Callable[[Any, TreePath], Any]] = {
-            dict: self._dict,
-            list: self._list,
-            torch.Tensor: self._tensor,
-            torch.nn.Parameter: self._parameter,
-            tuple: self._sequence,
-            set: self._sequence,
-            frozenset: self._sequence,
-            OrderedDict: self._ordered_dict,
-            defaultdict: self._defaultdict,
-            Counter: self._counter,
-            deque: self._deque,
-            torch.Size: lambda value, path: {TAG: "size", "v": list(value)},
-            bytes: self._bytes,
-            bytearray: self._bytes,
-            complex: lambda value, path: {TAG: "complex", "v": [_real(value.real), _real(value.imag)]},
-            np.ndarray: self._array,
-            np.memmap: self._array,
-            range: lambda value, path: {TAG: "range", "v": [value.start, value.stop, value.step]},
-            **dict.fromkeys((torch.dtype, torch.device, torch.layout, torch.memory_format), self._torch_name),
-            datetime.datetime: self._datetime,
-            datetime.time: self._datetime,
-            datetime.date: lambda value, path: {TAG: "date", "v": value.isoformat()},
-            datetime.timedelta: lambda value, path: {
-                TAG: "timedelta",
-                "v": [value.days, value.seconds, value.microseconds],
-            },
-            datetime.timezone: self._timezone,
-            zoneinfo.ZoneInfo: self._zone,
-        }
 
     def value(self, value: Any, path: TreePath) -> Any:
         kind = type(value)
@@ -163,9 +133,9 @@ class _Encoder:
             return value if -_LARGEST <= value < _LARGEST else {TAG: "int", "v": hex(value)}
         if kind is float:
             return _real(value)
-        known = self._kinds.get(kind)
+        known = _KINDS.get(kind)
         if known is not None:
-            return known(value, path)
+            return known(self, value, path)
         return self._of_a_family(value, path)
 
     def _of_a_family(self, value: Any, path: TreePath) -> Any:
@@ -352,6 +322,39 @@ class _Encoder:
                 kind,
             )
         return {TAG: "pickle", "type": kind, "at": where, "v": self._bytes(data, (*path, "pickle"))}
+
+
+# Not bound to an encoder: one that refers to itself would keep the trial's tensors alive until the next collection.
+_KINDS: dict[type, Callable[[_Encoder, Any, TreePath], Any]] = {
+    dict: _Encoder._dict,
+    list: _Encoder._list,
+    torch.Tensor: _Encoder._tensor,
+    torch.nn.Parameter: _Encoder._parameter,
+    tuple: _Encoder._sequence,
+    set: _Encoder._sequence,
+    frozenset: _Encoder._sequence,
+    OrderedDict: _Encoder._ordered_dict,
+    defaultdict: _Encoder._defaultdict,
+    Counter: _Encoder._counter,
+    deque: _Encoder._deque,
+    torch.Size: lambda _, value, path: {TAG: "size", "v": list(value)},
+    bytes: _Encoder._bytes,
+    bytearray: _Encoder._bytes,
+    complex: lambda _, value, path: {TAG: "complex", "v": [_real(value.real), _real(value.imag)]},
+    np.ndarray: _Encoder._array,
+    np.memmap: _Encoder._array,
+    range: lambda _, value, path: {TAG: "range", "v": [value.start, value.stop, value.step]},
+    **dict.fromkeys((torch.dtype, torch.device, torch.layout, torch.memory_format), _Encoder._torch_name),
+    datetime.datetime: _Encoder._datetime,
+    datetime.time: _Encoder._datetime,
+    datetime.date: lambda _, value, path: {TAG: "date", "v": value.isoformat()},
+    datetime.timedelta: lambda _, value, path: {
+        TAG: "timedelta",
+        "v": [value.days, value.seconds, value.microseconds],
+    },
+    datetime.timezone: _Encoder._timezone,
+    zoneinfo.ZoneInfo: _Encoder._zone,
+}
 
 
 def _real(value: float) -> Any:

@@ -46,37 +46,6 @@ class Decoder:
     def __init__(self, tensors: Mapping[str, torch.Tensor], allow_pickle: bool) -> None:
         self._tensors = tensors
         self._allow_pickle = allow_pickle
-        self._kinds: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "dict": lambda node: dict(self._pairs(node)),
-            "Counter": self._counter,
-            "OrderedDict": self._ordered_dict,
-            "defaultdict": lambda node: defaultdict(FACTORIES[node["factory"]], self._pairs(node)),
-            "tuple": lambda node: tuple(self.value(node["v"])),
-            "set": lambda node: set(self.value(node["v"])),
-            "frozenset": lambda node: frozenset(self.value(node["v"])),
-            "deque": lambda node: deque(self.value(node["v"]), maxlen=node["maxlen"]),
-            "range": lambda node: range(*node["v"]),
-            "int": lambda node: int(node["v"], 16),
-            "float": lambda node: struct.unpack(">d", bytes.fromhex(node["v"]))[0],
-            "complex": lambda node: complex(*self.value(node["v"])),
-            "bytes": self._bytes,
-            "bytearray": lambda node: bytearray(self._bytes(node)),
-            "tensor": self._tensor,
-            "ndarray": self._array,
-            "scalar": self._scalar,
-            "npdtype": lambda node: self._dtype(node["v"]),
-            "size": lambda node: torch.Size(node["v"]),
-            "device": lambda node: torch.device(node["v"]),
-            "torch": lambda node: _torch_constant(node["v"]),
-            "path": lambda node: _PATHS[node["kind"]](node["v"]),
-            "datetime": lambda node: self._moment(datetime.datetime, node),
-            "time": lambda node: self._moment(datetime.time, node),
-            "date": lambda node: datetime.date.fromisoformat(node["v"]),
-            "timedelta": lambda node: datetime.timedelta(*node["v"]),
-            "timezone": self._timezone,
-            "zone": lambda node: zoneinfo.ZoneInfo(node["v"]),
-            "pickle": self._pickled,
-        }
 
     def value(self, node: Any) -> Any:
         """Return what a node stands for; a damaged one raises what it happens to raise."""
@@ -87,7 +56,7 @@ class Decoder:
         tag = node.get(TAG)
         if tag is None:
             return {key: self.value(item) for key, item in node.items()}
-        return self._kinds[tag](node)
+        return _KINDS[tag](self, node)
 
     def _pairs(self, node: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(self.value(key), self.value(item)) for key, item in node["v"]]
@@ -163,6 +132,39 @@ class Decoder:
                 f"{where} in the checkpoint is a pickled {kind} that cannot be read: {type(error).__name__}: {error}",
                 hint="Its class must be importable under the name it had when the checkpoint was written.",
             ) from error
+
+
+_KINDS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
+    "dict": lambda self, node: dict(self._pairs(node)),
+    "Counter": Decoder._counter,
+    "OrderedDict": Decoder._ordered_dict,
+    "defaultdict": lambda self, node: defaultdict(FACTORIES[node["factory"]], self._pairs(node)),
+    "tuple": lambda self, node: tuple(self.value(node["v"])),
+    "set": lambda self, node: set(self.value(node["v"])),
+    "frozenset": lambda self, node: frozenset(self.value(node["v"])),
+    "deque": lambda self, node: deque(self.value(node["v"]), maxlen=node["maxlen"]),
+    "range": lambda self, node: range(*node["v"]),
+    "int": lambda self, node: int(node["v"], 16),
+    "float": lambda self, node: struct.unpack(">d", bytes.fromhex(node["v"]))[0],
+    "complex": lambda self, node: complex(*self.value(node["v"])),
+    "bytes": Decoder._bytes,
+    "bytearray": lambda self, node: bytearray(self._bytes(node)),
+    "tensor": Decoder._tensor,
+    "ndarray": Decoder._array,
+    "scalar": Decoder._scalar,
+    "npdtype": lambda self, node: self._dtype(node["v"]),
+    "size": lambda self, node: torch.Size(node["v"]),
+    "device": lambda self, node: torch.device(node["v"]),
+    "torch": lambda self, node: _torch_constant(node["v"]),
+    "path": lambda self, node: _PATHS[node["kind"]](node["v"]),
+    "datetime": lambda self, node: self._moment(datetime.datetime, node),
+    "time": lambda self, node: self._moment(datetime.time, node),
+    "date": lambda self, node: datetime.date.fromisoformat(node["v"]),
+    "timedelta": lambda self, node: datetime.timedelta(*node["v"]),
+    "timezone": Decoder._timezone,
+    "zone": lambda self, node: zoneinfo.ZoneInfo(node["v"]),
+    "pickle": Decoder._pickled,
+}
 
 
 def _torch_constant(name: str) -> Any:

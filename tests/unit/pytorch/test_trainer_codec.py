@@ -198,9 +198,12 @@ def test_parameters_and_gradients_flags_come_back() -> None:
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     leaf = torch.ones(2, requires_grad=True)
     back = through({"p": torch.nn.Parameter(torch.ones(2)), "frozen": frozen, "leaf": leaf, "plain": torch.ones(2)})
-    assert isinstance(back["p"], torch.nn.Parameter) and back["p"].requires_grad
-    assert isinstance(back["frozen"], torch.nn.Parameter) and not back["frozen"].requires_grad
-    assert back["leaf"].requires_grad and not back["plain"].requires_grad
+    assert isinstance(back["p"], torch.nn.Parameter)
+    assert back["p"].requires_grad
+    assert isinstance(back["frozen"], torch.nn.Parameter)
+    assert not back["frozen"].requires_grad
+    assert back["leaf"].requires_grad
+    assert not back["plain"].requires_grad
 
 
 def test_a_state_dict_keeps_the_versions_of_its_modules() -> None:
