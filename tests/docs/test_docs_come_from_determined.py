@@ -20,7 +20,6 @@ def levels(raw: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("word", "raw"),
     [
-        ("`module:Class`", {"entrypoint": "model_def:Trial"}),
         ("`s3`", {"checkpoint_storage": {"type": "s3", "bucket": "b"}}),
         ("`gcs`", {"checkpoint_storage": {"type": "gcs", "bucket": "b"}}),
         ("`azure`", {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "u"}}),

@@ -111,6 +111,14 @@ class TrainContext:
         """Say why this trial is about to end early; `init` does so itself when `InvalidHP` leaves its block."""
         self._send("early_exit", {"reason": EarlyExitReason(reason).value})
 
+    def _report_resumed(self, steps_completed: int) -> None:
+        """Report, before any metrics, that this attempt goes on from an earlier step than its checkpoint has.
+
+        Args:
+            steps_completed: Of the checkpoint that was good; what earlier attempts reported beyond it is superseded.
+        """
+        self._send("resumed", {"steps_completed": check_steps(steps_completed)})
+
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
         """Replace the metadata of this trial and return what is now stored.
 

@@ -484,6 +484,18 @@ class EarlyExitRecord(Wire):
     """INVALID_HP | USER_REQUESTED_STOP | ERRORED"""
 
 
+class ResumedRecord(Wire):
+    """The attempt begins at an earlier step than the checkpoint it was given: that one's files are altered.
+
+    Counts before the first metrics of the attempt: what earlier ones reported beyond this step is superseded then.
+    """
+
+    kind: Literal["resumed"] = "resumed"
+    seq: int
+    time: float
+    steps_completed: int
+
+
 class LogRecord(Wire):
     """One output line; `seq` counts the `logs` stream of the allocation."""
 
@@ -497,7 +509,8 @@ class LogRecord(Wire):
 
 
 Record = Annotated[
-    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | LogRecord, Field(discriminator="kind")
+    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | ResumedRecord | LogRecord,
+    Field(discriminator="kind"),
 ]
 
 

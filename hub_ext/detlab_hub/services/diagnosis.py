@@ -23,6 +23,8 @@ _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
+_HANG = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
+"""The words of the trainer's watchdog (`detlab.pytorch._watchdog`), which any rank may say of any other."""
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 """What torch puts before each line of a traceback once a process group exists."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
@@ -66,6 +68,10 @@ def diagnose(
         cells: Line map of captured cells: file name -> {"cell", "line_offset"}.
     """
     lines = [_without_torch_rank(line) for line in lines]
+    hang = next((found for line in lines if (found := _HANG.match(line.text))), None)
+    if hang is not None:
+        tail = tuple(line.text for line in lines)[-TAIL:]
+        return Diagnosis(kind="hang", message=hang["told"], rank=int(hang["rank"]), log_tail=tail)
     failing = _failing_rank(lines, rank)
     texts = [line.text for line in lines if failing is None or line.rank == failing]
     tail = tuple(texts[-TAIL:])

@@ -18,6 +18,7 @@ _HINTS = {
     "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
     "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
+    "hang": "its stacks are in the output if it could print them; if only slow: pytorch.init(hang_timeout=…); {logs}",
     "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
 _DEFAULT_HINT = "the whole output: {logs}"

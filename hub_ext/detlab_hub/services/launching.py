@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from detlab.schemas import expconf
 from detlab.schemas.wire import ClusterInfoWire, Launch
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, tokens
@@ -49,7 +50,7 @@ def build_launch(turn: Turn, row: AllocationRow) -> Launch:
         run=row.run,
         owner=experiment.owner,
         slots=row.slots,
-        entrypoint=config["entrypoint"],
+        entrypoint=expconf.command_of(config["entrypoint"], len(row.slots)),
         environment=_environment(config, agent),
         bundle=experiment.bundle,
         info=info,

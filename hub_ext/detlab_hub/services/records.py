@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     RecordAck,
     RecordBatch,
     RefusedRecord,
+    ResumedRecord,
     StatusRecord,
     encode_floats,
 )
@@ -117,6 +118,8 @@ def _take_one(taking: _Taking, record: Record) -> None:
             taking.turn.changed_trial(taking.trial)
         case EarlyExitRecord():
             _take_early_exit(taking, record)
+        case ResumedRecord():
+            _take_resumed(taking, record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 
@@ -141,6 +144,20 @@ def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
         _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is none of {known}")
         return
     apply_trial(taking.turn, taking.trial, trials.EarlyExitReported(record.reason))
+
+
+def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
+    """Supersede from an earlier step than that of the checkpoint the attempt was given; never from a later one."""
+    row, steps = taking.row, record.steps_completed
+    if steps < 0:
+        _refuse(taking, record.seq, "record.step", f"steps_completed {steps} is negative")
+    elif row.resume_step is None or steps >= row.resume_step:
+        return
+    elif row.superseded_applied:
+        message = f"this attempt has reported metrics as one that resumed at step {row.resume_step}"
+        _refuse(taking, record.seq, "record.late", message)
+    else:
+        row.resume_step = steps
 
 
 # --- metrics

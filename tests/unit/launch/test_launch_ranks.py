@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,19 @@ def test_sigterm_reaches_the_wrapped_command(tmp_path):
         assert process.wait(10) == 5
 
 
+def test_sigterm_ends_a_command_that_was_stopped(tmp_path):
+    command = [sys.executable, "-m", "detlab.launch.wrap_rank", "0", "--", "sh", "-c"]
+    command.append("echo up; kill -STOP $$; echo never")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "[rank=0] up\n"
+        (child,) = (int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        while Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+        assert process.stdout.read() == ""
+
+
 def test_a_command_that_is_not_there(tmp_path):
     done = wrap(tmp_path, "no-such-thing")
     assert done.returncode == 127
@@ -93,7 +108,7 @@ def test_torch_distributed_arguments():
         ["--nproc_per_node=1"],
         ["python3", "t.py"],
     )
-    for bad in ([], ["--"], ["--x", "--"], ["--trial", "m:T"]):
+    for bad in ([], ["--"], ["--x", "--"], ["--trial"], ["--trial", "m:T", "x"], ["--nproc_per_node=2", "x"]):
         with pytest.raises(ValueError, match="usage"):
             split_arguments(bad)
 
@@ -113,6 +128,8 @@ def test_slots_and_threads():
     assert slot_count({"DET_SLOT_IDS": "[0,1]"}) == 2
     assert rank_environment({"DET_SLOT_IDS": "[0,1]", "OMP_NUM_THREADS": "2"})["OMP_NUM_THREADS"] == "1"
     assert rank_environment({"DET_SLOT_IDS": "[0,1]", "OMP_NUM_THREADS": "8"})["OMP_NUM_THREADS"] == "8"
+    assert rank_environment({"DET_SLOT_IDS": "[0,1]"})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in rank_environment({"DET_SLOT_IDS": "[0]"})
 
 
 ALL_REDUCE = """

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.schemas.expconf import parse, resolve, unsupported_keys
+from detlab.schemas.expconf import command_of, parse, resolve, unsupported_keys
 
 
 def named(raw: dict[str, Any]) -> dict[str, str]:
@@ -71,7 +71,6 @@ def test_warnings(raw: dict[str, Any], path: str) -> None:
             {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "u"}},
             "checkpoint_storage.type",
         ),
-        ({"entrypoint": "model_def:Trial"}, "entrypoint"),
         ({"entrypoint": "python3 -m determined.launch.deepspeed python3 x.py"}, "entrypoint"),
         ({"entrypoint": ["python3", "-m", "detlab.launch.horovod", "x"]}, "entrypoint"),
     ],
@@ -80,9 +79,36 @@ def test_errors(raw: dict[str, Any], path: str) -> None:
     assert named(raw) == {path: "error"}
 
 
-def test_trial_class_says_what_is_missing() -> None:
-    [problem] = unsupported_keys(parse({"entrypoint": "model_def:Trial"}))
-    assert problem.message == "needs the PyTorchTrial trainer, not available yet"
+def test_a_trial_class_is_trained_by_the_config() -> None:
+    raw = {
+        "entrypoint": "model_def:Trial",
+        "perform_initial_validation": True,
+        "checkpoint_policy": "all",
+        "debug": True,
+        "optimizations": {
+            "aggregation_frequency": 2,
+            "gradient_compression": True,
+            "average_aggregated_gradients": False,
+        },
+    }
+    assert named(raw) == {}
+    raw["optimizations"]["mixed_precision"] = "O1"
+    assert named(raw) == {"optimizations.mixed_precision": "warning"}
+    assert set(named({**raw, "entrypoint": "python3 train.py"})) == {
+        "perform_initial_validation",
+        "checkpoint_policy",
+        "debug",
+        "optimizations",
+    }
+
+
+def test_the_command_of_a_trial_class_starts_one_process_per_slot() -> None:
+    assert command_of("model_def:Trial", 1) == ["python3", "-m", "detlab.pytorch", "model_def:Trial"]
+    assert command_of(" model_def:Trial\n", 2) == [
+        "python3", "-m", "detlab.launch.torch_distributed", "--trial", "model_def:Trial",
+    ]  # fmt: skip
+    assert command_of("python3 train.py", 2) == "python3 train.py"
+    assert command_of(["a:b", "c"], 2) == ["a:b", "c"]
 
 
 @given(

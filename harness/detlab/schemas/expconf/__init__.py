@@ -6,12 +6,14 @@
     config = parse(raw, complete=True)                 # an ExperimentConfig, or ConfigError
     resolve(raw)                                       # the full config as plain JSON
     unsupported_keys(config)                           # what this runtime cannot honour yet
+    command_of(entrypoint, slots)                      # what a task runs
 
 Pure: no file, network or clock is touched here.
 """
 
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf.checking import check, check_yaml, errors_of, in_order, is_trial_class, parse
+from detlab.schemas.expconf.entrypoints import command_of
 from detlab.schemas.expconf.environment import (
     BindMount,
     Device,
@@ -94,6 +96,7 @@ __all__ = [
     "UntypedStorage",
     "check",
     "check_yaml",
+    "command_of",
     "errors_of",
     "in_order",
     "is_trial_class",

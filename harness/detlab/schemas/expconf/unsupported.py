@@ -87,11 +87,6 @@ def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
     if entrypoint is None:
         return
     if is_trial_class(entrypoint):
-        yield Problem(
-            "entrypoint",
-            "needs the PyTorchTrial trainer, not available yet",
-            "write a script that uses the Core API, such as `python3 train.py`",
-        )
         return
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     launcher = _LAUNCHERS.search(line)
@@ -106,15 +101,30 @@ def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("entrypoint", "runs a module of Determined", hint, "warning")
 
 
+_HONOURED = frozenset({"aggregation_frequency", "average_aggregated_gradients", "gradient_compression"})
+"""Keys of `optimizations` that a PyTorchTrial named as the entrypoint is trained by."""
+
+
 def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
+    if is_trial_class(config.entrypoint):
+        yield from _trial_class(config)
+        return
+    scripts = "a script passes it to the trainer; only an entrypoint of the form module:Class is trained by it"
     if config.perform_initial_validation:
-        yield _ignored("perform_initial_validation", "only the old Trial classes read it")
+        yield _ignored("perform_initial_validation", scripts)
     if config.checkpoint_policy != "best":
-        yield _ignored("checkpoint_policy", "only the old Trial classes read it")
+        yield _ignored("checkpoint_policy", scripts)
     if config.debug:
         yield _ignored("debug", "set the level in the training code: logging.basicConfig(level=logging.DEBUG)")
     if config.optimizations != OptimizationsConfig():
-        yield _ignored("optimizations", "only the old Trial classes read it")
+        yield _ignored("optimizations", scripts)
+
+
+def _trial_class(config: ExperimentConfig) -> Iterator[Problem]:
+    default = OptimizationsConfig()
+    for key in OptimizationsConfig.model_fields:
+        if key not in _HONOURED and getattr(config.optimizations, key) != getattr(default, key):
+            yield _ignored(f"optimizations.{key}", "it was for Horovod and apex, which the trainer does not use")
 
 
 def unsupported_keys(config: ExperimentConfig) -> list[Problem]:
