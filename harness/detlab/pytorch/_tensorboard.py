@@ -213,10 +213,11 @@ def _number(value: Any) -> float | None:
         value = value.item()
     if not isinstance(value, numbers.Real):
         return None
+    number: Any = value
     try:
-        return float(value)
-    except OverflowError:  # a Python integer beyond any float
-        return math.inf if value > 0 else -math.inf
+        return float(number)
+    except OverflowError:  # an integer beyond any float
+        return math.inf if number > 0 else -math.inf
 
 
 class _Uploader:

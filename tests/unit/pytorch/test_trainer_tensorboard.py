@@ -119,6 +119,7 @@ def test_what_is_no_number_is_left_out(tmp_path: Path, board: Board, caplog: pyt
             "tensor": torch.tensor(4.5),
             "flag": True,
             "huge": 10**400,
+            "long": np.longdouble(5.5),
             "nan": math.nan,
             "text": "no",
             "list": [1.0],
@@ -131,7 +132,7 @@ def test_what_is_no_number_is_left_out(tmp_path: Path, board: Board, caplog: pyt
     writer.close()
     read = {tag.removeprefix("detlab/"): values[0][1] for tag, values in scalars(context.files).items()}
     assert math.isnan(read.pop("nan"))
-    assert read == {"float": 1.5, "numpy": 2.5, "array": 3.5, "tensor": 4.5, "flag": 1.0, "huge": math.inf}
+    assert read == {"float": 1.5, "numpy": 2.5, "array": 3.5, "tensor": 4.5, "flag": 1.0, "huge": math.inf, "long": 5.5}
     assert caplog.records == []
 
 
