@@ -113,7 +113,7 @@ trees = some.recursive(
 
 
 @given(trees)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_every_tree_comes_back_the_same(tree: Any) -> None:
     back = through(tree)
     assert same(tree, back)

@@ -400,7 +400,7 @@ PROGRAM = """
 
 
 def appears(path: Path) -> str:
-    for _ in range(6000):
+    for _ in range(15_000):  # the interpreter imports torch, perhaps on a busy machine
         if path.exists() and (text := path.read_text()):
             return text
         time.sleep(0.01)
