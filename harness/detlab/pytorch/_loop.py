@@ -144,9 +144,8 @@ class Loop:
             self._core, context, self._trial, self._callbacks, self._progress, identity(self._core.info)
         )
         stack.callback(self._checkpointing.close)
-        self._board = BatchMetricWriter(context) if self._chief else None
-        if self._board is not None:
-            stack.callback(self._board.close)
+        self._board = BatchMetricWriter(context)  # the other ranks write no metrics, but copy what profilers wrote
+        stack.callback(self._board.close)
         if restored is not None:
             apply(restored, context, self._callbacks)
             logger.info("resumed from checkpoint %s at batch %d", restored.uuid, self._progress.steps_completed)
@@ -274,8 +273,7 @@ class Loop:
             )
             self._core.train.report_training_metrics(steps_completed=steps, metrics=metrics)
             self._report_progress()
-            if self._board is not None:
-                self._board.on_train_step_end(steps, metrics)
+            self._board.on_train_step_end(steps, metrics)
         if self._callbacks.wants("on_training_workload_end"):
             shared = self._core.distributed.broadcast((metrics, batch_metrics()) if self._chief else None)
             self._call("on_training_workload_end", *shared)
@@ -321,8 +319,7 @@ class Loop:
         is_best = self._note_best(metrics)
         if self._chief:
             self._core.train.report_validation_metrics(progress.steps_completed, metrics)
-            if self._board is not None:
-                self._board.on_validation_step_end(progress.steps_completed, metrics)
+            self._board.on_validation_step_end(progress.steps_completed, metrics)
             self._core.train.set_status("training")
         self._validation.ended(metrics)
         if self._plan.checkpoint_policy == "all" or (self._plan.checkpoint_policy == "best" and is_best):
@@ -366,8 +363,7 @@ class Loop:
         self._pulse.phase = "checkpoint"
         self._context._check_unmoved()
         self._checkpointing.save(self._stream)
-        if self._board is not None:
-            self._board.flush_and_upload()
+        self._board.flush_and_upload()
 
     # --- small things
 
