@@ -12,9 +12,9 @@ import itertools
 import operator
 import random
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ _SHARDING = (
     samplers.DistributedSampler,
     samplers.DistributedBatchSampler,
 )
+# The indices of an epoch: an array, unless they are all in turn, or not integers.
+Order: TypeAlias = "range | list[Any] | np.ndarray[Any, Any]"
+
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -163,7 +166,7 @@ def _numbers(items: Iterable[Any]) -> list[Any]:
         return items
 
 
-def sample_order(sampler: Any, seed: int, epoch: int) -> Sequence[Any]:
+def sample_order(sampler: Any, seed: int, epoch: int) -> Order:
     """Return the indices of an epoch, in order: a range, an array of int64, or a list if they are not integers."""
     if type(sampler) is torch.utils.data.SequentialSampler:
         return range(len(sampler))
@@ -171,17 +174,16 @@ def sample_order(sampler: Any, seed: int, epoch: int) -> Sequence[Any]:
         count = len(sampler.data_source)
         if count == len(sampler):
             generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
-            order: Sequence[Any] = torch.randperm(count, generator=generator, device="cpu").numpy()
+            order: Order = torch.randperm(count, generator=generator, device="cpu").numpy()
             return order
     return _compact(_numbers(_drawn(sampler, seed, epoch)))
 
 
-def _compact(items: list[Any]) -> Sequence[Any]:
+def _compact(items: list[Any]) -> Order:
     """Return a list of integers as an array, any other list as it is."""
     try:
         if all(type(item) is int for item in items):
-            array: Sequence[Any] = np.array(items, dtype=np.int64)
-            return array
+            return np.array(items, dtype=np.int64)
     except OverflowError:
         pass
     return items
@@ -232,9 +234,7 @@ class CutBatches:
         batches: In how many batches.
     """
 
-    def __init__(
-        self, order: Sequence[Any], batch_size: int, drop_last: bool, *, samples: int = 0, batches: int = 0
-    ) -> None:
+    def __init__(self, order: Order, batch_size: int, drop_last: bool, *, samples: int = 0, batches: int = 0) -> None:
         self.drop_last = drop_last
         self.resumed = samples > 0
         self.order_size = len(order)
@@ -271,7 +271,7 @@ class CutBatches:
         return _checksum(self._order)
 
 
-def _checksum(order: Sequence[Any]) -> int:
+def _checksum(order: Order) -> int:
     return zlib.crc32(order.data if isinstance(order, np.ndarray) else repr(order).encode())
 
 

@@ -172,8 +172,8 @@ class TrainingStream:
 
     def _start_at(self, position: Position) -> None:
         self._start = position
-        self.epoch = position.epoch
-        self.batch_in_epoch = position.batch_in_epoch
+        self.epoch: int = position.epoch
+        self.batch_in_epoch: int = position.batch_in_epoch
 
     def _open(self, position: Position) -> None:
         steps, self._batches = self._source.open(position)
