@@ -97,9 +97,7 @@ def _class(module: ModuleType, class_name: str, spec: str) -> Any:
 @contextlib.contextmanager
 def _isolated(folders: list[Path], module: str) -> Iterator[None]:
     in_code = {name for folder in folders for name in _top_names(folder)} - _NEVER_HIDDEN
-    hidden_tops = in_code | {module.split(".")[0]}
-        module.split(".", maxsplit=1)[0]
-    }
+    hidden_tops = in_code | {module.split(".", maxsplit=1)[0]}
     path, writes_bytecode = list(sys.path), sys.dont_write_bytecode
     before = dict(sys.modules)
     for name in before:
