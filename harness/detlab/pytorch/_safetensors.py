@@ -67,7 +67,7 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._errors():
-            self._file: Any = safe_open(str(path), framework="pt", device="cpu")
+            self._file = safe_open(str(path), framework="pt", device="cpu")
             self.names = frozenset(self._file.keys())
 
     def tensor(self, name: str) -> torch.Tensor:
