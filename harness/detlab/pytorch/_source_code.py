@@ -14,12 +14,15 @@ MOST_BYTES_EACH = 1024 * 1024
 MOST_BYTES = 10 * 1024 * 1024
 _MOST_ENTRIES = 20_000  # a home directory must not be read to its end
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+_MARKS = {"pyvenv.cfg", "load_data.json"}
+"""Files of folders that are nobody's source: virtual environments, and checkpoints, whose `code/` would otherwise be
+copied into each later one and double every time."""
 
 
 def collect(root: Path) -> dict[str, bytes]:
     """Return the source files below a directory, by relative POSIX path; Python files first when not all fit.
 
-    Hidden files and folders, caches, virtual environments and links to folders are left out, as is what is over 1 MiB
+    Hidden files and folders, caches, virtual environments, checkpoints and links to folders are left out, as is what is over 1 MiB
     or cannot be read.
     """
     found: dict[str, bytes] = {}
@@ -55,7 +58,7 @@ def write(files: dict[str, bytes], target: Path) -> None:
 def _candidates(root: Path) -> Iterator[Path]:
     seen = 0
     for folder, folders, names in os.walk(root):
-        if folder != str(root) and "pyvenv.cfg" in names:
+        if folder != str(root) and not _MARKS.isdisjoint(names):
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if _wanted_folder(name))
