@@ -258,7 +258,11 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
         if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
             raise _not_a_loss(loss)
         scaled = _optimizing.scale_loss(loss, self._auto_scaler)
-        scaled.backward(gradient, retain_graph or create_graph, create_graph)
+        try:
+            scaled.backward(gradient, retain_graph or create_graph, create_graph)
+        except RuntimeError as error:
+            _wrapping.explain(error)
+            raise
         for replica in self._replicas:
             replica._sharing.after_backward()
 

@@ -10,6 +10,7 @@ from detlab import core
 from detlab.errors import NotInCluster
 from detlab.info import TrialInfo
 from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._tensorboard import summary_writer
 
 _INIT = "pytorch.init(hparams=…) gives hyperparameters off-cluster"
 
@@ -158,11 +159,13 @@ class TrialInformation:
         return self._core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
-        """Return a `torch.utils.tensorboard.SummaryWriter` on that directory, always the same one."""
-        if self._tensorboard_writer is None:
-            from torch.utils.tensorboard import SummaryWriter
+        """Return a `torch.utils.tensorboard.SummaryWriter` on that directory, always the same one.
 
-            self._tensorboard_writer = SummaryWriter(self.get_tensorboard_path())
+        Raises:
+            TrainerError: The package tensorboard is not installed.
+        """
+        if self._tensorboard_writer is None:
+            self._tensorboard_writer = summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:

@@ -88,7 +88,7 @@ def reduce_gradients(facts: OptimizerFacts, owners: Mapping[int, Sharing] | None
         late = [
             parameter
             for parameter in facts.parameters()
-            if parameter.requires_grad and ((sharing := owners.get(id(parameter))) is None or sharing.pending)
+            if parameter.requires_grad and ((sharing := owners.get(id(parameter))) is None or sharing.late)
         ]
         if late:
             exchange(late, compress=facts.fp16_compression)

@@ -127,6 +127,11 @@ class Sharing:
         self.compressed = False
         self._fired = False
 
+    @property
+    def late(self) -> bool:
+        """Whether the optimizer step is to exchange gradients; not of this rank's making if all steps do."""
+        return self.at_step or self.pending
+
     def accumulated(self, _: torch.Tensor) -> None:
         """Note that a parameter's gradient has grown."""
         if self.prepared:
@@ -138,6 +143,15 @@ class Sharing:
         """Note the end of a backward pass: if DDP exchanged gradients in it, then all that had grown until then."""
         if self._fired:
             self._fired = self.prepared = self.pending = False
+
+
+def explain(error: RuntimeError) -> None:
+    """Add to an error of DDP's backward pass what to do about it."""
+    if "mark a variable ready only once" in str(error):
+        raise TrainerError(
+            "several backward passes went through one forward pass of a model, which DDP cannot tell apart",
+            hint="say how many there are: context.wrap_optimizer(optimizer, backward_passes_per_step=2)",
+        ) from error
 
 
 def bare(model: torch.nn.Module) -> torch.nn.Module:

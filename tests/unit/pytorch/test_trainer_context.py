@@ -182,7 +182,7 @@ def test_data_goes_to_the_device_in_its_containers():
     assert moved["x"][1][1] == "name"
 
 
-def test_tensorboard_has_one_writer_and_one_switch():
+def test_tensorboard_has_one_switch():
     context = make_context(enable_tensorboard_logging=False)
     assert context.get_enable_tensorboard_logging() is False
     context.set_enable_tensorboard_logging(True)
@@ -190,6 +190,16 @@ def test_tensorboard_has_one_writer_and_one_switch():
     with pytest.raises(TrainerError, match="takes True or False, not 1"):
         context.set_enable_tensorboard_logging(1)  # type: ignore[arg-type]
     assert context.get_tensorboard_path().is_dir()
+
+
+def test_there_is_one_tensorboard_writer_and_it_writes_there(tmp_path):
+    context = make_context()
+    context.get_tensorboard_path = lambda: tmp_path  # type: ignore[method-assign]
+    writer = context.get_tensorboard_writer()
+    assert context.get_tensorboard_writer() is writer
+    writer.add_scalar("loss", 1.0, 1)
+    writer.close()
+    assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
 def test_the_profiler_is_torchs():
