@@ -22,8 +22,8 @@ copied into each later one and double every time."""
 def collect(root: Path) -> dict[str, bytes]:
     """Return the source files below a directory, by relative POSIX path; Python files first when not all fit.
 
-    Hidden files and folders, caches, virtual environments, checkpoints and links to folders are left out, as is what is over 1 MiB
-    or cannot be read.
+    Hidden files and folders, caches, virtual environments, checkpoints and links to folders are left out, as is what
+    is over 1 MiB or cannot be read.
     """
     found: dict[str, bytes] = {}
     room, left_out = MOST_BYTES, 0
