@@ -91,6 +91,8 @@ class Loop:
         self._control_time = time.monotonic()
         self._control_step = 0
         self._ending: str | None = None
+        self._first_step = 0
+        self._prepared = False
         self._warned: set[str] = set()
 
     # --- the course
@@ -139,7 +141,9 @@ class Loop:
             state=restored.stream if restored else None,
         )
         stack.callback(self._stream.close)
-        self._validation = Validation(self._trial, context, self._callbacks, test_mode=self._plan.test_mode)
+        self._validation = Validation(
+            self._trial, context, self._callbacks, self._pulse, test_mode=self._plan.test_mode
+        )
         self._checkpointing = Checkpointing(
             self._core, context, self._trial, self._callbacks, self._progress, identity(self._core.info)
         )
@@ -152,7 +156,6 @@ class Loop:
         elif distributed.rank > 0:
             # The ranks were seeded alike so that they build the same model; from here on they draw their own numbers.
             _rng.seed(context.get_trial_seed() + distributed.rank)
-        self._checkpointing.prepare(self._stream)
         if distributed.size > 1:
             watchdog = Watchdog(self._pulse, distributed, self._plan.hang_timeout)
             watchdog.start()
@@ -165,6 +168,7 @@ class Loop:
 
     def _train(self) -> None:
         progress, due = self._progress, self._plan.due
+        self._first_step = progress.steps_completed
         self._begin_chunk()
         self._control()
         while self._ending is None and not due.over(progress.steps_completed, progress.epochs_completed):
@@ -235,6 +239,9 @@ class Loop:
             mine["next"] = self._progress.steps_completed + self._batches_until_control()
         said = self._core.distributed.allgather(mine)
         self._next_control = said[0]["next"]
+        if not self._prepared and self._progress.steps_completed > self._first_step:
+            self._prepared = True  # by now the optimizer has its state
+            self._checkpointing.prepare(self._stream)
         self._checkpointing.committed(said[0]["committed"])
         if said[0]["preempt"]:
             self._ending = "preempt"

@@ -14,6 +14,7 @@ from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._metrics import ValidationMetrics, to_plain
 from detlab.pytorch._stream import validation_loader
 from detlab.pytorch._trial import PyTorchTrial, overrides
+from detlab.pytorch._watchdog import Pulse
 
 if TYPE_CHECKING:
     from detlab.pytorch._context import PyTorchTrialContext
@@ -55,15 +56,23 @@ class Validation:
         trial: The trial.
         context: Its context.
         callbacks: Their validation hooks are called.
+        pulse: Told of each batch.
         test_mode: One batch only.
     """
 
     def __init__(
-        self, trial: PyTorchTrial, context: PyTorchTrialContext, callbacks: CallbackSet, *, test_mode: bool
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        callbacks: CallbackSet,
+        pulse: Pulse,
+        *,
+        test_mode: bool,
     ) -> None:
         self._trial = trial
         self._context = context
         self._callbacks = callbacks
+        self._pulse = pulse
         self._test_mode = test_mode
         self._full = overrides(trial, "evaluate_full_dataset")
         self._loader: Any = None
@@ -102,6 +111,7 @@ class Validation:
         collected = ValidationMetrics()
         outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None
         for index, batch in enumerate(self._loader):
+            self._pulse.part = index
             data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
             metrics = self._trial.evaluate_batch(batch=data, batch_idx=index)
             collected.add(metrics, self._trial.get_batch_length(data))
