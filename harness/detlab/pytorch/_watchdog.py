@@ -190,8 +190,12 @@ class Watchdog:
         self._interval = max(0.05, min(LONGEST_INTERVAL, timeout / 10))
         self._trainer = threading.get_ident()
         self._closing = threading.Event()
+        self._waker: tuple[socket.socket, socket.socket] | None = None
+        """Ends the chief's wait for messages: closing the first end makes the second one readable."""
         self._thread: threading.Thread | None = None
         self._links: dict[int, Link] = {}
+        self._signs: dict[int, tuple[float, Sign]] = {}
+        """By rank, what the others said last (for all but the chief: what the chief said), and when."""
         self._last: tuple[int, str, int] | None = None
         self._changed = time.monotonic()
 
@@ -205,10 +209,9 @@ class Watchdog:
             return
         self._trainer = threading.get_ident()
         self._connect()
-        # A chief that does not answer for the whole timeout hangs; it waits for nobody in the middle of a message.
-        patience = _CHIEFS_PATIENCE if self._rank == 0 else min(self._timeout + self._interval, _LONGEST_WAIT)
-        for link in self._links.values():
-            link.sock.settimeout(patience)
+        self._introduce()
+        if self._rank == 0:
+            self._waker = socket.socketpair()
         target = self._lead if self._rank == 0 else self._follow
         self._thread = threading.Thread(target=target, name="detlab-watchdog", daemon=True)
         self._thread.start()
@@ -220,7 +223,10 @@ class Watchdog:
         if is_own_failure(sys.exception()):
             note_failing_rank(self._rank, 1)
         self._closing.set()
+        if self._waker is not None:
+            self._waker[0].close()
         self._thread.join(2 * self._interval)
+        self._thread = None
 
     # --- meeting
 
@@ -238,44 +244,53 @@ class Watchdog:
             key = derive_key(secret)
             self._links = {0: connect_to(lambda: (host, port), key, self._rank, distributed.size, _MEET_SECONDS)}
 
+    def _introduce(self) -> None:
+        """Exchange first signs, so that a rank that never comes to say another one is known too."""
+        # A chief that does not answer for the whole timeout hangs; it waits for nobody in the middle of a message.
+        patience = _CHIEFS_PATIENCE if self._rank == 0 else min(self._timeout + self._interval, _LONGEST_WAIT)
+        for rank, link in self._links.items():
+            link.sock.settimeout(_MEET_SECONDS)
+            link.send("pulse", self._sign())
+            self._signs[rank] = time.monotonic(), link.receive("pulse")
+            link.sock.settimeout(patience)
+
     # --- the chief
 
     def _lead(self) -> None:
         """Collect signs and answer each with the verdict, if there is one."""
-        signs: dict[int, tuple[float, Sign]] = {}
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+            assert self._waker is not None
+            stack.callback(self._waker[1].close)
+            selector.register(self._waker[1], selectors.EVENT_READ)
             for link in self._links.values():
                 stack.callback(link.close)
                 selector.register(link.sock, selectors.EVENT_READ, link)
             while not self._closing.is_set():
-                self._serve(selector, signs, None)
+                self._serve(selector, None)
                 now = time.monotonic()
-                known = {rank: sign.aged(now - heard) for rank, (heard, sign) in signs.items()}
+                known = {rank: sign.aged(now - heard) for rank, (heard, sign) in self._signs.items()}
                 verdict = judge({0: self._sign(), **known}, self._timeout)
                 if verdict is not None:
                     self._announce(verdict)
                     while time.monotonic() < now + 2 * self._interval:  # until all have asked
-                        self._serve(selector, signs, verdict)
+                        self._serve(selector, verdict)
                     _leave()
 
-    def _serve(
-        self, selector: selectors.BaseSelector, signs: dict[int, tuple[float, Sign]], verdict: Verdict | None
-    ) -> None:
+    def _serve(self, selector: selectors.BaseSelector, verdict: Verdict | None) -> None:
         """Answer the ranks for one interval: with the verdict, or with where the chief is."""
         until = time.monotonic() + self._interval
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
-            if not selector.get_map():
-                self._closing.wait(left)
-                return
             for item, _ in selector.select(left):
-                link: Link = item.data
+                link: Link | None = item.data
+                if link is None:  # woken: it is over
+                    return
                 try:
                     sign = link.receive("pulse")
                     if sign is not None:
-                        signs[link.peer] = time.monotonic(), sign
+                        self._signs[link.peer] = time.monotonic(), sign
                         link.send("pulse", verdict or self._sign())
                         continue
-                    signs.pop(link.peer, None)  # it has finished
+                    del self._signs[link.peer]  # it has finished
                 except DistributedError:
                     pass  # it has died: its last sign grows old, unless the launcher is faster
                 selector.unregister(link.sock)
@@ -285,22 +300,21 @@ class Watchdog:
     def _follow(self) -> None:
         """Tell the chief where this rank is until it names one that hangs, ends, or does not answer."""
         link = self._links[0]
-        chief = Sign(0, "start", 0.0, None, True, "unknown", 0)
         with contextlib.closing(link):
             while not self._closing.wait(self._interval):
-                asked = time.monotonic()
                 try:
                     link.send("pulse", self._sign())
                     answer = link.receive("pulse")
                 except DistributedError as error:
                     if self._closing.is_set() or not isinstance(error.__cause__, TimeoutError):
                         return  # the chief has finished, or has died, which the launcher sees
-                    answer = Verdict(0, chief.aged(time.monotonic() - asked), silent=True)
+                    heard, chief = self._signs[0]
+                    answer = Verdict(0, chief.aged(time.monotonic() - heard), silent=True)
                 if isinstance(answer, Verdict):
                     self._announce(answer)
                     self._closing.wait(self._interval)
                     _leave()
-                chief = answer
+                self._signs[0] = time.monotonic(), answer
             with contextlib.suppress(DistributedError):
                 link.send("pulse", None)
 

@@ -25,6 +25,7 @@ _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
 _HANG = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
 """The words of the trainer's watchdog (`detlab.pytorch._watchdog`), which any rank may say of any other."""
+_HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 """What torch puts before each line of a traceback once a process group exists."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
@@ -70,8 +71,7 @@ def diagnose(
     lines = [_without_torch_rank(line) for line in lines]
     hang = next((found for line in lines if (found := _HANG.match(line.text))), None)
     if hang is not None:
-        tail = tuple(line.text for line in lines)[-TAIL:]
-        return Diagnosis(kind="hang", message=hang["told"], rank=int(hang["rank"]), log_tail=tail)
+        return _of_hang(hang, lines, allocation_id, cells or {})
     failing = _failing_rank(lines, rank)
     texts = [line.text for line in lines if failing is None or line.rank == failing]
     tail = tuple(texts[-TAIL:])
@@ -81,6 +81,14 @@ def diagnose(
     where = _where(trace, allocation_id, cells or {})
     kind, message = _judge(texts, error, exit_code, name)
     return Diagnosis(kind=kind, message=message, rank=failing, signal=name, where=where, log_tail=tail)
+
+
+def _of_hang(hang: re.Match[str], lines: Sequence[Line], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
+    rank = int(hang["rank"])
+    own = [line.text for line in lines if line.rank == rank] or [line.text for line in lines]
+    place = _HANG_PLACE.search(hang["told"])
+    where = None if place is None else _place(place["file"], int(place["line"]), allocation_id, cells)
+    return Diagnosis(kind="hang", message=hang["told"], rank=rank, where=where, log_tail=tuple(own[-TAIL:]))
 
 
 def _without_torch_rank(line: Line) -> Line:

@@ -32,3 +32,27 @@ def test_a_program_that_cannot_be_started_is_named() -> None:
     found = diagnose([Line(None, said)], exit_code=127)
     assert found.kind == "config"
     assert found.message.startswith("the entrypoint cannot be started: 'no-such-command'")
+
+
+HANG = (
+    "detlab: rank 1 (host n1, pid 77) hangs: for 1800.4 s it has been in train_batch, at batch 5 (train.py, line 9, in "
+    "train_batch), while the others wait for it. This attempt ends now, and the trial restarts from its last "
+    "checkpoint. If the work is only slow, raise the limit of 1800 s: pytorch.init(hang_timeout=…)"
+)
+
+
+def test_a_rank_that_hangs_is_named_by_what_any_rank_said() -> None:
+    lines = [Line(0, "fine"), Line(0, HANG), *(Line(0, text) for text in TORCH)]
+    found = diagnose(lines, exit_code=1, rank=0, allocation_id=TASK)
+    assert (found.kind, found.rank, found.where) == ("hang", 1, "train.py, line 9")
+    assert found.message.startswith("rank 1 (host n1, pid 77) hangs: for 1800.4 s it has been in train_batch")
+    assert found.message.endswith("while the others wait for it")
+    assert found.log_tail[:2] == ("fine", HANG)
+
+
+def test_a_rank_that_hangs_shows_its_own_stacks_and_cell() -> None:
+    lines = [Line(0, HANG), Line(1, HANG), Line(1, "Thread 0x1 (most recent call first):"), Line(None, "torchrun ends")]
+    cells = {"train.py": {"cell": 4, "line_offset": 2}}
+    found = diagnose(lines, exit_code=1, rank=1, allocation_id=TASK, cells=cells)
+    assert found.where == "cell 4, line 7"
+    assert found.log_tail == (HANG, "Thread 0x1 (most recent call first):")
