@@ -36,7 +36,8 @@ def autocast_forward(model: torch.nn.Module, device_type: str) -> None:
             f"the forward pass of a {type(model).__name__} cannot be put in autocast",
             hint="use `with torch.autocast(context.device.type):` in train_batch and evaluate_batch",
         )
-    model.__class__ = _autocast_class(type(model), device_type)
+    own_class: Any = type(model)
+    model.__class__ = _autocast_class(own_class, device_type)
 
 
 @functools.cache
