@@ -45,10 +45,7 @@ class Fetch:
 def _is_columns(dataset: Any) -> bool:
     """Tell whether picking rows equals picking samples and stacking them."""
     return type(dataset) is torch.utils.data.TensorDataset and all(
-        type(column) is torch.Tensor
-        and column.layout == torch.strided
-        and column.is_contiguous()
-        and not column.requires_grad
+        type(column) is torch.Tensor and column.layout == torch.strided and column.is_contiguous()
         for column in dataset.tensors
     )
 

@@ -88,6 +88,9 @@ class TrainingStream:
         DataError: There is nothing to train on, or `state` is of other data.
     """
 
+    epoch: int
+    batch_in_epoch: int
+
     def __init__(self, loader: Any, *, rank: int, size: int, seed: int, state: Mapping[str, Any] | None = None) -> None:
         if state is not None and state.get("version") != STATE_VERSION:
             raise DataError(
@@ -172,8 +175,8 @@ class TrainingStream:
 
     def _start_at(self, position: Position) -> None:
         self._start = position
-        self.epoch: int = position.epoch
-        self.batch_in_epoch: int = position.batch_in_epoch
+        self.epoch = position.epoch
+        self.batch_in_epoch = position.batch_in_epoch
 
     def _open(self, position: Position) -> None:
         steps, self._batches = self._source.open(position)

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch._data import DataLoader
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._stream import TrainingStream
+
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Batches:
@@ -61,6 +64,7 @@ def take(source: TrainingStream, count: int) -> list[Any]:
     return [next(source) for _ in range(count)]
 
 
+@calm
 @given(count=st.integers(1, 6), sized=st.booleans())
 def test_epochs_follow_each_other(count: int, sized: bool) -> None:
     source = stream((Sized if sized else Batches)(count))
@@ -76,6 +80,7 @@ def test_epochs_follow_each_other(count: int, sized: bool) -> None:
         assert source.remaining_in_epoch == 0
 
 
+@calm
 @given(count=st.integers(1, 6), stop=st.integers(0, 14), sized=st.booleans())
 def test_resume_at_every_batch_continues_identically(count: int, stop: int, sized: bool) -> None:
     kind = Sized if sized else Batches

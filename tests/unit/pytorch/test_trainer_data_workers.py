@@ -193,13 +193,16 @@ def test_a_worker_init_function_finds_its_own_dataset() -> None:
     assert marks == [{0}, {1}, {0}, {1}]
 
 
-def test_an_error_in_a_worker_comes_through_and_the_workers_end() -> None:
-    loader = DataLoader({0: 1, 1: 2}, sampler=[0, 1, 2], num_workers=1)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_error_in_a_worker_comes_through_and_the_workers_end(persistent: bool) -> None:
+    loader = DataLoader({0: 1, 1: 2}, sampler=[0, 1, 2], num_workers=1, persistent_workers=persistent)
     source = stream(loader)
     next(source), next(source)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError) as caught:
         next(source)
     source.close()
+    assert multiprocessing.active_children() == []  # although the error's frames still refer to them
+    assert caught.value
 
 
 def test_closing_in_the_middle_ends_the_workers_without_a_warning() -> None:

@@ -7,12 +7,13 @@ import itertools
 
 import pytest
 import torch.utils.data
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch import samplers
 from detlab.pytorch._errors import TrainerError
 
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SAMPLER_AND_BATCH_SAMPLER = [
     (samplers.RepeatSampler, samplers.RepeatBatchSampler, ()),
     (samplers.DistributedSampler, samplers.DistributedBatchSampler, (2, 1)),
@@ -39,6 +40,7 @@ def test_signatures_are_those_of_determined(cls: type, parameters: list[str]) ->
     assert issubclass(cls, torch.utils.data.Sampler)
 
 
+@calm
 @given(n=st.integers(1, 20), passes=st.integers(1, 3))
 def test_repeating_yields_the_same_again_and_again(n: int, passes: int) -> None:
     items = list(range(n))
@@ -53,6 +55,7 @@ def test_repeating_nothing_is_refused_instead_of_hanging() -> None:
         next(iter(samplers.RepeatSampler([])))
 
 
+@calm
 @given(n=st.integers(0, 40), size=st.integers(1, 7))
 def test_shards_partition_and_are_equally_long_by_their_own_word(n: int, size: int) -> None:
     for cls in (samplers.DistributedSampler, samplers.DistributedBatchSampler):
@@ -68,6 +71,7 @@ def test_a_rank_that_cannot_be_is_refused(num_workers: int, rank: int) -> None:
             cls([1], num_workers, rank)
 
 
+@calm
 @given(n=st.integers(0, 20), skip=st.integers(0, 25))
 def test_skipping_leaves_out_the_first(n: int, skip: int) -> None:
     for cls in (samplers.SkipSampler, samplers.SkipBatchSampler):
@@ -81,6 +85,7 @@ def test_a_negative_skip_is_refused() -> None:
         samplers.SkipSampler([1], -1)
 
 
+@calm
 @given(n=st.integers(0, 30), seed=st.integers(0, 2**32 - 1))
 def test_a_shuffle_follows_from_its_seed(n: int, seed: int) -> None:
     for cls in (samplers.ReproducibleShuffleSampler, samplers.ReproducibleShuffleBatchSampler):

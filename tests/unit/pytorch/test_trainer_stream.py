@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch import samplers
@@ -24,6 +24,7 @@ from detlab.pytorch._data import DataLoader
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._stream import Fetched, TrainingStream, validation_loader
 
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 State = dict[str, Any]
 
 
@@ -94,6 +95,7 @@ SIZES = {
 }
 
 
+@calm
 @given(**SIZES)
 def test_shards_partition_each_epoch(n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool) -> None:
     assume(has_step(n, batch_size, size, drop_last))
@@ -112,6 +114,7 @@ def test_shards_partition_each_epoch(n: int, batch_size: int, size: int, drop_la
         assert {stream.epoch_length for stream in streams} == {len(steps)}
 
 
+@calm
 @given(**SIZES)
 def test_batch_k_goes_to_rank_k_mod_size(n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool) -> None:
     """In the order that one process alone would take."""
@@ -145,6 +148,7 @@ def test_the_end_of_an_epoch(n: int, batch_size: int, size: int, drop_last: bool
     assert epoch_of(ranks(lambda: cut(n, batch_size, drop_last=drop_last), size)) == expected
 
 
+@calm
 @given(
     lengths=st.lists(st.integers(1, 4), min_size=1, max_size=12),
     size=st.integers(1, 5),
@@ -206,6 +210,7 @@ def test_a_dataset_without_samples_is_refused_and_its_builder_named(shuffle: boo
 # --- order
 
 
+@calm
 @given(seed=st.integers(0, 2**31 - 1), size=st.integers(1, 3))
 def test_seeds_reproduce(seed: int, size: int) -> None:
     make = lambda: cut(40, 3, shuffle=True)  # noqa: E731
@@ -405,6 +410,7 @@ def test_after_the_last_batch_the_epoch_is_still_the_old_one() -> None:
     assert (again.epoch, again.batch_in_epoch, again.epoch_length, again.remaining_in_epoch) == (1, 1, 2, 1)
 
 
+@calm
 @given(**SIZES)
 def test_the_state_counts_what_all_ranks_have_taken(
     n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool
@@ -445,7 +451,7 @@ def test_a_sample_that_cannot_be_loaded_raises_its_own_error() -> None:
 # --- resuming
 
 
-@settings(max_examples=60)
+@settings(calm, max_examples=60)
 @given(**SIZES, seed=st.integers(0, 1000), data=st.data())
 def test_resume_at_every_batch_continues_identically(
     n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool, seed: int, data: st.DataObject
@@ -472,7 +478,7 @@ def test_resume_at_every_batch_continues_identically(
         assert [one.epoch_length for one in resumed] == [one.epoch_length for one in calm]
 
 
-@settings(max_examples=150)
+@settings(calm, max_examples=150)
 @given(**SIZES, other_size=st.integers(1, 6), other_batch_size=st.integers(1, 9), data=st.data())
 def test_resume_on_other_ranks_or_batches_takes_exactly_the_rest(
     n: int,
@@ -515,6 +521,7 @@ def test_resume_on_other_ranks_or_batches_takes_exactly_the_rest(
     assert next(resumed[0]).starts_epoch
 
 
+@calm
 @given(data=st.data(), lengths=st.lists(st.integers(1, 3), min_size=4, max_size=20), size=st.integers(1, 3))
 def test_resume_of_given_batches_skips_those_that_are_consumed(
     data: st.DataObject, lengths: list[int], size: int
@@ -593,6 +600,7 @@ def test_a_state_of_another_version_is_refused() -> None:
 # --- validation
 
 
+@calm
 @given(
     n=st.integers(1, 50), batch_size=st.integers(1, 8), size=st.integers(1, 5), drop_last=st.booleans(), data=st.data()
 )
