@@ -17,7 +17,6 @@ from detlab.pytorch._data import DataLoader
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._stream import TrainingStream
 
-
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
