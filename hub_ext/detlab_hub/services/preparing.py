@@ -169,7 +169,10 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         ConfigError: If it is plainly `python FILE.py` and there is no such file.
         BundleError: If the bundle cannot be read.
     """
-    words = entrypoint_words(config.get("entrypoint"))
+    entrypoint = config.get("entrypoint")
+    if expconf.is_trial_class(entrypoint):
+        return _check_module(str(entrypoint).strip().partition(":")[0], bundle)
+    words = entrypoint_words(entrypoint)
     wanted = script_of(words)
     loose = next((word for word in words if _relative_script(word)), None)
     if wanted is None and loose is None:
@@ -183,6 +186,15 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
     if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
         return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
     return []
+
+
+def _check_module(module: str, bundle: Path | None) -> list[Problem]:
+    """A warning when the module of `module:Class` is not in the code: it may be installed where tasks run."""
+    files = set() if bundle is None else bundle_files(bundle)
+    path = module.replace(".", "/")
+    if {f"{path}.py", f"{path}/__init__.py"} & files:
+        return []
+    return [Problem("entrypoint", f"names the module {module!r}, which is not in the code", None, "warning")]
 
 
 def entrypoint_words(entrypoint: Any) -> list[str]:

@@ -94,8 +94,31 @@ async def test_submit_names_keys_that_cannot_be_honoured(make_world):
         ALICE, CreateExperiment(config=config(bind_mounts=[{"host_path": "/a", "container_path": "/b"}]))
     )
     assert "bind_mounts" in [warning.path for warning in reply.warnings]
-    with pytest.raises(ConfigError, match="PyTorchTrial"):
-        await world.submit(config(entrypoint="model_def:MyTrial"))
+    with pytest.raises(ConfigError, match="deepspeed"):
+        await world.submit(config(entrypoint="python3 -m determined.launch.deepspeed python3 x.py"))
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_submit_a_trial_class_becomes_the_command_that_trains_it(make_world, tmp_path, slots):
+    world = await make_world(training(1))
+    agent = await world.add_agent(slots=2)
+    digest, upload = pack(tmp_path, model_def="class MyTrial: ...")
+    await world.services.bundles.put(ALICE, digest, upload)
+    made = config(entrypoint="model_def:MyTrial", resources={"slots_per_trial": slots}, checkpoint_policy="all")
+    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=made, bundle=digest))
+    assert [warning.message for warning in reply.warnings] == ["the form module:Class is deprecated"]
+    assert reply.config["entrypoint"] == "model_def:MyTrial"
+    await world.step()
+    (task,) = agent.tasks.values()
+    starts = ["detlab.pytorch"] if slots == 1 else ["detlab.launch.torch_distributed", "--trial"]
+    assert task.launch.entrypoint == ["python3", "-m", *starts, "model_def:MyTrial"]
+
+
+async def test_submit_a_trial_class_that_was_not_sent_is_warned_of(make_world):
+    world = await make_world()
+    made = CreateExperiment(config=config(entrypoint="model.defs:MyTrial"))
+    reply = await world.services.experiments.create(ALICE, made)
+    assert "names the module 'model.defs', which is not in the code" in [warning.message for warning in reply.warnings]
 
 
 async def test_submit_makes_workspace_and_project_on_first_use(make_world):
