@@ -40,7 +40,7 @@ def configs() -> dict[str, dict[str, Any]]:
     }
     best = {"name": "random", "max_trials": 2, "metric": "accuracy", "smaller_is_better": False}
     return {
-        "paused": ported("python3", SCRIPT, "--batches", str(BATCHES), "--pace", "0.03"),
+        "paused": ported("python3", SCRIPT, "--batches", str(BATCHES), "--pace", "0.02"),
         "calm": ported(*plain),
         "pair": ported(*TORCHRUN, *plain, resources={"slots_per_trial": 2}),
         "search": ported(*plain, hparams=choice, searcher=best),
@@ -74,7 +74,7 @@ def runs(lab: Lab) -> Ported:
 
 def test_a_pause_in_the_middle_of_fit_goes_on_from_its_checkpoint(runs: Ported) -> None:
     lab, experiment = runs.lab, runs.experiments["paused"]
-    lab.at_step(lab.first_trial(experiment), 100, MINUTE)
+    lab.at_step(lab.first_trial(experiment), 100, 2 * MINUTE)
     experiment.pause()
     until("the pause", lambda: not lab.slots_of(experiment), MINUTE)
     (checkpoint,) = experiment.list_checkpoints()
