@@ -40,7 +40,7 @@ def configs() -> dict[str, dict[str, Any]]:
     }
     best = {"name": "random", "max_trials": 2, "metric": "accuracy", "smaller_is_better": False}
     return {
-        "paused": ported("python3", SCRIPT, "--batches", str(BATCHES), "--pace", "0.02"),
+        "paused": ported("python3", SCRIPT, "--batches", str(BATCHES), "--pace", "0.04"),
         "calm": ported(*plain),
         "pair": ported(*TORCHRUN, *plain, resources={"slots_per_trial": 2}),
         "search": ported(*plain, hparams=choice, searcher=best),
