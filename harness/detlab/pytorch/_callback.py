@@ -59,13 +59,13 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """Do as `on_checkpoint_write_end`, which replaced it in Determined."""
+        """Do as `on_checkpoint_write_end`, which replaced it in Determined. Chief alone."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """After a checkpoint was uploaded and committed; some batches may have been trained since its save."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint is to hold of this callback: numbers, strings, tensors, dicts and lists."""
+        """Return what a checkpoint is to hold: numbers, strings, tensors, dicts and lists. Chief alone."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
