@@ -327,10 +327,10 @@ class Share:
     """One rank's batches of (the rest of) an epoch: equally many on all ranks, together each sample once.
 
     Batch k goes to rank k mod `size`. What is left when that gives no further rank-complete round is pooled: dealt out
-    evenly, in runs that differ by at most one sample; with fewer samples than ranks, added to the batches of the
-    last round; with `drop_last`, left out. A rest of an epoch, which another number of ranks began, always has a
-    step: it is the same pool even under `drop_last`, and with fewer samples than ranks every rank takes all of them
-    (the mean of the ranks' gradients is then that of these samples).
+    evenly, in runs that differ by at most one sample; with fewer than two samples for each rank (a batch of one has no
+    variance for batch norm), added to the batches of the last round; with `drop_last`, left out. A rest of an epoch,
+    which another number of ranks began, always has a step: it is the same pool even under `drop_last`, and with fewer
+    samples than ranks every rank takes all of them (the mean of the ranks' gradients is then that of these samples).
 
     Args:
         batches: What to deal out.
@@ -347,12 +347,13 @@ class Share:
         self._last: list[Any] | None = None
         self._dropped = batches.drop_last and (rounds > 0 or not batches.resumed)
         pool = [] if self._dropped else batches.beyond(rounds * size)
-        if len(pool) >= size:
+        few = len(pool) < (2 * size if rounds and size > 1 else size)
+        if pool and not few:
             self.steps = rounds + 1
             self._last = even_part(pool, rank, size)
         elif pool and rounds:
             self.steps = rounds
-            self._last = batches.batch((rounds - 1) * size + rank) + pool[rank : rank + 1]
+            self._last = batches.batch((rounds - 1) * size + rank) + pool[rank::size]
         elif pool and batches.resumed:
             self.steps = 1
             self._last = pool

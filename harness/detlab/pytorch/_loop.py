@@ -144,6 +144,7 @@ class Loop:
         self._validation = Validation(
             self._trial, context, self._callbacks, self._pulse, test_mode=self._plan.test_mode
         )
+        stack.callback(self._validation.close)
         self._checkpointing = Checkpointing(
             self._core, context, self._trial, self._callbacks, self._progress, identity(self._core.info)
         )

@@ -106,6 +106,12 @@ class Validation:
         """Call the hook that gets the metrics."""
         self._callbacks.call("on_validation_end", metrics)
 
+    def close(self) -> None:
+        """Stop the workers of the validation data."""
+        close = getattr(self._loader, "close", None)
+        if callable(close):
+            close()
+
     def _evaluate_batches(self) -> dict[str, Any]:
         self._callbacks.call("on_validation_epoch_start")
         collected = ValidationMetrics()
