@@ -16,9 +16,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-USAGE = (
-    "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OPTIONS... --] (SCRIPT... | --trial MODULE:CLASS)"
-)
+USAGE = "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OPTIONS... --] (SCRIPT... | --trial MODULE:CLASS)"
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
