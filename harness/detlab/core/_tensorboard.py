@@ -8,9 +8,11 @@ trainer does.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -26,6 +28,13 @@ class TensorboardMode(enum.Enum):
 
     AUTO = "AUTO"
     MANUAL = "MANUAL"
+
+
+@functools.cache
+def _local_run() -> str:
+    """Return a name for this run, so that the curves of two runs do not mix; the ranks of torchrun share one."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID", str(os.getpid()))
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{run}" if run == str(os.getpid()) else run
 
 
 class TensorboardManager:
@@ -70,10 +79,10 @@ class TensorboardManager:
 
     @staticmethod
     def local_path(info: ClusterInfo | None, rank: int) -> Path:
-        """Return the directory of one rank of a task; off-cluster one of this user's alone."""
+        """Return the directory of one rank of a task; off-cluster one of this user's and this run's alone."""
         if info is not None:
             return info.task_dir / "tensorboard" / f"rank{rank}"
-        return Path(tempfile.gettempdir()) / f"detlab-tensorboard-{os.getuid()}" / f"rank{rank}"
+        return Path(tempfile.gettempdir()) / f"detlab-tensorboard-{os.getuid()}" / _local_run() / f"rank{rank}"
 
     @property
     def base_path(self) -> Path:

@@ -178,9 +178,7 @@ class Trainer:
         searcher = self._context.get_experiment_config().get("searcher") or {}
         metric = searcher.get("metric")
         if checkpoint_policy == "best" and metric is None:
-            logger.warning(
-                "checkpoint_policy='best' needs searcher.metric in exp_conf; every validation is followed by one"
-            )
+            logger.info("no searcher.metric is known that could tell the best: a checkpoint follows every validation")
             checkpoint_policy = "all"
         plan = Plan(
             due=Due(max_length, periods),
