@@ -123,10 +123,18 @@ class LRScheduler:
 
     def _mismatch(self, state: dict[str, Any]) -> str | None:
         """Say what tells this scheduler from the one that was saved."""
-        name = type(self._scheduler).__name__
-        return None if state["class"] == name else f"the checkpoint has a {state['class']}, the trial a {name}"
+        saved, own = self._with_counters(state)["class"], type(self._scheduler).__name__
+        return None if saved == own else f"the checkpoint has a {saved}, the trial a {own}"
+
+    def _with_counters(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state as `_state` gives it; Determined saves that of the scheduler alone."""
+        if state.keys() == self._state().keys():
+            return state
+        counters = {"optimizer_steps": 0, "epochs": None, "next_batch": None}
+        return {"class": type(self._scheduler).__name__, "scheduler": state, **counters}
 
     def _load_state(self, state: dict[str, Any]) -> None:
+        state = self._with_counters(state)
         self._scheduler.load_state_dict(state["scheduler"])
         self._optimizer_steps = state["optimizer_steps"]
         self._epochs, self._next_batch = state["epochs"], state["next_batch"]

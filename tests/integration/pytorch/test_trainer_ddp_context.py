@@ -136,6 +136,14 @@ def count_buckets(model: Any) -> list[int]:
     return sent
 
 
+def count_buffers(model: Any) -> list[int]:
+    """Return a list that grows whenever DDP sends the chief's buffers to all ranks."""
+    sent: list[int] = []
+    original = model._sync_buffers
+    model.__dict__["_sync_buffers"] = lambda: (sent.append(1), original())
+    return sent
+
+
 # --- gradients
 
 
@@ -182,9 +190,7 @@ def on_rank_count(make_context: Any) -> list[Any]:
     rank = context.distributed.rank
     model = context.wrap_model(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4)).double())
     optimizer = context.wrap_optimizer(sgd(model))
-    buckets, buffers = count_buckets(model), []
-    original = model._sync_buffers
-    model.__dict__["_sync_buffers"] = lambda: (buffers.append(1), original())
+    buckets, buffers = count_buckets(model), count_buffers(model)
     log = []
 
     def train_batch(index: int) -> None:
@@ -441,20 +447,23 @@ def on_rank_evaluate(make_context: Any) -> list[Any]:
         context.backward(model(data(index, rank)).square().mean())
         context.step_optimizer(optimizer)
 
-    seen = []
+    seen, buffers = [], count_buffers(model)
     for start in (0, 3):
         context._train()
         train(context, train_batch, start, start + 3)
         context._eval()
+        buffers.clear()
         with counted() as calls, torch.no_grad():
-            for index in range(3 + 4 * rank):
+            for index in range(4 * rank):
                 model(data(index))
         assert calls == {"all_reduce": 0, "broadcast": 0}
         seen.append(model(data(0)).tolist())
+        assert buffers == []
     context._train()
     with torch.no_grad():
-        for _ in range(1 + rank):  # also in training mode nothing is sent without gradients
+        for _ in range(2 * rank):  # also in training mode nothing is sent without gradients
             model(data(0))
+    assert buffers == []
     return seen
 
 

@@ -146,6 +146,13 @@ def test_counters_of_another_trial_are_not_taken_over():
     assert run(context, scheduler, train_batch, 3) == [already + (batch + 1) // 3 for batch in range(BATCH_COUNT)]
 
 
+def test_the_state_that_determined_saves_is_loaded():
+    context, _, scheduler, train_batch = scheduled(Mode.STEP_EVERY_EPOCH, 1, 1)
+    context._load_schedulers_state([{**scheduler.state_dict(), "last_epoch": 4, "_step_count": 5}])
+    assert scheduler.last_epoch == 4
+    assert run(context, scheduler, train_batch, 10, first=9)[:2] == [5, 5]
+
+
 def test_a_first_epoch_in_the_middle_of_training_is_not_made_up_for():
     context, _, scheduler, train_batch = scheduled(Mode.STEP_EVERY_EPOCH, 1, 1)
     assert run(context, scheduler, train_batch, 3, first=20)[:2] == [1, 1]
