@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from detlab.pytorch._errors import TrainerError
 from detlab.pytorch.__main__ import make
+from detlab.pytorch._errors import TrainerError
 
 
 class Plain:
