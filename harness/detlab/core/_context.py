@@ -25,7 +25,7 @@ from detlab.core._searcher import DummySearcherContext, SearcherContext, parse_l
 from detlab.core._session import TaskSession
 from detlab.core._spool import Spool
 from detlab.core._tensorboard import TensorboardManager, TensorboardMode
-from detlab.core._train import DummyTrainContext, EarlyExitReason, TrainContext
+from detlab.core._train import DummyTrainContext, TrainContext
 from detlab.core._watch import PreemptionWatcher
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
@@ -127,7 +127,7 @@ class Context:
     ) -> None:
         try:
             if isinstance(exc_value, InvalidHP):
-                self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+                self.train._report_invalid_hp()
         finally:
             self.close()
         if isinstance(exc_value, InvalidHP):

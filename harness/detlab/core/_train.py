@@ -111,6 +111,10 @@ class TrainContext:
         """Say why this trial is about to end early; `init` does so itself when `InvalidHP` leaves its block."""
         self._send("early_exit", {"reason": EarlyExitReason(reason).value})
 
+    def _report_invalid_hp(self) -> None:
+        """Report, on any rank, that the hyperparameters are invalid: often one rank alone sees it, and then ends."""
+        self._sink.append("early_exit", {"reason": EarlyExitReason.INVALID_HP.value})
+
     def _report_resumed(self, steps_completed: int) -> None:
         """Report, before any metrics, that this attempt goes on from an earlier step than its checkpoint has.
 

@@ -20,6 +20,7 @@ from detlab.pytorch import _rng
 from detlab.pytorch._callback import CallbackSet
 from detlab.pytorch._checkpoint import read_state
 from detlab.pytorch._matching import check_state, load_models, load_optimizers
+from detlab.pytorch._reducer import to_cpu
 from detlab.pytorch._writer import CheckpointWriter
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class Restored:
     def same_trial(self) -> bool:
         """Whether this continues the trial that wrote it, rather than starts from its weights."""
         return self.stream is not None
+
+    def knows(self, rank: int) -> bool:
+        """Return whether it continues this rank, which it does not if the trial had fewer ranks."""
+        return self.same_trial and rank < len(self.tree.get("ranks") or [])
 
 
 def identity(info: ClusterInfo | None) -> str:
@@ -156,29 +161,28 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     context._load_scaler_state(tree.get("scaler_state_dict"))
     for gone in callbacks.load_state(tree.get("callbacks") or {}):
         logger.warning("the checkpoint holds state of a callback %r that this trial does not have", gone)
+    rank = context.distributed.rank
+    if restored.knows(rank):
+        _rng.restore(tree["ranks"][rank]["rng"])
     if restored.same_trial:
-        _apply_rank(tree.get("ranks") or [], context)
+        _apply_gradients(tree.get("ranks") or [], context)
 
 
-def _apply_rank(ranks: list[dict[str, Any]], context: PyTorchTrialContext) -> None:
-    """Take this rank's own part: RNG states, and gradients of an unfinished aggregation."""
-    rank, size = context.distributed.rank, context.distributed.size
-    if rank < len(ranks):
-        _rng.restore(ranks[rank]["rng"])
+def _apply_gradients(ranks: list[dict[str, Any]], context: PyTorchTrialContext) -> None:
+    """Put back the gradients of an unfinished aggregation."""
     gradients = [part["gradients"] for part in ranks if part.get("gradients") is not None]
     if len(gradients) != len(ranks) or not gradients:
         return
-    if len(ranks) == size:
-        context._restore_gradients(gradients[rank])
+    if len(ranks) == context.distributed.size:
+        context._restore_gradients(gradients[context.distributed.rank])
         return
-    # Another number of ranks: what they summed so far, as the mean over the new ranks will want it.
-    shared = [_sum(parts, size / len(ranks) / size) for parts in zip(*gradients, strict=True)]
-    context._restore_gradients(shared)
+    # Another number of ranks: each takes the mean, so that their mean is that of the ranks before.
+    context._restore_gradients([_mean(parts, len(ranks)) for parts in zip(*gradients, strict=True)])
 
 
-def _sum(parts: tuple[Any, ...], factor: float) -> Any:
+def _mean(parts: tuple[Any, ...], count: int) -> Any:
     there = [part for part in parts if part is not None]
-    return torch.stack(there).sum(0) * factor if there else None
+    return torch.stack(there).sum(0) / count if there else None
 
 
 class Checkpointing:
@@ -224,6 +228,8 @@ class Checkpointing:
         """Take a checkpoint; all ranks call in step. Returns when the state is copied, before it is written."""
         self.drain()  # the writer takes one at a time
         mine = {"rng": _rng.capture(), "gradients": self._context._pending_gradients()}
+        if self._core.distributed.size > 1:
+            mine = to_cpu(mine)  # the chief would put another rank's tensors on that rank's GPU
         ranks = self._core.distributed.gather(mine)
         self._progress.saved_at = self._progress.steps_completed
         if self._writer is None:

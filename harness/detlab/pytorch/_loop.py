@@ -14,6 +14,7 @@ from detlab.core import EarlyExitReason
 from detlab.pytorch import _rng
 from detlab.pytorch._callback import CallbackSet
 from detlab.pytorch._checkpointing import Checkpointing, Progress, Restored, apply, best_so_far, fetch, identity
+from detlab.pytorch._epoch import derive_seed
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._metrics import TrainingMetrics, to_plain
 from detlab.pytorch._stream import TrainingStream
@@ -109,8 +110,7 @@ class Loop:
             raise TrainerError.of("this trial cannot be trained:", problems)
         self._context._check_ready()
         with contextlib.ExitStack() as stack:
-            restored = self._restore(stack)
-            self._open(stack, restored)
+            self._open(stack, self._restore(stack))  # no name here: the checkpoint's tensors are freed once loaded
             self._callbacks.call("on_training_start")
             if self._plan.step_zero_validation and self._progress.steps_completed == 0:
                 self._validate()
@@ -123,11 +123,28 @@ class Loop:
         if self._plan.latest_checkpoint is not None:
             restored = fetch(self._core, self._plan.latest_checkpoint, identity(self._core.info))
             self._progress = restored.progress
-            if restored.fell_back and self._chief:
-                self._core.train._report_resumed(self._progress.steps_completed)
-        stack.callback(self._callbacks.call_all, "on_trial_shutdown")
+        self._context._steps_completed = self._progress.steps_completed
+        if self._chief and self._resumes_elsewhere(restored):
+            self._core.train._report_resumed(self._progress.steps_completed)
+        stack.push(self._shut_down)
         self._callbacks.call("on_trial_startup", self._progress.steps_completed, restored.uuid if restored else None)
         return restored
+
+    def _resumes_elsewhere(self, restored: Restored | None) -> bool:
+        """Return whether training does not go on from the checkpoint that the master has given this attempt."""
+        given = self._core.info.latest_checkpoint if self._core.info is not None else None
+        if restored is None:
+            return given is not None
+        return restored.fell_back or given not in {None, restored.uuid}
+
+    def _shut_down(self, _: type[BaseException] | None, error: BaseException | None, __: Any) -> None:
+        """Call the last hook; if training has failed, that is the error to see."""
+        try:
+            self._callbacks.call_all("on_trial_shutdown")
+        except Exception as second:
+            if error is None:
+                raise
+            logger.error("after training had failed: %s", second)
 
     def _open(self, stack: contextlib.ExitStack, restored: Restored | None) -> None:
         """Open the data, load the state, start what runs beside the training."""
@@ -141,6 +158,7 @@ class Loop:
             state=restored.stream if restored else None,
         )
         stack.callback(self._stream.close)
+        self._tell_batches = any(distributed.allgather(self._callbacks.wants("on_training_workload_end")))
         self._validation = Validation(
             self._trial, context, self._callbacks, self._pulse, test_mode=self._plan.test_mode
         )
@@ -154,9 +172,9 @@ class Loop:
         if restored is not None:
             apply(restored, context, self._callbacks)
             logger.info("resumed from checkpoint %s at batch %d", restored.uuid, self._progress.steps_completed)
-        elif distributed.rank > 0:
+        if distributed.rank > 0 and (restored is None or not restored.knows(distributed.rank)):
             # The ranks were seeded alike so that they build the same model; from here on they draw their own numbers.
-            _rng.seed(context.get_trial_seed() + distributed.rank)
+            _rng.seed(derive_seed("rank", context.get_trial_seed(), distributed.rank, self._progress.steps_completed))
         if distributed.size > 1:
             watchdog = Watchdog(self._pulse, distributed, self._plan.hang_timeout)
             watchdog.start()
@@ -282,7 +300,7 @@ class Loop:
             self._core.train.report_training_metrics(steps_completed=steps, metrics=metrics)
             self._report_progress()
             self._board.on_train_step_end(steps, metrics)
-        if self._callbacks.wants("on_training_workload_end"):
+        if self._tell_batches:
             shared = self._core.distributed.broadcast((metrics, batch_metrics()) if self._chief else None)
             self._call("on_training_workload_end", *shared)
 
@@ -301,17 +319,18 @@ class Loop:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning(
-                    "training metric %r was NaN or infinite first at batch %d (epoch %d): check the learning rate, the "
-                    "data of that batch, and gradient clipping",
+                    "training metric %r was NaN or infinite first at batch %d: check the learning rate, the data of "
+                    "that batch, and gradient clipping",
                     name,
                     self._chunk_start + index,
-                    self._progress.epochs_completed,
                 )
 
     def _report_progress(self) -> None:
-        progress = self._progress
-        done = self._plan.due.progress(progress.steps_completed, progress.epochs_completed, self._stream.epoch_length)
-        self._core.train.report_progress(done)
+        progress, stream = self._progress, self._stream
+        epochs = float(progress.epochs_completed)
+        if stream.remaining_in_epoch and stream.epoch_length:
+            epochs += stream.batch_in_epoch / stream.epoch_length
+        self._core.train.report_progress(self._plan.due.progress(progress.steps_completed, epochs))
 
     # --- validating and saving
 
@@ -338,23 +357,22 @@ class Loop:
         plan, progress = self._plan, self._progress
         if plan.checkpoint_policy != "best" or plan.metric is None:
             return False
-        value = metrics.get(plan.metric)
+        verdict = self._judge(plan.metric, metrics) if self._chief else None
+        is_best, progress.best_validation = self._core.distributed.broadcast(verdict)
+        return bool(is_best)
+
+    def _judge(self, name: str, metrics: dict[str, Any]) -> tuple[bool, float | None]:
+        """Return whether this validation is the best of the experiment, and the best of this trial."""
+        value, own, less = metrics.get(name), self._progress.best_validation, self._plan.smaller_is_better
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            self._warn_no_metric(plan.metric, metrics)
-            return False
-        verdict = None
-        if self._chief:
-            best = best_so_far(
-                lambda: self._core.train._best_validation(BEST_VALIDATION_SECONDS),
-                progress.best_validation,
-                smaller_is_better=plan.smaller_is_better,
-            )
-            verdict = best is None or (value < best if plan.smaller_is_better else value > best)
-        verdict = bool(self._core.distributed.broadcast(verdict))
-        own = progress.best_validation
-        if own is None or (value < own if plan.smaller_is_better else value > own):
-            progress.best_validation = float(value)
-        return verdict
+            self._warn_no_metric(name, metrics)
+            return False, own
+        best = best_so_far(
+            lambda: self._core.train._best_validation(BEST_VALIDATION_SECONDS), own, smaller_is_better=less
+        )
+        is_best = best is None or (value < best if less else value > best)
+        is_own_best = own is None or (value < own if less else value > own)
+        return is_best, float(value) if is_own_best else own
 
     def _warn_no_metric(self, name: str, metrics: dict[str, Any]) -> None:
         if name not in self._warned:

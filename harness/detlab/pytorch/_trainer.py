@@ -218,7 +218,8 @@ class Trainer:
             problems.append(f"max_length must be pytorch.Batch(n) or pytorch.Epoch(n), not {max_length!r}")
         if policy not in POLICIES:
             problems.append(f"checkpoint_policy must be one of {', '.join(POLICIES)}, not {policy!r}")
-        if latest_checkpoint not in {None, False} and not isinstance(latest_checkpoint, str):
+        named = isinstance(latest_checkpoint, str) and latest_checkpoint
+        if not (named or latest_checkpoint is None or latest_checkpoint is False):
             problems.append(f"latest_checkpoint must be the uuid of a checkpoint, not {latest_checkpoint!r}")
         if test_mode and self._info is not None:
             problems.append("test_mode is for local runs, this is a trial of a cluster")

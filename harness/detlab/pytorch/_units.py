@@ -99,11 +99,13 @@ class Due:
         """Return whether the length is reached."""
         return self.max_length.reached_by(epochs if isinstance(self.max_length, Epoch) else batches)
 
-    def progress(self, batches: int, epochs: int, epoch_length: int | None) -> float:
-        """Return how much of the length is done, from 0 to 1."""
+    def progress(self, batches: int, epochs: float) -> float:
+        """Return how much of the length is done, from 0 to 1.
+
+        Args:
+            batches: Batches trained.
+            epochs: Epochs completed, and the part of the current one.
+        """
         assert isinstance(self.max_length.value, int)
-        if not isinstance(self.max_length, Epoch):
-            done = float(batches)
-        else:
-            done = batches / epoch_length if epoch_length else float(epochs)
+        done = epochs if isinstance(self.max_length, Epoch) else batches
         return min(1.0, done / self.max_length.value)
