@@ -164,7 +164,7 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     rank = context.distributed.rank
     if restored.knows(rank):
         _rng.restore(tree["ranks"][rank]["rng"])
-    if restored.same_trial:
+    if restored.same_trial and tree["trial_state"].get("aggregation") == context._aggregation_frequency:
         _apply_gradients(tree.get("ranks") or [], context)
 
 
@@ -292,6 +292,7 @@ class Checkpointing:
             "trial_state": {
                 "trial": self._name,
                 "world_size": context.distributed.size,
+                "aggregation": context._aggregation_frequency,
                 "progress": dataclasses.asdict(self._progress),
                 "stream": stream.state_dict(),
             },

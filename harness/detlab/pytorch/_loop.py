@@ -343,12 +343,13 @@ class Loop:
             self._core.train.set_status("validating")
         metrics = self._with_counts(self._validation.run())
         progress.validated_at = progress.steps_completed
+        self._call("on_validation_end", metrics)  # before the report: it may add metrics, as in Determined
+        metrics = {name: to_plain(value, name) for name, value in metrics.items()}
         is_best = self._note_best(metrics)
         if self._chief:
             self._core.train.report_validation_metrics(progress.steps_completed, metrics)
             self._board.on_validation_step_end(progress.steps_completed, metrics)
             self._core.train.set_status("training")
-        self._validation.ended(metrics)
         if self._plan.checkpoint_policy == "all" or (self._plan.checkpoint_policy == "best" and is_best):
             self._checkpoint()
 

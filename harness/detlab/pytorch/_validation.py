@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,12 @@ def check_loader(loader: Any, builder: str, context: PyTorchTrialContext) -> Any
     if not isinstance(loader, DataLoader) and not context.experimental._data_repro_checks_disabled:
         raise TrainerError(dataset_repro_warning(builder, loader))
     return loader
+
+
+def _takes_index(evaluate_batch: Any) -> bool:
+    """Return whether a trial's `evaluate_batch` wants the index; Determined lets it be left out."""
+    parameters = inspect.signature(evaluate_batch).parameters
+    return "batch_idx" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 class Validation:
@@ -102,10 +109,6 @@ class Validation:
         logger.info("validated in %.2f s", time.monotonic() - started)
         return metrics
 
-    def ended(self, metrics: dict[str, Any]) -> None:
-        """Call the hook that gets the metrics."""
-        self._callbacks.call("on_validation_end", metrics)
-
     def close(self) -> None:
         """Stop the workers of the validation data."""
         close = getattr(self._loader, "close", None)
@@ -115,11 +118,13 @@ class Validation:
     def _evaluate_batches(self) -> dict[str, Any]:
         self._callbacks.call("on_validation_epoch_start")
         collected = ValidationMetrics()
+        evaluate: Any = self._trial.evaluate_batch
+        numbered = _takes_index(evaluate)
         outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None
         for index, batch in enumerate(self._loader):
             self._pulse.part = index
             data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
-            metrics = self._trial.evaluate_batch(batch=data, batch_idx=index)
+            metrics = evaluate(batch=data, batch_idx=index) if numbered else evaluate(batch=data)
             collected.add(metrics, self._trial.get_batch_length(data))
             if outputs is not None:
                 outputs.append(metrics)

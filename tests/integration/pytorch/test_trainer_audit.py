@@ -241,7 +241,55 @@ def test_progress_goes_on_when_batches_get_another_size(in_trial: Any) -> None:
     assert seen == [5 / 8, 6 / 8, 7 / 8, 1.0]
 
 
+def test_gradients_of_an_unfinished_aggregation_are_dropped_when_its_length_changes(
+    storage: str, tmp_path: Path
+) -> None:
+    train(storage, fit={"max_length": Batch(5), "checkpoint_policy": "none"}, aggregation=4)
+    (uuid,) = [path.name for path in Path(storage).iterdir() if (path / "manifest.json").exists()]
+    trial = train(storage, fit={"max_length": Batch(7), "latest_checkpoint": uuid}, aggregation=1)
+    assert [entry[4] for entry in trial.log] == pytest.approx([0.2, 0.36], abs=1e-12)
+
+
 # --- small things
+
+
+def test_metrics_that_a_callback_adds_to_a_validation_are_reported(in_trial: Any) -> None:
+    class Adds(pytorch.PyTorchCallback):
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+            metrics["twice"] = torch.tensor(2 * metrics["val_w"])
+
+    train(fit={"max_length": Batch(3)}, callbacks={"adds": Adds()})
+    (reported,) = in_trial.metrics("validation")
+    assert reported["twice"] == pytest.approx(2 * reported["val_w"])
+
+
+def test_evaluate_batch_may_leave_the_index_out(in_trial: Any) -> None:
+    class Short(OneWeightTrial):
+        def evaluate_batch(self, batch: torch.Tensor) -> dict[str, Any]:  # type: ignore[override]
+            return {"val_loss": float(len(batch))}
+
+    with pytorch.init(enable_tensorboard_logging=False) as context:
+        pytorch.Trainer(Short(context), context).fit(max_length=Batch(2))
+    assert in_trial.metrics("validation")[0]["val_loss"] == 4.0
+
+
+def test_memory_does_not_grow_with_the_number_of_batches(storage: str) -> None:
+    counts: dict[int, int] = {}
+
+    class Counts(OneWeightTrial):
+        def train_batch(self, batch: torch.Tensor, epoch_idx: int, batch_idx: int) -> Any:
+            loss = ((self.model(batch) - batch) ** 2).mean()
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            if batch_idx in {1250, 4950}:
+                gc.collect()
+                counts[batch_idx] = len(gc.get_objects()) + sum(type(one) is torch.Tensor for one in gc.get_objects())
+            return {"loss": loss}
+
+    with pytorch.init(exp_conf={}, enable_tensorboard_logging=False, checkpoint_storage=storage) as context:
+        trial = Counts(context, count=4000)
+        pytorch.Trainer(trial, context).fit(max_length=Batch(5000), checkpoint_policy="none")
+    assert counts[4950] - counts[1250] < 100
 
 
 @pytest.mark.parametrize("value", [["uuid"], {"uuid": 1}, 0, True])
