@@ -5,16 +5,21 @@
     python bench/trainer.py --quick   short turns and 50 MB, under a minute: is everything in order?
     python bench/trainer.py --rows hand-written,detlab --parts step --cases "MLP; CNN"
 
-All rows train the same model on the same data with the same torch `DataLoader` (detlab with its own, which wraps it),
-on one thread, and report their loss every 100 batches. They take turns, so that whatever else the machine does hits all
-alike; `hand-written again` is the same loop in a second process: what it differs by is noise.
+All rows train the same model on the same data with the same torch `DataLoader` (detlab with its own, with the same
+arguments), on one thread, and report their loss every 100 batches. They take turns, so that whatever else the machine
+does hits all alike; `hand-written again` is the same loop in a second process: what it differs by is noise. The data is
+a dataset that gives sample by sample, so that all loaders do the same work; the case "TensorDataset" shows what detlab
+saves by taking whole batches where it can. `CPU us` is the processor time of all of a row's threads: on a machine that
+has other things to do it is the steadier number.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import importlib.util
+import os
 import platform
 import statistics
 import subprocess
@@ -24,10 +29,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer_gate import Course, Row, RowFailedError, Taken, take_turns, warm_up
-from trainer_rows import BATCH, ROWS
+from trainer_gate import BATCH, NEEDS, Course, Row, RowFailedError, Taken, take_turns, warm_up
 
-CASES = ("MLP", "CNN", "MLP, long epochs")
+CASES = ("MLP", "CNN", "MLP, long epochs", "MLP, TensorDataset")
 STEP_GOAL = 30.0
 """Microseconds per step over the loop written by hand."""
 DDP_GOAL = 3.0
@@ -39,19 +43,22 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
+def less(values: list[float], others: list[float]) -> list[float]:
+    return [value - other for value, other in zip(values, others, strict=True)]
+
+
 def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
     """One line per row: time per step, what it takes more than the loop written by hand did in the same turn."""
-    head = f"  {'row':20}{'us/step':>9}{'over hand-written (quartiles)':>34}{'ratio':>8}{'CPU us/step':>13}{'loss':>9}"
-    lines = [f"\n{title}", head]
-    base = found["hand-written"].wall
+    over = "over hand-written (quartiles)"
+    lines = [f"\n{title}", f"  {'row':20}{'us/step':>9}{over:>34}{'ratio':>8}{'CPU us':>9}{'over':>9}{'loss':>9}"]
+    base = found["hand-written"]
     for name, taken in found.items():
-        low, middle, high = quartiles([mine - hand for mine, hand in zip(taken.wall, base, strict=True)])
-        ratio = statistics.median(mine / hand for mine, hand in zip(taken.wall, base, strict=True))
-        over = "" if name == "hand-written" else f"{middle:+9.1f} ({low:+.1f} … {high:+.1f})"
-        cpu = statistics.median(taken.cpu)
-        lines.append(
-            f"  {name:20}{statistics.median(taken.wall):9.1f}{over:>34}{ratio:8.3f}{cpu:13.1f}{taken.loss:9.4f}"
-        )
+        wall, cpu = statistics.median(taken.wall), statistics.median(taken.cpu)
+        low, middle, high = quartiles(less(taken.wall, base.wall))
+        ratio = statistics.median(mine / hand for mine, hand in zip(taken.wall, base.wall, strict=True))
+        more = "" if taken is base else f"{middle:+.1f} ({low:+.1f} … {high:+.1f})"
+        more_cpu = "" if taken is base else f"{statistics.median(less(taken.cpu, base.cpu)):+.1f}"
+        lines.append(f"  {name:20}{wall:9.1f}{more:>34}{ratio:8.3f}{cpu:9.1f}{more_cpu:>9}{taken.loss:9.4f}")
     lines += [f"  {name:20}skipped: {why}" for name, why in skipped.items()]
     return "\n".join(lines)
 
@@ -59,9 +66,9 @@ def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
 def missing(names: list[str]) -> dict[str, str]:
     """Rows that cannot run here -> why."""
     return {
-        name: f"{ROWS[name].needs} is not installed (pip install 'detlab[bench]')"
+        name: f"{NEEDS[name]} is not installed (pip install 'detlab[bench]')"
         for name in names
-        if importlib.util.find_spec(ROWS[name].needs.partition(".")[0]) is None
+        if importlib.util.find_spec(NEEDS[name].partition(".")[0]) is None
     }
 
 
@@ -112,40 +119,48 @@ def two_processes(names: list[str], folder: Path, *, steps: int, blocks: int) ->
     print(f"  goal: detlab at most {DDP_GOAL:.0f} % over hand-written")
 
 
-def checkpoint(folder: Path, *, megabytes: int, times: int) -> None:
+def checkpoint(folder: Path, *, megabytes: int, times: int, period: int) -> None:
     script = Path(__file__).with_name("trainer_checkpoint.py")
-    command = [sys.executable, str(script), str(folder), str(megabytes), str(times)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    command = [sys.executable, script, folder, *map(str, (megabytes, times, period))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, cwd=folder, env=environment)
 
 
 def machine() -> str:
-    import torch
-
-    return f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+    packages = [name for name in ("torch", "lightning", "accelerate", "transformers") if importlib.util.find_spec(name)]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="under a minute: is everything in order?")
-    parser.add_argument("--rows", default=",".join(ROWS), help="which, by commas; hand-written is always there")
+    parser.add_argument("--rows", default=",".join(NEEDS), help="which, by commas; hand-written is always there")
     parser.add_argument("--cases", default=None, help=f"which, by semicolons: {'; '.join(CASES)}")
     parser.add_argument("--parts", default="step,ddp,checkpoint", help="which, by commas")
     parser.add_argument("--blocks", type=int, default=None, help="turns of each row (default: 30)")
     options = parser.parse_args()
     wanted = {"hand-written", *options.rows.split(",")}
-    names = [name for name in ROWS if name in wanted]
+    names = [name for name in NEEDS if name in wanted]
     parts = options.parts.split(",")
-    blocks = options.blocks or (3 if options.quick else 30)
-    cases = options.cases.split("; ") if options.cases else list(CASES[:1] if options.quick else CASES)
-    print(f"Trainer bench on {machine()}", flush=True)
+    quick = options.quick
+    blocks = options.blocks or (2 if quick else 30)
+    cases = options.cases.split("; ") if options.cases else list(CASES[:1] if quick else CASES)
+    print(f"Trainer bench: {machine()}", flush=True)
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
         folder = Path(name)
         if "step" in parts:
-            step(names, cases, folder, steps=100 if options.quick else 500, blocks=blocks)
+            step(names, cases, folder, steps=100 if quick else 500, blocks=blocks)
         if "ddp" in parts:
-            two_processes(names, folder, steps=50 if options.quick else 200, blocks=blocks)
+            two_processes(names, folder, steps=50 if quick else 200, blocks=blocks)
         if "checkpoint" in parts:
-            checkpoint(folder, megabytes=50 if options.quick else 500, times=3 if options.quick else 7)
+            size = (
+                {"megabytes": 50, "times": 2, "period": 200}
+                if quick
+                else {"megabytes": 500, "times": 7, "period": 2000}
+            )
+            (folder / "checkpoint").mkdir()
+            checkpoint(folder / "checkpoint", **size)
     return 0
 
 

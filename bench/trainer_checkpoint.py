@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from detlab.pytorch._writer import CheckpointWriter
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from detlab import core, pytorch
+from detlab.pytorch._writer import CheckpointWriter
 
 GOAL = 0.05
 """Seconds for 500 MB."""
 TENSORS = 20
-PERIOD = 1000
-"""Batches between two checkpoints of the trainer."""
 
 
 def line(label: str, seconds: list[float], note: str = "") -> None:
@@ -42,6 +40,7 @@ def alone(folder: Path, megabytes: int, times: int) -> None:
     with core.init(checkpoint_storage=str(storage)) as context:
         writer = CheckpointWriter(context.checkpoint)
         writer.prepare(tree)
+        writer._join_preparation()  # in training it runs beside the first batches
         for _ in range(times):
             begun = time.perf_counter()
             for name, tensor in tensors.items():
@@ -98,8 +97,8 @@ class Large(nn.Module):
         return self.net(x)
 
 
-def in_training(folder: Path, megabytes: int, times: int) -> None:
-    """Train with a checkpoint every `PERIOD` batches and look at the steps that hold one."""
+def in_training(folder: Path, megabytes: int, times: int, period: int) -> None:
+    """Train with a checkpoint every `period` batches and look at the steps that hold one."""
     seen: list[float] = []
     watch = Times(seen)
 
@@ -132,8 +131,8 @@ def in_training(folder: Path, megabytes: int, times: int) -> None:
 
     with pytorch.init(hparams={}, checkpoint_storage=str(folder / "training")) as context:
         pytorch.Trainer(Trial(context), context).fit(
-            max_length=pytorch.Batch(PERIOD * times + PERIOD // 2),
-            checkpoint_period=pytorch.Batch(PERIOD),
+            max_length=pytorch.Batch(period * times + period // 2),
+            checkpoint_period=pytorch.Batch(period),
             checkpoint_policy="none",
         )
     report(seen, watch)
@@ -153,11 +152,12 @@ def report(seen: list[float], watch: Times) -> None:
 
 
 def main() -> None:
-    folder, megabytes, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    folder = Path(sys.argv[1])
+    megabytes, times, period = map(int, sys.argv[2:])
     torch.set_num_threads(1)
     print(f"\nCheckpoint of {megabytes} MB in {TENSORS} tensors, one thread; medians of {times} (least … most)")
     alone(folder, megabytes, times)
-    in_training(folder, megabytes, times)
+    in_training(folder, megabytes, times, period)
     print(f"  goal: the loop stands still for at most {GOAL} s with 500 MB")
 
 

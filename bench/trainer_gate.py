@@ -22,6 +22,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+NEEDS = {
+    "hand-written": "torch",
+    "hand-written again": "torch",
+    "detlab": "detlab.pytorch",
+    "Lightning": "lightning",
+    "Fabric": "lightning",
+    "Accelerate": "accelerate",
+    "HF Trainer": "transformers",
+}
+"""Row -> the module that it needs."""
+BATCH = 64
+"""Samples of a batch."""
 RETURN = 50
 """Steps of a block that are not timed: caches are cold after a pause."""
 PATIENCE = 180.0

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-from trainer_gate import Course, Gate, serve
+from trainer_gate import BATCH, NEEDS, Course, Gate, serve
 
-BATCH = 64
 REPORT = 100
 """Batches between two reports of the loss."""
 
@@ -47,13 +46,42 @@ def wide_mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-CASES: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "MLP": (mlp, 1),
-    "CNN": (cnn, 1),
-    "MLP, long epochs": (mlp, 36),
-    "wide MLP": (wide_mlp, 36),
+@dataclass(frozen=True)
+class Case:
+    """A model and its data.
+
+    Attributes:
+        model: Makes it.
+        repeats: How often the digits are repeated in an epoch. Once: 28 batches; 36 times: 1010.
+        columns: Whether the data is torch's own `TensorDataset`, of which detlab's loader picks whole batches at once.
+    """
+
+    model: Callable[[], nn.Module]
+    repeats: int = 1
+    columns: bool = False
+
+
+CASES = {
+    "MLP": Case(mlp),
+    "CNN": Case(cnn),
+    "MLP, long epochs": Case(mlp, repeats=36),
+    "MLP, TensorDataset": Case(mlp, columns=True),
+    "wide MLP": Case(wide_mlp, repeats=36),
 }
-"""Name -> (model, how often the digits are repeated in an epoch). Once: 28 batches; 36 times: 1010."""
+
+
+class Digits(Dataset[Any]):
+    """The digits as users write a dataset: sample by sample, which every loader puts together in the same way."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.tensors = (x, y)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = self.tensors
+        return x[index], y[index]
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
 
 
 class Gated(nn.Module):
@@ -74,13 +102,15 @@ class Task:
     """What every row gets: model, optimizer and data of a case."""
 
     def __init__(self, course: Course, gate: Gate) -> None:
-        make, repeats = CASES[course.case]
+        case = CASES[course.case]
         torch.manual_seed(0)
-        self.model = Gated(make(), gate)
+        self.model = Gated(case.model(), gate)
         self.length = course.length
         digits = load_digits()
-        x = torch.tensor(digits.data / 16, dtype=torch.float32).repeat(repeats, 1)
-        self.data = TensorDataset(x, torch.tensor(digits.target).repeat(repeats))
+        x = torch.tensor(digits.data / 16, dtype=torch.float32).repeat(case.repeats, 1)
+        y = torch.tensor(digits.target).repeat(case.repeats)
+        self.data = TensorDataset(x, y) if case.columns else Digits(x, y)
+        self.few = TensorDataset(x[:BATCH], y[:BATCH])
         self.loss = nn.functional.cross_entropy
 
     def optimizer(self) -> torch.optim.Optimizer:
@@ -145,7 +175,7 @@ def hand_written_ddp(task: Task) -> None:
 def detlab(task: Task) -> None:
     from detlab import pytorch
 
-    class Digits(pytorch.PyTorchTrial):
+    class DigitsTrial(pytorch.PyTorchTrial):
         def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
             self.context = context
             self.model = context.wrap_model(task.model)
@@ -166,10 +196,10 @@ def detlab(task: Task) -> None:
             return pytorch.DataLoader(task.data, batch_size=BATCH, shuffle=True, drop_last=True)
 
         def build_validation_data_loader(self) -> pytorch.DataLoader:
-            return pytorch.DataLoader(TensorDataset(*task.data[:BATCH]), batch_size=BATCH)
+            return pytorch.DataLoader(task.few, batch_size=BATCH)
 
     with pytorch.init(hparams={}) as context:
-        trainer = pytorch.Trainer(Digits(context), context)
+        trainer = pytorch.Trainer(DigitsTrial(context), context)
         trainer.fit(
             max_length=pytorch.Batch(task.length), reporting_period=pytorch.Batch(REPORT), checkpoint_policy="none"
         )
@@ -178,7 +208,7 @@ def detlab(task: Task) -> None:
 def lightning(task: Task) -> None:
     import lightning as lit
 
-    class Digits(lit.LightningModule):
+    class DigitsModule(lit.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = task.model
@@ -200,7 +230,7 @@ def lightning(task: Task) -> None:
         enable_checkpointing=False,
         enable_model_summary=False,
     )
-    trainer.fit(Digits(), task.loader())
+    trainer.fit(DigitsModule(), task.loader())
 
 
 def fabric(task: Task) -> None:
@@ -250,7 +280,7 @@ def accelerate(task: Task) -> None:
 def hf_trainer(task: Task) -> None:
     import transformers
 
-    class Digits(transformers.Trainer):
+    class DigitsTrainer(transformers.Trainer):
         def get_train_dataloader(self) -> Any:
             return self.accelerator.prepare(task.loader())  # as its own method does with a loader of its own
 
@@ -271,35 +301,27 @@ def hf_trainer(task: Task) -> None:
         use_cpu=True,
     )
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    Digits(task.model, arguments, train_dataset=task.data, optimizers=(optimizer, schedule)).train()
+    DigitsTrainer(task.model, arguments, train_dataset=task.data, optimizers=(optimizer, schedule)).train()
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A row: its loop, and the module that it needs."""
-
-    loop: Callable[[Task], None]
-    needs: str
-
-
-ROWS = {
-    "hand-written": Kind(hand_written, "torch"),
-    "hand-written again": Kind(hand_written, "torch"),
-    "detlab": Kind(detlab, "detlab.pytorch"),
-    "Lightning": Kind(lightning, "lightning"),
-    "Fabric": Kind(fabric, "lightning"),
-    "Accelerate": Kind(accelerate, "accelerate"),
-    "HF Trainer": Kind(hf_trainer, "transformers"),
+LOOPS: dict[str, Callable[[Task], None]] = {
+    "hand-written": hand_written,
+    "hand-written again": hand_written,
+    "detlab": detlab,
+    "Lightning": lightning,
+    "Fabric": fabric,
+    "Accelerate": accelerate,
+    "HF Trainer": hf_trainer,
 }
 
 
 def main() -> None:
     name, address = sys.argv[1:]
-    loop = ROWS[name].loop
+    loop = LOOPS[name]
     torch.set_num_threads(1)
     if name.startswith("hand-written") and os.environ.get("WORLD_SIZE", "1") != "1":
         loop = hand_written_ddp
-    importlib.import_module(ROWS[name].needs)
+    importlib.import_module(NEEDS[name])
 
     def train(course: Course, gate: Gate) -> float:
         task = Task(course, gate)

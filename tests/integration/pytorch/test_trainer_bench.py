@@ -12,18 +12,18 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer.py"
 NUMBER = r"[+-]?\d+\.\d+"
-ROW = re.compile(
-    rf"^  (?P<name>\S.{{18}}\S?) +{NUMBER} +(?:{NUMBER} \({NUMBER} … {NUMBER}\) +)?{NUMBER} +{NUMBER} +{NUMBER}$", re.M
-)
+SPREAD = rf"{NUMBER} \({NUMBER} … {NUMBER}\)"
+ROW = re.compile(rf"^  (?P<name>\S.{{18}}\S?) +{NUMBER}(?: +{SPREAD})?(?: +{NUMBER}){{3,4}}$", re.M)
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--quick", "--rows", "detlab"],
+        check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=170,
         cwd=tmp_path_factory.mktemp("bench"),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
@@ -44,12 +44,11 @@ def test_every_table_has_a_line_for_each_row(printed: str) -> None:
 
 @pytest.mark.slow
 def test_all_rows_did_the_same_work(printed: str) -> None:
-    """The step rows see the same samples as often, the order differs: their losses after training are close."""
-    losses = [
-        float(line.split()[-1]) for line in printed.splitlines() if line.startswith(("  hand-written", "  detlab "))
-    ]
+    """Each row saw the same samples, in an order of its own: the losses that are reached are close."""
+    rows = [line for line in printed.splitlines() if line.startswith(("  hand-written ", "  detlab "))]
+    losses = [float(row.split()[-1]) for row in rows]
     assert len(losses) == 4
-    assert max(losses[:2]) < 1.0
+    assert max(losses) < 0.5 < 2.3  # ln 10 = 2.3: untrained
 
 
 def test_a_row_whose_package_is_missing_says_so() -> None:
