@@ -135,7 +135,7 @@ def test_steps_print_what_the_page_shows(outputs: dict[str, str]) -> None:
         if match:
             shown += 1
             assert re.sub(r"^ {4}", "", match[1], flags=re.MULTILINE) in outputs[str(block)]
-    assert shown == 4
+    assert shown == 3
 
 
 def test_f1_is_reported_beside_the_other_metrics(outputs: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from spine_lab import Lab
+from spine_lab import Lab, until
 
 from detlab.client.resources import Experiment, Trial
 
@@ -22,12 +22,13 @@ pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_trial"
 MINUTE = 60
 EPOCHS = 6
+LONG = 30  # long enough to be paused in the middle
 
 
 def config_of(name: str) -> dict[str, Any]:
     """What a yaml of the example says, with fewer epochs and one thread per process."""
     config: dict[str, Any] = yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text(encoding="utf-8"))
-    config["hyperparameters"]["max_epochs"] = EPOCHS
+    config["hyperparameters"]["max_epochs"] = LONG if name == "const" else EPOCHS
     config["environment"] = {"environment_variables": ["OMP_NUM_THREADS=1"]}
     if name == "search":
         config["searcher"] |= {"max_time": EPOCHS, "max_trials": 4, "max_concurrent_trials": 2}
@@ -36,7 +37,7 @@ def config_of(name: str) -> dict[str, Any]:
 
 @dataclass
 class Runs:
-    """The three experiments, submitted at once."""
+    """The experiments, submitted at once; `paused` is `const` once more."""
 
     lab: Lab
     experiments: dict[str, Experiment]
@@ -48,8 +49,8 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> Runs:
-    names = ("search", "distributed", "const")
-    return Runs(lab, {name: lab.client.create_experiment(config_of(name), EXAMPLE) for name in names})
+    files = {"paused": "const", "const": "const", "search": "search", "distributed": "distributed"}
+    return Runs(lab, {name: lab.client.create_experiment(config_of(file), EXAMPLE) for name, file in files.items()})
 
 
 def accuracy_on_unseen_images(checkpoint: Path, anywhere: Path) -> float:
@@ -68,9 +69,32 @@ def accuracy_on_unseen_images(checkpoint: Path, anywhere: Path) -> float:
     return float(done.stdout.split("accuracy ")[1].split(",")[0])
 
 
+def test_a_pause_changes_no_digit(runs: Runs) -> None:
+    lab, experiment = runs.lab, runs.experiments["paused"]
+    lab.at_step(lab.first_trial(experiment), 18, MINUTE)
+    experiment.pause()
+    until("the pause", lambda: not lab.slots_of(experiment), MINUTE)
+    experiment.activate()
+    _, (trial,) = runs.ended("paused")
+    _, (calm,) = runs.ended("const")
+    assert (trial.view.run, trial.view.restarts) == (2, 0)
+    assert curve(lab, trial) == curve(lab, calm)
+
+
+def curve(lab: Lab, trial: Trial) -> dict[str, list[float]]:
+    """All that a trial reported of its loss and its accuracy."""
+    found = {}
+    with lab.api() as api:
+        for group, name in (("training", "loss"), ("validation", "loss"), ("validation", "accuracy")):
+            query = {"group": group, "name": name, "max_points": 1000}
+            (series,) = api.get(f"trials/{trial.id}/metrics", params=query).json()["items"]
+            found[f"{group} {name}"] = series["values"]
+    return found
+
+
 def test_one_trial_reports_each_epoch_and_its_best_model_is_good(runs: Runs, tmp_path: Path) -> None:
     experiment, (trial,) = runs.ended("const")
-    steps = [18 * epoch for epoch in range(1, EPOCHS + 1)]  # 1150 images in batches of 64
+    steps = [18 * epoch for epoch in range(1, LONG + 1)]  # 1150 images in batches of 64
     assert runs.lab.steps(trial) == steps
     assert runs.lab.steps(trial, "validation", "accuracy") == steps
     folder = experiment.top_checkpoint().download(tmp_path / "best")
