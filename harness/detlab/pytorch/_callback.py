@@ -38,7 +38,7 @@ class PyTorchCallback:
         """Before a validation."""
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """After a validation, with the metrics of all ranks together."""
+        """After a validation, with the metrics of all ranks together; what the chief adds to them is reported."""
 
     def on_validation_epoch_start(self) -> None:
         """Before the pass over the validation data; not with `evaluate_full_dataset`."""

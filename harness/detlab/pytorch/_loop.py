@@ -178,7 +178,7 @@ class Loop:
         if distributed.size > 1:
             watchdog = Watchdog(self._pulse, distributed, self._plan.hang_timeout)
             watchdog.start()
-            stack.callback(watchdog.close)
+            stack.push(lambda _type, error, _traceback: watchdog.close(error))
         if self._plan.profiling:
             self._core.profiler.on()
             stack.callback(self._core.profiler.off)

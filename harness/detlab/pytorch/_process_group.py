@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -105,14 +106,28 @@ def connect(info: ClusterInfo | None, given: DistributedContext | None, timeout:
     return launched.messages(timeout) if launched is not None else DistributedContext.from_torch_distributed()
 
 
-def disconnect() -> None:
+@contextlib.contextmanager
+def joined(
+    info: ClusterInfo | None, given: DistributedContext | None, timeout: float
+) -> Iterator[DistributedContext | None]:
+    """Give what `connect` returns, and `disconnect` when the block ends."""
+    failed: BaseException | None = None
+    try:
+        yield connect(info, given, timeout)
+    except BaseException as error:
+        failed = error
+        raise
+    finally:
+        disconnect(failed)
+
+
+def disconnect(error: BaseException | None = None) -> None:
     """Leave the process group if `connect` made it; harmless when repeated.
 
-    Called while an exception is on its way, it notes first that this rank is the one that failed: the others will fail
-    for want of it.
+    Args:
+        error: What this rank ends with. That is noted first: the others will fail for want of it.
     """
     global _made  # the process group is global too
-    error = sys.exception()
     if is_own_failure(error) and _is_initialized() and dist.get_world_size() > 1:
         note_failing_rank(dist.get_rank(), 1)
     if _made is None:

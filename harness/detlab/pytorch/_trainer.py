@@ -50,7 +50,7 @@ def init(
         enable_tensorboard_logging: Whether reported metrics also become TensorBoard event files.
         checkpoint_storage: As for `core.init`.
         hang_timeout: Seconds that all ranks may go without progress before the one that hangs is named and the
-            attempt ends; a single long validation or batch must be shorter.
+            attempt ends; a single batch, `evaluate_full_dataset` or upload of a checkpoint must be shorter.
 
     Raises:
         TrainerError: Wrong arguments, or processes that do not fit the slots.
@@ -62,17 +62,16 @@ def init(
     ):
         raise TrainerError(f"aggregation_frequency must be a positive integer, not {aggregation_frequency!r}")
     info = _trial_info()
-    connected = _process_group.connect(info, distributed, hang_timeout)
     if info is not None:
         hparams, exp_conf = _of_cluster(info, hparams)
     config = exp_conf or {}
-    ranks = connected or core.DummyDistributedContext()
-    seed = info.trial.trial_seed if info is not None else ranks.broadcast(_local_seed(config))
-    _rng.seed(seed)
-    try:
+    with _process_group.joined(info, distributed, hang_timeout) as connected:
+        ranks = connected or core.DummyDistributedContext()
+        seed = info.trial.trial_seed if info is not None else ranks.broadcast(_local_seed(config))
+        _rng.seed(seed)
         with core.init(
             distributed=connected,
-            checkpoint_storage=checkpoint_storage or (None if info is not None else config.get("checkpoint_storage")),
+            checkpoint_storage=checkpoint_storage,
             preempt_mode=core.PreemptMode.ChiefOnly,
             tensorboard_mode=core.TensorboardMode.MANUAL,
         ) as core_context:
@@ -91,8 +90,6 @@ def init(
             )
             context._hang_timeout = hang_timeout
             yield context
-    finally:
-        _process_group.disconnect()
 
 
 def _trial_info() -> ClusterInfo | None:

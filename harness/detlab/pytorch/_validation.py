@@ -13,7 +13,7 @@ from detlab.pytorch._callback import CallbackSet
 from detlab.pytorch._data import DataLoader, dataset_repro_warning
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._metrics import ValidationMetrics, to_plain
-from detlab.pytorch._stream import validation_loader
+from detlab.pytorch._stream import ValidationShare, validation_loader
 from detlab.pytorch._trial import PyTorchTrial, overrides
 from detlab.pytorch._watchdog import Pulse
 
@@ -111,9 +111,8 @@ class Validation:
 
     def close(self) -> None:
         """Stop the workers of the validation data."""
-        close = getattr(self._loader, "close", None)
-        if callable(close):
-            close()
+        if isinstance(self._loader, ValidationShare):  # a foreign loader is the user's to close
+            self._loader.close()
 
     def _evaluate_batches(self) -> dict[str, Any]:
         self._callbacks.call("on_validation_epoch_start")

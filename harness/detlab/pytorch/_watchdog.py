@@ -216,11 +216,15 @@ class Watchdog:
         self._thread = threading.Thread(target=target, name="detlab-watchdog", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop watching. Called while an exception is on its way, it notes first that this rank failed."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Stop watching.
+
+        Args:
+            error: What this rank ends with; that it failed is noted first.
+        """
         if self._thread is None:
             return
-        if is_own_failure(sys.exception()):
+        if is_own_failure(error):
             note_failing_rank(self._rank, 1)
         self._closing.set()
         if self._waker is not None:

@@ -121,11 +121,8 @@ def test_a_rank_that_raises_is_named_and_the_others_end(trial_task: Any) -> None
     assert any(
         line.startswith("[rank=1]") and "RuntimeError: this rank cannot go on" in line for line in output.split("\n")
     )
-    exits = (
-        (trial_task.root / "ranks.jsonl").read_text().splitlines() if (trial_task.root / "ranks.jsonl").exists() else []
-    )
-    if exits:
-        assert json.loads(exits[0])["rank"] == 1
+    exits = (trial_task.root / "spool" / "ranks.jsonl").read_text().splitlines()
+    assert json.loads(exits[0])["rank"] == 1
 
 
 def test_local_ranks_need_no_cluster(tmp_path: Any) -> None:

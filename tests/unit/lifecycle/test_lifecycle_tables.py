@@ -197,6 +197,7 @@ def told(step: t.Step) -> list[str]:
         (live(metric=t.Metric.REQUIRED), EndKind.FINISHED, TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
         (live(state=TrialState.PAUSED), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
         # 8. InvalidHP, even after a preemption
+        (live(early_exit=t.INVALID_HP), EndKind.FAILED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.INVALID_HP), EndKind.FINISHED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.INVALID_HP), EndKind.PREEMPTED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.INVALID_HP, metric=t.Metric.REQUIRED), EndKind.FINISHED,

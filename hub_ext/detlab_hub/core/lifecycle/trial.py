@@ -280,6 +280,9 @@ def _again(trial: Trial) -> Step:
 
 
 def _count_failure(trial: Trial) -> Step:
+    if trial.early_exit == INVALID_HP:
+        # One rank said so and ended well; the others failed for want of it.
+        return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
     failed = replace(trial, restarts=trial.restarts + 1)
     if failed.restarts > failed.max_restarts:
         return _close(replace(failed, restarts=trial.restarts), TrialState.ERROR, EndReason.ERROR)
