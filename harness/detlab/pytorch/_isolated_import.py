@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import contextvars
 import importlib
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from detlab.errors import CheckpointError
+
+importing: contextvars.ContextVar[Path | None] = contextvars.ContextVar("detlab_importing", default=None)
+"""The code that is being imported to load a checkpoint: it must not train."""
 
 _NEVER_HIDDEN = {*sys.stdlib_module_names, "__main__", "detlab", "numpy", "torch"}
 _WAY_OUT = "Pass trial_class=YourTrial."
@@ -36,7 +40,12 @@ def trial_class(code: Path, spec: str, config: dict[str, Any]) -> Iterator[Any]:
         raise CheckpointError(f"the trial's class {class_name} was made inside a function", hint=_WAY_OUT)
     folders, module_name = _locate(code, module_name, class_name, config)
     with _isolated(folders, module_name):
-        yield _class(_imported(module_name, code), class_name, spec)
+        before = importing.set(code)
+        try:
+            module = _imported(module_name, code)
+        finally:
+            importing.reset(before)
+        yield _class(module, class_name, spec)
 
 
 def _locate(code: Path, module: str, class_name: str, config: dict[str, Any]) -> tuple[list[Path], str]:

@@ -243,8 +243,11 @@ class Loop:
         self._checkpoint()
         self._pulse.phase = "sync"
         self._checkpointing.drain()
-        if self._ending == "stop" and self._chief:
-            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+        if self._chief:
+            steps = self._progress.steps_completed
+            self._core.train.set_status(f"{'stopped' if self._ending else 'finished'} after {steps} batches")
+            if self._ending == "stop":
+                self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     # --- agreeing
 

@@ -16,6 +16,7 @@ from detlab.info import ClusterInfo, get_cluster_info
 from detlab.pytorch import _process_group, _rng
 from detlab.pytorch._context import PyTorchTrialContext
 from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._isolated_import import importing
 from detlab.pytorch._loop import Loop, Plan
 from detlab.pytorch._trial import PyTorchTrial
 from detlab.pytorch._units import Batch, Due, Epoch, TrainUnit
@@ -61,6 +62,11 @@ def init(
         or aggregation_frequency < 1
     ):
         raise TrainerError(f"aggregation_frequency must be a positive integer, not {aggregation_frequency!r}")
+    if (code := importing.get()) is not None:
+        raise TrainerError(
+            f"the script in {code} trains as soon as it is imported, which loading a checkpoint does",
+            hint='put its last lines under `if __name__ == "__main__":`, or pass trial_class=YourTrial',
+        )
     info = _trial_info()
     if info is not None:
         hparams, exp_conf = _of_cluster(info, hparams)
@@ -100,7 +106,7 @@ def _trial_info() -> ClusterInfo | None:
 
 def _of_cluster(info: ClusterInfo, hparams: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     if hparams is not None and hparams != info.trial.hparams:
-        logger.warning("on a cluster the trial's hyperparameters count: those given to pytorch.init() are not used")
+        logger.info("on a cluster the trial's hyperparameters count: those given to pytorch.init() are not used")
     return dict(info.trial.hparams), dict(info.trial._config)
 
 

@@ -242,3 +242,14 @@ def test_loading_weights_unpickles_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
     read_state(path)
     assert (tmp_path / "ran").exists(), "the trap works"
+
+
+def test_a_script_that_trains_on_import_is_not_trained_again(tmp_path: Path) -> None:
+    unguarded = textwrap.dedent(TRIAL) + textwrap.dedent("""
+        from detlab import pytorch
+        with pytorch.init() as context:
+            raise SystemExit("it trained")
+    """)
+    target, _ = checkpoint(tmp_path, {**FILES, "train.py": unguarded})
+    with pytest.raises(CheckpointError, match="trains as soon as it is imported[^Z]*__name__"):
+        load_trial_from_checkpoint_path(str(target))
