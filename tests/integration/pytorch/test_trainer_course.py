@@ -264,6 +264,20 @@ def test_a_callback_that_raises_is_named_and_all_are_shut_down(storage: str) -> 
     assert recorder.calls[-1] == ("trial_shutdown",)
 
 
+@pytest.mark.parametrize("hook", ["on_checkpoint_save_start", "on_checkpoint_write_end", "on_checkpoint_upload_end"])
+def test_a_checkpoint_hook_that_raises_is_named_and_nothing_half_written_stays(storage: str, hook: str) -> None:
+    def raises(self: Any, argument: Any) -> None:
+        raise ValueError("not today")
+
+    failing = type("Fails", (pytorch.PyTorchCallback,), {hook: raises})()
+    with pytest.raises(pytorch.CallbackFailed, match=f"'bad'.*raised in {hook}"):
+        train(storage, fit={"max_length": Batch(8), "checkpoint_period": Batch(4)}, callbacks={"bad": failing})
+    folders = [path for path in Path(storage).glob("*") if path.is_dir()]
+    complete = [path for path in folders if (path / "manifest.json").exists()]
+    assert len(complete) == (1 if hook == "on_checkpoint_upload_end" else 0)
+    assert [path for path in folders if path not in complete and not path.name.startswith(".")] == []
+
+
 # --- resume
 
 

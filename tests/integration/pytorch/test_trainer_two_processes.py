@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -29,11 +30,17 @@ class Trial(OneWeightTrial):
         metrics = super().evaluate_batch(batch, batch_idx)
         return {**metrics, "rank": float(RANK)}
 
+class FullTrial(OneWeightTrial):
+    evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+    def evaluate_full_dataset(self, data_loader):
+        assert RANK == 0
+        return {"val_loss": 0.5, "samples": sum(len(batch) for batch in data_loader)}
+
 with pytorch.init(
     enable_tensorboard_logging=False, aggregation_frequency=OPTIONS.pop("aggregation", 1), hang_timeout=60
 ) as context:
     recorder = Recorder()
-    trial = Trial(context, callbacks={"recorder": recorder}, **OPTIONS)
+    trial = (FullTrial if "FULL" in os.environ else Trial)(context, callbacks={"recorder": recorder}, **OPTIONS)
     if "REDUCE" in os.environ:
         total = context.wrap_reducer(lambda values: {"ids": sorted(values), "count": len(values)})
         plain = trial.train_batch
@@ -123,6 +130,42 @@ def test_a_rank_that_raises_is_named_and_the_others_end(trial_task: Any) -> None
     )
     exits = (trial_task.root / "spool" / "ranks.jsonl").read_text().splitlines()
     assert json.loads(exits[0])["rank"] == 1
+
+
+def test_the_whole_validation_data_is_the_chiefs(trial_task: Any) -> None:
+    fit = "dict(max_length=Batch(4), validation_period=Batch(2))"
+    ranks = run_ranks(trial_task, fit, FULL="1")
+    assert [(entry["steps"], entry["samples"]) for entry in trial_task.metrics("validation")] == [(2, 8), (4, 8)]
+    for rank in ranks:  # both get the metrics
+        assert ["validation_end", 2] in rank["calls"]
+        assert not [call for call in rank["calls"] if call[0].startswith("validation_epoch")]
+
+
+def test_both_ranks_end_when_preempted_and_go_on_together(trial_task: Any) -> None:
+    fit = "dict(max_length=Batch(10**7), reporting_period=Batch(50), checkpoint_policy='none')"
+    process = trial_task.start(PROGRAM, ranks=2, FIT=fit)
+    try:
+        give_up = time.monotonic() + 60
+        while not trial_task.metrics("training") and time.monotonic() < give_up:
+            time.sleep(0.05)
+        trial_task.api.preempt()
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
+    assert trial_task.api.acks == 1
+    both = [json.loads((trial_task.root / "work" / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+    steps = len(both[0]["log"])
+    assert len(both[1]["log"]) == steps
+    view = trial_task.api.checkpoints[trial_task.newest_checkpoint()]
+    assert view["steps_completed"] == steps
+    trial_task.api.preempt(on=False)
+    trial_task.set_info(latest_checkpoint=view["uuid"], run=2)
+    again = run_ranks(trial_task, f"dict(max_length=Batch({steps + 3}), checkpoint_policy='none')")
+    for rank in again:
+        assert [entry[0] for entry in rank["log"]] == [steps, steps + 1, steps + 2]
+        assert rank["calls"][0] == ["trial_startup", steps, True]
 
 
 def test_local_ranks_need_no_cluster(tmp_path: Any) -> None:
