@@ -91,31 +91,47 @@ class Rows:
                 self.there.remove(row)
                 row.close()
 
-    def measure(self, title: str, course: Course) -> None:
-        """Print the table of a course."""
+    def train(self, course: Course) -> dict[str, Taken]:
+        """Let all rows train a course, in turns."""
         self._each(lambda row: warm_up(row, course))
-        begun = time.monotonic()
-        found = take_turns(self.there, course)
-        turns = f"{course.blocks} turns of {course.steps} steps within {time.monotonic() - begun:.0f} s"
-        print(table(f"{title}, batch size {BATCH}; medians of {turns}", found, self.skipped), flush=True)
+        return take_turns(self.there, course)
 
     def close(self) -> None:
         for row in self.there:
             row.close()
 
 
-def step(names: list[str], cases: list[str], folder: Path, *, steps: int, blocks: int) -> None:
-    with contextlib.closing(Rows(names, folder / "step")) as rows:
-        for case in cases:
-            rows.measure(f"Step: {case}, one thread", Course(case=case, steps=steps, blocks=blocks))
+def measure(names: list[str], courses: dict[str, Course], folder: Path, *, rounds: int, ranks: int = 1) -> None:
+    """Print a table for each titled course; every round has new processes, since each is a little faster or slower."""
+    found: dict[str, dict[str, Taken]] = {title: {} for title in courses}
+    seconds: dict[str, float] = {}
+    skipped: dict[str, str] = {}
+    folder.mkdir()
+    for number in range(rounds):
+        with contextlib.closing(Rows(names, folder / str(number), ranks=ranks)) as rows:
+            for title, course in courses.items():
+                begun = time.monotonic()
+                for name, taken in rows.train(course).items():
+                    found[title].setdefault(name, Taken()).join(taken)
+                seconds[title] = max(time.monotonic() - begun, seconds.get(title, 0.0))
+            skipped |= rows.skipped
+    for title, course in courses.items():
+        turns = f"{rounds} rounds of {course.blocks} turns of {course.steps} steps, {seconds[title]:.0f} s each"
+        complete = {name: taken for name, taken in found[title].items() if name not in skipped}
+        print(table(f"{title}, batch size {BATCH}; medians of {turns}", complete, skipped), flush=True)
+
+
+def step(names: list[str], cases: list[str], folder: Path, *, steps: int, blocks: int, rounds: int) -> None:
+    courses = {f"Step: {case}, one thread": Course(case=case, steps=steps, blocks=blocks) for case in cases}
+    measure(names, courses, folder / "step", rounds=rounds)
     print(f"  goal: detlab at most {STEP_GOAL:.0f} us over hand-written")
 
 
-def two_processes(names: list[str], folder: Path, *, steps: int, blocks: int) -> None:
+def two_processes(names: list[str], folder: Path, *, steps: int, blocks: int, rounds: int) -> None:
     names = [name for name in names if name.startswith("hand-written") or name == "detlab"]
-    with contextlib.closing(Rows(names, folder / "ddp", ranks=2)) as rows:
-        course = Course(case="wide MLP", steps=steps, blocks=blocks)
-        rows.measure("Two processes: DDP over gloo, MLP 64-512-512-10, one thread each", course)
+    title = "Two processes: DDP over gloo, MLP 64-512-512-10, one thread each"
+    courses = {title: Course(case="wide MLP", steps=steps, blocks=blocks)}
+    measure(names, courses, folder / "ddp", rounds=rounds, ranks=2)
     print(f"  goal: detlab at most {DDP_GOAL:.0f} % over hand-written")
 
 
@@ -138,29 +154,26 @@ def main() -> int:
     parser.add_argument("--rows", default=",".join(NEEDS), help="which, by commas; hand-written is always there")
     parser.add_argument("--cases", default=None, help=f"which, by semicolons: {'; '.join(CASES)}")
     parser.add_argument("--parts", default="step,ddp,checkpoint", help="which, by commas")
-    parser.add_argument("--blocks", type=int, default=None, help="turns of each row (default: 30)")
+    parser.add_argument("--blocks", type=int, default=8, help="turns of each row in a round (8)")
+    parser.add_argument("--rounds", type=int, default=3, help="each with new processes (3)")
     options = parser.parse_args()
     wanted = {"hand-written", *options.rows.split(",")}
     names = [name for name in NEEDS if name in wanted]
     parts = options.parts.split(",")
     quick = options.quick
-    blocks = options.blocks or (2 if quick else 30)
+    turns = {"blocks": 2, "rounds": 1} if quick else {"blocks": options.blocks, "rounds": options.rounds}
     cases = options.cases.split("; ") if options.cases else list(CASES[:1] if quick else CASES)
     print(f"Trainer bench: {machine()}", flush=True)
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
         folder = Path(name)
         if "step" in parts:
-            step(names, cases, folder, steps=100 if quick else 500, blocks=blocks)
+            step(names, cases, folder, steps=100 if quick else 500, **turns)
         if "ddp" in parts:
-            two_processes(names, folder, steps=50 if quick else 200, blocks=blocks)
+            two_processes(names, folder, steps=50 if quick else 200, **turns)
         if "checkpoint" in parts:
-            size = (
-                {"megabytes": 50, "times": 2, "period": 200}
-                if quick
-                else {"megabytes": 500, "times": 7, "period": 2000}
-            )
             (folder / "checkpoint").mkdir()
-            checkpoint(folder / "checkpoint", **size)
+            megabytes, times, period = (50, 2, 200) if quick else (500, 7, 2000)
+            checkpoint(folder / "checkpoint", megabytes=megabytes, times=times, period=period)
     return 0
 
 

@@ -187,6 +187,12 @@ class Taken:
     cpu: list[float] = field(default_factory=list)
     loss: float = math.nan
 
+    def join(self, other: Taken) -> None:
+        """Take in what the row took in another round."""
+        self.wall += other.wall
+        self.cpu += other.cpu
+        self.loss = other.loss
+
 
 def warm_up(row: Row, course: Course) -> None:
     """Let a row train up to its first block, alone: all at once would take as long and be no warmer."""
