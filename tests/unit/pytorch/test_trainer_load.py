@@ -251,5 +251,5 @@ def test_a_script_that_trains_on_import_is_not_trained_again(tmp_path: Path) -> 
             raise SystemExit("it trained")
     """)
     target, _ = checkpoint(tmp_path, {**FILES, "train.py": unguarded})
-    with pytest.raises(CheckpointError, match="trains as soon as it is imported[^Z]*__name__"):
+    with pytest.raises(CheckpointError, match=r"trains as soon as it is imported[\s\S]*__name__"):
         load_trial_from_checkpoint_path(str(target))
