@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import inspect
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,10 @@ from detlab.info import ClusterInfo, get_cluster_info
 from detlab.pytorch._context import PyTorchTrialContext
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._trainer import Trainer, init
-from detlab.pytorch._trial import PyTorchTrial
+from detlab.pytorch._trial import PyTorchTrial, make
 from detlab.pytorch._units import Batch, Epoch, TrainUnit
 
+_FORMS = "take (self, context) or (self, context, hparams), or write a script that calls Trainer.fit()"
 _BATCHES = frozenset({"batches", "steps", "steps_completed"})
 """Time metrics of searchers that count batches."""
 
@@ -150,27 +150,9 @@ def train(trial_class: type[PyTorchTrial], info: ClusterInfo) -> None:
     optimizations = config.get("optimizations") or {}
     with init(aggregation_frequency=int(optimizations.get("aggregation_frequency") or 1)) as context:
         _apply(optimizations, context)
-        Trainer(make(trial_class, context, info.trial.hparams), context).fit(**arguments)
-
-
-def make(trial_class: type[PyTorchTrial], context: PyTorchTrialContext, hparams: dict[str, Any]) -> PyTorchTrial:
-    """Return a trial; its `__init__` takes the context, and hyperparameters if it names them.
-
-    Raises:
-        TrainerError: It wants more.
-    """
-    signature = inspect.signature(trial_class)
-    given = {"hparams": hparams} if "hparams" in signature.parameters else {}
-    try:
-        signature.bind(context, **given)
-    except TypeError as error:
-        raise TrainerError(
-            f"{trial_class.__name__}{signature} cannot be made from the config: {error}",
-            hint="take (self, context) or (self, context, hparams), or write a script that calls Trainer.fit()",
-        ) from error
-    make_it: Any = trial_class
-    trial: PyTorchTrial = make_it(context, **given)
-    return trial
+        Trainer(make(trial_class, context, info.trial.hparams, source="the config", hint=_FORMS), context).fit(
+            **arguments
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -272,8 +271,8 @@ class Checkpointing:
     def _run_written_hooks(self, *, wait: bool) -> None:
         if self._writer is None or not self._written_hooks:
             return
-        while wait and self._writer.busy and self._writer.written is None:
-            time.sleep(0.002)
+        if wait:
+            self._writer.wait()  # until the files are written, or nothing is under way
         if self._writer.written is not None:
             folder = str(self._writer.written)
             self._callbacks.call("on_checkpoint_write_end", folder)

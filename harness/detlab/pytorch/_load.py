@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import tempfile
@@ -16,8 +15,7 @@ from detlab.errors import CheckpointError
 from detlab.pytorch import _isolated_import
 from detlab.pytorch._checkpoint import LOAD_DATA_FILE, MODELS, load_models, read_state
 from detlab.pytorch._context import PyTorchTrialContext
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._trial import PyTorchTrial
+from detlab.pytorch._trial import PyTorchTrial, make
 from detlab.storage import DirectoryStorage
 
 logger = logging.getLogger("detlab.pytorch")
@@ -142,14 +140,5 @@ def _spec(directory: Path, facts: dict[str, Any]) -> str:
 
 
 def _make(cls: Any, context: CheckpointLoadContext, hparams: dict[str, Any], arguments: dict[str, Any]) -> Any:
-    signature = inspect.signature(cls)
-    if "hparams" in signature.parameters:
-        arguments.setdefault("hparams", hparams)
-    try:
-        signature.bind(context, **arguments)
-    except TypeError as error:
-        raise TrainerError(
-            f"{cls.__name__}{signature} cannot be made from the checkpoint: {error}",
-            hint="Pass what is missing in trial_kwargs={...}.",
-        ) from error
-    return cls(context, **arguments)
+    hint = "Pass what is missing in trial_kwargs={...}."
+    return make(cls, context, hparams, arguments, source="the checkpoint", hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import inspect
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from detlab.pytorch._callback import PyTorchCallback
 from detlab.pytorch._context import PyTorchTrialContext
 from detlab.pytorch._data import DataLoader, data_length
+from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._reducer import Reducer
 
 
@@ -71,6 +73,41 @@ class PyTorchTrial(abc.ABC):
     def get_batch_length(self, batch: Any) -> int:
         """Return the number of samples in a batch; override for batches of an own kind."""
         return data_length(batch)
+
+
+def make(
+    trial_class: Any,
+    context: PyTorchTrialContext,
+    hparams: dict[str, Any],
+    arguments: dict[str, Any] | None = None,
+    *,
+    source: str,
+    hint: str,
+) -> Any:
+    """Return a trial; its `__init__` takes the context, and hyperparameters if it names them.
+
+    Args:
+        trial_class: What to make.
+        context: Its context.
+        hparams: Given as `hparams`, unless `arguments` do so.
+        arguments: Further arguments.
+        source: What the trial is made from, for the error.
+        hint: What to do when it wants more.
+
+    Raises:
+        TrainerError: It wants more.
+    """
+    signature = inspect.signature(trial_class)
+    given = dict(arguments or {})
+    if "hparams" in signature.parameters:
+        given.setdefault("hparams", hparams)
+    try:
+        signature.bind(context, **given)
+    except TypeError as error:
+        raise TrainerError(
+            f"{trial_class.__name__}{signature} cannot be made from {source}: {error}", hint=hint
+        ) from error
+    return trial_class(context, **given)
 
 
 def overrides(trial: PyTorchTrial, method: str) -> bool:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from detlab.pytorch.__main__ import make
+from detlab.pytorch.__main__ import _FORMS
 from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._trial import make
+
+HOW = {"source": "the config", "hint": _FORMS}
 
 
 class Plain:
@@ -27,10 +30,11 @@ class Wants:
 
 def test_a_class_that_takes_hparams_gets_them() -> None:
     context: Any = object()
-    assert make(Plain, context, {"lr": 1}).given == (context,)  # type: ignore[arg-type,attr-defined]
-    assert make(WithHparams, context, {"lr": 1}).given == (context, {"lr": 1})  # type: ignore[arg-type,attr-defined]
+    assert make(Plain, context, {"lr": 1}, **HOW).given == (context,)
+    assert make(WithHparams, context, {"lr": 1}, **HOW).given == (context, {"lr": 1})
 
 
 def test_a_class_that_wants_more_is_told_what_to_take() -> None:
+    context: Any = object()
     with pytest.raises(TrainerError, match=r"Wants.*'depth'[\s\S]*take \(self, context\)"):
-        make(Wants, object(), {})  # type: ignore[arg-type]
+        make(Wants, context, {}, **HOW)
