@@ -252,6 +252,9 @@ def _first_length(data: Any) -> int | None:
     return next((length for length in map(_first_length, data) if length is not None), None)
 
 
+_SEQUENCES = (list, tuple)
+
+
 def to_device(data: TorchData, device: Any, warned_types: set[type] | None = None) -> TorchData:
     """Return a batch with all its tensors on `device`; what is there already is not copied.
 
@@ -263,7 +266,10 @@ def to_device(data: TorchData, device: Any, warned_types: set[type] | None = Non
         device: `torch.device`, or its name.
         warned_types: Types that a warning was given for; pass the same set again to be warned once.
     """
-    return _moved(data, torch.device(device), set() if warned_types is None else warned_types)
+    device = torch.device(device)
+    if type(data) in _SEQUENCES and all(type(item) is torch.Tensor and item.device == device for item in data):
+        return data  # what most batches are
+    return _moved(data, device, set() if warned_types is None else warned_types)
 
 
 def _moved(data: Any, device: torch.device, warned: set[type]) -> Any:

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from detlab.core import DummyCheckpointContext, DummyDistributedContext
+from detlab.pytorch import _host_memory
 from detlab.pytorch._checkpoint import encode_state, read_state
 from detlab.pytorch._host_memory import HostMemory
 from detlab.pytorch._writer import CheckpointWriteFailed, CheckpointWriter
@@ -455,3 +456,30 @@ def test_a_process_killed_at_any_file_leaves_the_earlier_checkpoint_and_nothing_
         with storage.restore_path(uuid, storage.manifest(uuid)) as path:
             assert read_state(path, allow_pickle=False)["models_state_dict"][0]["w"].sum() == 300_000
     assert len(storage.sweep(0.0)) == 2 - len(names)
+
+
+def test_large_tensors_of_any_layout_are_copied_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain ones go in pieces, by several threads; transposed, sliced and expanded ones by torch."""
+    monkeypatch.setattr(_host_memory, "_PIECE", 100_000)  # so that the last piece of each is a shorter one
+    base = torch.rand(700, 611)
+    sources = {
+        "plain": base,
+        "transposed": base.T,
+        "sliced": torch.rand(800, 700)[:, 5:650],
+        "expanded": torch.rand(1, 300).expand(500, 300),
+        "half": torch.rand(300_001).to(torch.bfloat16),
+        "offset": torch.rand(400_000)[7:],
+        "one row": torch.rand(5, 90_000)[2:3],
+        "images": torch.rand(4, 3, 200, 201).to(memory_format=torch.channels_last),
+        "small": torch.rand(3),
+        "none": torch.empty(0, 5),
+    }
+    memory = HostMemory()
+    for _ in range(3):
+        copies = memory.copy(sources)
+        for name, source in sources.items():
+            assert torch.equal(copies[name], source), name
+            assert copies[name].untyped_storage().data_ptr() != source.untyped_storage().data_ptr()
+        for source in (base, sources["half"], sources["images"]):
+            source.add_(1)
+        assert not torch.equal(copies["plain"], base)  # a copy, not a view
