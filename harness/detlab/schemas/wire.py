@@ -143,6 +143,7 @@ class SlotView(Wire):
     name: str = ""
     uuid: str | None = None
     allocation_id: str | None = None
+    enabled: bool = True
 
 
 class AgentView(Wire):
@@ -156,6 +157,11 @@ class AgentView(Wire):
     slots: list[SlotView] = []
     running: int = 0
     last_seen: float = 0.0
+    enabled: bool = True
+    """False: what runs goes on, nothing new starts."""
+    runtimes: list[str] = ["process"]
+    """How it can run tasks: process, docker."""
+    enrolled_at: float = 0.0
 
 
 class ClusterView(Wire):
@@ -347,7 +353,9 @@ class LogLine(Wire):
     """One line of a task's output."""
 
     id: int = 0
-    trial_id: int
+    trial_id: int = 0
+    task_id: str | None = None
+    """Of a notebook, shell, command …; then trial_id is 0."""
     run: int = 0
     rank: int | None = None
     stdtype: Literal["stdout", "stderr", "launcher"] = "stdout"
@@ -390,16 +398,18 @@ class Event(Wire):
     """One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after.
 
     kinds: experiment (data: ExperimentView without config) | trial (data: TrialView) |
+    task (data: taskwire.TaskView without config) | cluster (agents or the queue changed: ask for them again) |
     metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
     resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
     cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
     """
 
     id: int
-    kind: Literal["experiment", "trial", "metrics", "checkpoint", "resync", "cursor"]
+    kind: Literal["experiment", "trial", "task", "cluster", "metrics", "checkpoint", "resync", "cursor"]
     time: float = 0.0
     experiment_id: int | None = None
     trial_id: int | None = None
+    task_id: str | None = None
     data: dict[str, Any] = {}
 
 
@@ -427,16 +437,18 @@ class ClusterInfoWire(Wire):
     gpu_uuids: list[str] = []
     task_id: str
     allocation_id: str
-    task_type: Literal["TRIAL"] = "TRIAL"
+    task_type: str = "TRIAL"
+    """TRIAL, or a taskwire.TaskKind in capitals: NOTEBOOK, SHELL, COMMAND, TENSORBOARD, CELL, NOTEBOOK_RUN."""
     run: int
     latest_checkpoint: str | None = None
-    trial_id: int
+    trial_id: int = 0
+    """0 unless the task is a trial, as the three below."""
     trial_index: int = 0
-    experiment_id: int
-    trial_seed: int
+    experiment_id: int = 0
+    trial_seed: int = 0
     hparams: dict[str, Any] = {}
     config: dict[str, Any] = {}
-    """The resolved experiment config."""
+    """The resolved config of the experiment or task."""
     container_addrs: list[str] = ["127.0.0.1"]
     container_rank: int = 0
     container_slot_counts: list[int] = []
@@ -603,6 +615,9 @@ class Hello(Wire):
     """None: any user (root agent); else tasks of others are refused."""
     slots: list[SlotView]
     tasks: list[RunningTask] = []
+    runtimes: list[str] = ["process"]
+    address: str = "127.0.0.1"
+    """Where the ports of its tasks are reached from the Hub's proxy."""
 
 
 class Heartbeat(Wire):
@@ -619,6 +634,19 @@ class TaskStarted(Wire):
     allocation_id: str
     run: int
     pid: int | None = None
+    address: str | None = None
+    """Where its service is reached, for a launch with one."""
+    port: int | None = None
+
+
+class TaskStage(Wire):
+    """How far a launch is; for people, and so that a long pull does not look like a hang."""
+
+    type: Literal["task_stage"] = "task_stage"
+    allocation_id: str
+    run: int
+    stage: Literal["pulling", "starting"]
+    message: str = ""
 
 
 class TaskExited(Wire):
@@ -632,12 +660,13 @@ class TaskExited(Wire):
     rank: int | None = None
     """First failing rank, when known."""
     reason: str = ""
-    """"" | refused (the agent would not start it) | setup (bundle or directory failed) | launcher_lost |
-    machine_restarted (it went down with its node, which is never its own failure)"""
+    """"" | refused (the agent would not start it) | setup (bundle, image or directory failed) | oom (ended for its
+    container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
+    failure)"""
     message: str = ""
 
 
-AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskExited, Field(discriminator="type")]
+AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")]
 
 
 class Welcome(Wire):
@@ -648,6 +677,49 @@ class Welcome(Wire):
     cluster_id: str
     keep: list[str] = []
     kill: list[str] = []
+
+
+class Mount(Wire):
+    """A host directory inside a container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+    propagation: str = "rprivate"
+
+
+class DeviceMount(Wire):
+    """A host device inside a container."""
+
+    host_path: str
+    container_path: str
+    mode: str = "mrw"
+
+
+class ContainerSpec(Wire):
+    """How the docker runtime makes the task's container."""
+
+    image: str
+    force_pull: bool = False
+    registry_auth: dict[str, str] | None = None
+    """Secret: in memory and in this message only, never in the task's directory."""
+    mounts: list[Mount] = []
+    devices: list[DeviceMount] = []
+    add_capabilities: list[str] = []
+    drop_capabilities: list[str] = []
+    shm_size: int | None = None
+    """Bytes; None: 4 GiB."""
+    memory: int | None = None
+    """Bytes; None: no limit."""
+    cpus: float | None = None
+    network: str | None = None
+    """bridge, host, or the name of a network; None: host if the master listens on loopback only, else bridge."""
+
+
+class ServiceSpec(Wire):
+    """The task serves HTTP on a port that the agent chooses: DET_SERVICE_ADDRESS and DET_SERVICE_PORT in its
+    environment, `TaskStarted.address` and `.port` for the master.
+    """
 
 
 class Launch(Wire):
@@ -667,6 +739,14 @@ class Launch(Wire):
     info: ClusterInfoWire
     task_token: str
     token_expires_at: float
+    kind: str = "trial"
+    """trial, or a taskwire.TaskKind."""
+    runtime: Literal["process", "docker"] = "process"
+    container: ContainerSpec | None = None
+    """For the docker runtime."""
+    service: ServiceSpec | None = None
+    user_home: bool = False
+    """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
     reach: list[str] = []
     """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
     the experiment's: a root agent would open other people's directories for its author."""

@@ -55,7 +55,8 @@ def _near_literal(given: object, expected: str) -> str | None:
     return f"did you mean `{near}`?" if near else None
 
 
-def _from_pydantic(error: ValidationError, prefix: Path = ()) -> Iterator[Problem]:
+def from_pydantic(error: ValidationError, prefix: Path = ()) -> Iterator[Problem]:
+    """Say in our words what pydantic found wrong with the block at `prefix`."""
     for detail in error.errors(include_url=False):
         if detail["type"] in _SAID_ELSEWHERE or detail["loc"][-1:] == ("[key]",):
             continue
@@ -67,7 +68,7 @@ def _fields(raw: dict[str, Any]) -> Iterator[Problem]:
     try:
         ExperimentConfig.model_validate(raw)
     except ValidationError as error:
-        yield from _from_pydantic(error)
+        yield from from_pydantic(error)
     hyperparameters = raw.get("hyperparameters")
     if isinstance(hyperparameters, dict) and "type" in hyperparameters:
         yield from _top_level_type(hyperparameters)
@@ -76,7 +77,7 @@ def _fields(raw: dict[str, Any]) -> Iterator[Problem]:
             try:
                 _HYPERPARAMETER.validate_python(value)
             except ValidationError as error:
-                yield from _from_pydantic(error, path)
+                yield from from_pydantic(error, path)
 
 
 def _top_level_type(hyperparameters: dict[str, Any]) -> Iterator[Problem]:

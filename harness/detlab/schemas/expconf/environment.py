@@ -48,7 +48,8 @@ def parse_size(text: str) -> int:
     return int(float(digits) * 1024 ** _SIZE_POWERS[unit])
 
 
-def _as_bytes(value: object) -> object:
+def as_bytes(value: object) -> object:
+    """Accept bytes, or a memory size such as `1.5G`."""
     if isinstance(value, str):
         try:
             return parse_size(value)
@@ -215,7 +216,7 @@ class ResourcesConfig(Block):
     )
     resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
     shm_size: (
-        Annotated[NonNegativeInt, BeforeValidator(_as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
+        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
         | None
     ) = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
     is_single_node: Flag | None = Field(None, description="Whether all slots must be on one node.")

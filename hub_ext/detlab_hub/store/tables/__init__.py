@@ -1,7 +1,7 @@
 """The tables of the master, as SQLAlchemy classes."""
 
 from detlab_hub.store.tables.base import Base, clean_text
-from detlab_hub.store.tables.cluster import AgentRow, EventRow, Lease, LogRow, Meta, TokenRow
+from detlab_hub.store.tables.cluster import AgentRow, AuditRow, EventRow, Lease, LogRow, Meta, TokenRow, UsageRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -21,10 +21,12 @@ from detlab_hub.store.tables.metrics import (
     Series,
     StructuredValue,
 )
+from detlab_hub.store.tables.tasks import OutputRow, TaskRow
 
 __all__ = [
     "AgentRow",
     "AllocationRow",
+    "AuditRow",
     "Base",
     "BundleRow",
     "CheckpointRow",
@@ -36,14 +38,17 @@ __all__ = [
     "LogRow",
     "Meta",
     "MetricName",
+    "OutputRow",
     "Point",
     "ProjectRow",
     "Rollup",
     "SearcherJournal",
     "Series",
     "StructuredValue",
+    "TaskRow",
     "TokenRow",
     "TrialRow",
+    "UsageRow",
     "WorkspaceRow",
     "clean_text",
 ]

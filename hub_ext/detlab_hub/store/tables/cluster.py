@@ -43,6 +43,9 @@ class AgentRow(Base):
     serves_user: Mapped[str | None] = mapped_column(CleanText, default=None)
     version: Mapped[str] = mapped_column(CleanText, default="")
     address: Mapped[str] = mapped_column(CleanText, default="")
+    enabled: Mapped[bool] = mapped_column(default=True)
+    """False: an administrator lets nothing new start on it."""
+    runtimes: Mapped[list[str]] = mapped_column(Json, default=lambda: ["process"])
     last_seen: Mapped[float] = mapped_column(Double, default=0.0)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
@@ -72,20 +75,49 @@ class EventRow(Base):
     time: Mapped[float] = mapped_column(Double, default=0.0)
     experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
     trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    task_id: Mapped[str | None] = mapped_column(CleanText, default=None)
     data: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
 
 
 class LogRow(Base):
-    """One line of a task's output. No foreign key: lines come in bulk, through a trial that was just looked up."""
+    """One line of the output of a trial or a user task. No foreign keys: lines come in bulk, for one just looked up."""
 
     __tablename__ = "logs"
-    __table_args__ = (Index(None, "trial_id", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (Index(None, "trial_id", "id"), Index(None, "task_id", "id"), {"sqlite_autoincrement": True})
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    trial_id: Mapped[int] = mapped_column(BigInteger)
+    trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    task_id: Mapped[str | None] = mapped_column(CleanText, default=None)
     run: Mapped[int] = mapped_column(default=0)
     rank: Mapped[int | None] = mapped_column(default=None)
     stdtype: Mapped[str] = mapped_column(CleanText, default="stdout")
     level: Mapped[str | None] = mapped_column(CleanText, default=None)
     time: Mapped[float] = mapped_column(Double, default=0.0)
     text: Mapped[str] = mapped_column(CleanText)
+
+
+class AuditRow(Base):
+    """Who did what, for administrators. Written in the transaction of the deed; never changed."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index(None, "actor", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    time: Mapped[float] = mapped_column(Double)
+    actor: Mapped[str] = mapped_column(CleanText)
+    action: Mapped[str] = mapped_column(CleanText)
+    subject: Mapped[str] = mapped_column(CleanText)
+    detail: Mapped[str] = mapped_column(CleanText, default="")
+
+
+class UsageRow(Base):
+    """Slot time of ended allocations, by day (UTC), user and kind; it outlives the experiments."""
+
+    __tablename__ = "usage"
+
+    day: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """YYYY-MM-DD"""
+    owner: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """trial, or a taskwire.TaskKind"""
+    slot_seconds: Mapped[float] = mapped_column(Double, default=0.0)

@@ -125,18 +125,30 @@ class TrialRow(Base):
 
 
 class AllocationRow(Base):
-    """One attempt to run a trial; `run` fences its writes. Deadlines are columns so that a restart keeps them."""
+    """One attempt to run a trial or a user task; `run` fences its writes.
+
+    Either `trial_id` and `experiment_id` are set, or `task_id`. Deadlines are columns so that a restart keeps them.
+    """
 
     __tablename__ = "allocations"
     __table_args__ = (
         UniqueConstraint("trial_id", "run"),
+        UniqueConstraint("task_id", "run"),
         Index(None, "state", "id"),
         Index(None, "experiment_id"),
+        Index(None, "ended_at"),
     )
 
     id: Mapped[str] = mapped_column(CleanText, primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
-    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    trial_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"), default=None)
+    experiment_id: Mapped[int | None] = mapped_column(ForeignKey("experiments.id"), default=None)
+    task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), default=None)
+    owner: Mapped[str] = mapped_column(CleanText, default="")
+    """Who pays for the slots; also when the experiment is deleted."""
+    runtime: Mapped[str] = mapped_column(CleanText, default="process")
+    stage_message: Mapped[str] = mapped_column(CleanText, default="")
+    address: Mapped[str | None] = mapped_column(CleanText, default=None)
+    port: Mapped[int | None] = mapped_column(default=None)
     run: Mapped[int]
     state: Mapped[str] = mapped_column(CleanText)
     agent_id: Mapped[str | None] = mapped_column(CleanText, default=None)

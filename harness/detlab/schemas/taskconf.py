@@ -1,0 +1,161 @@
+"""The config of a user task (notebook, shell, command, TensorBoard …): Determined's keys where it has them.
+
+raw, problems = load_yaml(text)
+problems += check(raw, TaskKind.COMMAND)     # every mistake at once
+config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.expconf import structure, suggesting
+from detlab.schemas.expconf.checking import errors_of, from_pydantic, in_order
+from detlab.schemas.expconf.environment import SIZE_PATTERN, BindMount, DeviceEntry, EnvironmentConfig, as_bytes
+from detlab.schemas.expconf.experiment import Entrypoint
+from detlab.schemas.expconf.paths import render
+from detlab.schemas.expconf.scalars import (
+    Block,
+    NonNegativeInt,
+    Shorthand,
+    Text,
+    as_int,
+    describe,
+    ignored,
+    refuse,
+)
+from detlab.schemas.taskwire import TaskKind
+
+DEFAULT_SLOTS = {
+    TaskKind.NOTEBOOK: 0,
+    TaskKind.SHELL: 0,
+    TaskKind.TENSORBOARD: 0,
+    TaskKind.COMMAND: 1,
+    TaskKind.CELL: 1,
+    TaskKind.NOTEBOOK_RUN: 1,
+}
+"""A notebook holds no slots: its cells borrow them."""
+
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?\s*")
+_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def as_seconds(value: object) -> object:
+    """Accept seconds, or a text such as `30m`, `1.5h`, `2d`; `never` is 0."""
+    if value is None:
+        return None
+    if value == "never":
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
+    return float(match.group(1)) * _SECONDS[match.group(2)]
+
+
+Seconds = Annotated[
+    float,
+    Field(ge=0, le=366 * 86400.0),
+    BeforeValidator(as_seconds),
+    Shorthand({"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[smhd]?\s*$|^never$"}),
+]
+
+
+class TaskResources(Block):
+    """How many slots the task takes, where, and with which priority."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label"})
+
+    slots: NonNegativeInt | None = Field(None, description="Slots; by default 1 for what computes, 0 for the rest.")
+    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
+        None, description="Lower goes first; by default the pool decides."
+    )
+    resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
+    shm_size: (
+        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
+        | None
+    ) = Field(None, description='Shared memory of a container, in bytes or as "1.5G"; by default 4 GiB.')
+    memory: (
+        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
+        | None
+    ) = Field(None, description='Most memory of a container, in bytes or as "8G"; by default no limit.')
+    cpus: Annotated[float, Field(gt=0)] | None = Field(None, description="Most processor time of a container.")
+    devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
+    agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")
+
+
+class TaskConfig(Block):
+    """One user task: what to run, where, and for how long it may idle."""
+
+    description: Text | None = Field(None, description="Display name; by default one is drawn.")
+    entrypoint: Entrypoint | None = Field(None, description="Of a command: its command line, or a list of its words.")
+    runtime: Literal["process", "docker"] | None = Field(
+        None, description="A process on the node or a container; by default the pool decides."
+    )
+    environment: EnvironmentConfig = Field(
+        default_factory=EnvironmentConfig, description="Image and environment variables."
+    )
+    resources: TaskResources = Field(default_factory=TaskResources, description="Slots and priority.")
+    bind_mounts: list[BindMount] = Field([], description="Host directories for the container.")
+    work_dir: Text | None = Field(None, description="Working directory; by default the code's, or the home.")
+    idle_timeout: Seconds | None = Field(
+        None,
+        description='Seconds or "30m" without use until it is ended; 0 or "never"; by default the cluster decides.',
+    )
+
+
+def check(raw: object, kind: TaskKind) -> list[Problem]:
+    """Return every mistake of a raw task config, errors first."""
+    raw = {} if raw is None else raw
+    found, safe = structure.inspect(raw)
+    if not safe:
+        return found
+    if not isinstance(raw, dict):
+        return [Problem("", f"is {describe(raw)}; a task config is a mapping of keys to values")]
+    try:
+        TaskConfig.model_validate(raw)
+    except ValidationError as error:
+        found += from_pydantic(error)
+    found += _unknown(raw)
+    if kind is TaskKind.COMMAND and not raw.get("entrypoint"):
+        found.append(Problem("entrypoint", "is required", "det cmd run -- python train.py"))
+    return in_order(found)
+
+
+def _unknown(raw: dict[str, Any]) -> list[Problem]:
+    found = []
+    for path, model, block in _blocks(raw):
+        for key in block:
+            if key not in model.model_fields:
+                hint = suggesting.for_key(key, model, render(path))
+                found.append(Problem(render((*path, str(key))), "unknown key", hint))
+    return found
+
+
+def _blocks(raw: dict[str, Any]) -> list[tuple[tuple[str | int, ...], type[Block], dict[str, Any]]]:
+    blocks: list[tuple[tuple[str | int, ...], type[Block], dict[str, Any]]] = [((), TaskConfig, raw)]
+    for key, model in (("resources", TaskResources), ("environment", EnvironmentConfig)):
+        if isinstance(raw.get(key), dict):
+            blocks.append(((key,), model, raw[key]))
+    return blocks
+
+
+def parse(raw: object, kind: TaskKind) -> TaskConfig:
+    """Return the config that a raw mapping stands for, with all defaults; `resources.slots` is filled in.
+
+    Raises:
+        ConfigError: With every mistake.
+    """
+    problems = check(raw, kind)
+    if errors_of(problems):
+        raise ConfigError(problems)
+    config = TaskConfig.model_validate({} if raw is None else raw)
+    if config.resources.slots is None:
+        resources = config.resources.model_copy(update={"slots": DEFAULT_SLOTS[kind]})
+        config = config.model_copy(update={"resources": resources})
+    return config

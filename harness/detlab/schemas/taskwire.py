@@ -1,0 +1,355 @@
+"""What the parts say to each other about tasks that users start outright, and what the faces show of the cluster.
+
+A *user task* is a notebook, shell, command, TensorBoard, borrowed cell or notebook run. Like a trial it waits in the
+one queue, runs under the launcher on an agent and logs; unlike a trial it is never restarted by itself. Notebooks,
+shells and TensorBoards are named servers of the Hub, so that the Hub gives them their route and guards it: whoever
+starts one, the Hub's spawner asks for the allocation (`SpawnRequest`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from detlab.schemas.wire import (
+    AgentView,
+    AllocationState,
+    ClusterView,
+    ExperimentView,
+    FailureView,
+    ProblemView,
+    TrialState,
+    UserView,
+    Wire,
+)
+
+
+class TaskKind(StrEnum):
+    """What a user task is."""
+
+    NOTEBOOK = "notebook"
+    SHELL = "shell"
+    COMMAND = "command"
+    TENSORBOARD = "tensorboard"
+    CELL = "cell"
+    """A notebook cell that borrows slots (`%%det_run`)."""
+    NOTEBOOK_RUN = "notebook_run"
+    """A whole notebook, run by papermill."""
+
+    @property
+    def served_by_hub(self) -> bool:
+        """Whether it is a server of the Hub, with a route of its own."""
+        return self in {TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.TENSORBOARD}
+
+
+class TaskEnd(StrEnum):
+    """Why a user task ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    KILLED = "killed"
+    IDLE = "idle"
+    CANCELED = "canceled"
+    """While it waited in the queue."""
+    ABANDONED = "abandoned"
+    """The Hub went away while it was being started, or does not know it."""
+    LOST = "lost"
+    """Its agent is gone."""
+
+
+class TaskView(Wire):
+    """A user task."""
+
+    id: str
+    kind: TaskKind
+    name: str
+    owner: str
+    state: TrialState
+    """ACTIVE, STOPPING_*, COMPLETED, CANCELED or ERROR."""
+    allocation_state: AllocationState | None = None
+    display_state: str = ""
+    """QUEUED, PULLING, STARTING, RUNNING … or the state; for people."""
+    end_reason: TaskEnd | None = None
+    slots_needed: int = 0
+    slots: list[str] = []
+    agent_id: str | None = None
+    resource_pool: str = "default"
+    runtime: Literal["process", "docker"] = "process"
+    image: str | None = None
+    priority: int = 42
+    server_name: str | None = None
+    """Of the Hub's named server, for the kinds that are one."""
+    url: str | None = None
+    """Path at the Hub where it is opened, such as `/user/alice/nb-1a2b/lab`; None if it has none or is not up."""
+    created_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    stage_message: str = ""
+    """What the agent does for it now, such as `pulling pytorch:2.9, 41 %`."""
+    place: int | None = None
+    """In the queue, from 1."""
+    pending_reason: str | None = None
+    last_activity: float | None = None
+    idle_timeout: float | None = None
+    """Seconds without activity after which it is ended; None: never."""
+    cull_at: float | None = None
+    """When it will be ended for idleness, once its owner has been warned."""
+    experiment_ids: list[int] = []
+    """Of a TensorBoard."""
+    trial_ids: list[int] = []
+    failure: FailureView | None = None
+    config: dict[str, Any] | None = None
+    """Resolved, secrets masked; only on a single task."""
+
+
+class CreateTask(Wire):
+    """POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig)."""
+
+    kind: TaskKind
+    name: str | None = None
+    config: dict[str, Any] | None = None
+    config_yaml: str | None = None
+    bundle: str | None = None
+    idempotency_key: str | None = None
+    dry_run: bool = False
+    experiment_ids: list[int] = []
+    trial_ids: list[int] = []
+    source: dict[str, Any] = {}
+
+
+class CreateTaskReply(Wire):
+    """What became of it. `task` is None for a dry run."""
+
+    task: TaskView | None = None
+    created: bool = True
+    warnings: list[ProblemView] = []
+    config: dict[str, Any] = {}
+
+
+class TaskPage(Wire):
+    """GET tasks: newest first."""
+
+    items: list[TaskView] = []
+    next: str | None = None
+
+
+class OutputView(Wire):
+    """A file that a task handed over (an executed notebook, the variables of a cell)."""
+
+    name: str
+    size: int
+    digest: str
+    """sha256:<hex>"""
+    updated_at: float = 0.0
+
+
+class OutputList(Wire):
+    """GET tasks/{task_id}/outputs."""
+
+    items: list[OutputView] = []
+
+
+class ActivityReport(Wire):
+    """POST task/activity: when the task was last used, as its own watcher saw it."""
+
+    last_activity: float
+    busy: bool = False
+    """In use right now (a kernel runs, a connection is open)."""
+    detail: str = ""
+
+
+class ActivityReply(Wire):
+    """When the task will be ended for idleness; None: not soon."""
+
+    idle_timeout: float | None = None
+    cull_at: float | None = None
+
+
+# --- the Hub's spawner -----------------------------------------------------------------------------------
+
+
+class SpawnRequest(Wire):
+    """POST spawns [hub]: a server of the Hub wants to run. The same `key` returns the task made first."""
+
+    owner: str
+    server_name: str = ""
+    """"" is the user's default server."""
+    key: str
+    """Drawn by the spawner for each start."""
+    kind: TaskKind = TaskKind.NOTEBOOK
+    name: str = ""
+    config: dict[str, Any] = {}
+    """taskconf.TaskConfig, from the options form."""
+    experiment_ids: list[int] = []
+    trial_ids: list[int] = []
+    base_url: str = ""
+    """`/user/alice/nb-1/`"""
+    environment: dict[str, str] = {}
+    """With the server's Hub token: kept in memory until the task has started, never stored."""
+
+
+class SpawnView(Wire):
+    """How a spawn stands; one line of `GET spawns/{task_id}/stream`."""
+
+    task_id: str
+    state: TrialState
+    allocation_state: AllocationState | None = None
+    place: int | None = None
+    reason: str | None = None
+    """Why it waits, or why it ended."""
+    stage_message: str = ""
+    agent_id: str | None = None
+    slots: list[str] = []
+    address: str | None = None
+    port: int | None = None
+    exit_code: int | None = None
+    end_reason: TaskEnd | None = None
+    log_tail: list[str] = []
+    """When it ended by itself: its last lines."""
+
+
+# --- what the faces show -------------------------------------------------------------------------------------
+
+
+class QueueItem(Wire):
+    """One allocation that waits, in the order in which the scheduler looks at them."""
+
+    allocation_id: str
+    place: int
+    kind: str
+    """trial or a TaskKind"""
+    owner: str
+    """`somebody else` if the caller may not know."""
+    mine: bool = False
+    name: str = ""
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    task_id: str | None = None
+    slots: int = 0
+    priority: int = 42
+    requested_at: float = 0.0
+    reason: str = ""
+
+
+class QueueView(Wire):
+    """GET queue."""
+
+    items: list[QueueItem] = []
+
+
+class OverviewView(Wire):
+    """GET overview: what a panel starts from; `GET stream?after=cursor` goes on from there."""
+
+    cursor: int
+    me: UserView
+    cluster: ClusterView
+    experiments: list[ExperimentView] = []
+    """The newest 200 that the caller owns (`?all=true`: that they may see), without configs."""
+    tasks: list[TaskView] = []
+    """All that are not over, and the newest 50 that are."""
+    queue: list[QueueItem] = []
+    agents: list[AgentView] = []
+
+
+class CodeFile(Wire):
+    """One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class CodeList(Wire):
+    """GET experiments/{experiment_id}/code."""
+
+    items: list[CodeFile] = []
+
+
+class TimelineItem(Wire):
+    """One thing that happened to an experiment, for its events tab."""
+
+    time: float
+    what: str
+    """created, started, paused, trial created, attempt started, attempt ended, checkpoint, trial ended, ended …"""
+    trial_id: int | None = None
+    run: int | None = None
+    detail: str = ""
+
+
+class TimelineView(Wire):
+    """GET experiments/{experiment_id}/timeline: oldest first."""
+
+    items: list[TimelineItem] = []
+
+
+class UsageRow(Wire):
+    """Slot time of one user on one day (UTC)."""
+
+    day: str
+    user: str
+    kind: str
+    """trial or a TaskKind"""
+    slot_hours: float
+
+
+class UsageView(Wire):
+    """GET usage?first=DAY&last=DAY (also as CSV by `Accept: text/csv`): admins see all, others themselves."""
+
+    first: str
+    last: str
+    items: list[UsageRow] = []
+
+
+class AuditItem(Wire):
+    """Who did what."""
+
+    id: int
+    time: float
+    actor: str
+    action: str
+    """experiment.kill, task.create, agent.disable, token.revoke …"""
+    subject: str
+    """`experiment 12`, `agent node-1` …"""
+    detail: str = ""
+
+
+class AuditPage(Wire):
+    """GET audit?before=&limit=&actor=&action= [admin]: newest first."""
+
+    items: list[AuditItem] = []
+    next: int | None = None
+
+
+class TokenView(Wire):
+    """A token of detlab's own; its text is known to its holder alone."""
+
+    id: str
+    """First 12 hex digits of its SHA-256; what `DELETE tokens/{id}` takes."""
+    kind: str
+    subject: str
+    created_at: float = 0.0
+    expires_at: float | None = None
+
+
+class TokenList(Wire):
+    """GET tokens [admin]."""
+
+    items: list[TokenView] = []
+
+
+class HealthItem(Wire):
+    """One part of the service."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class HealthView(Wire):
+    """GET service [admin]: how the service is."""
+
+    ok: bool
+    version: str
+    started_at: float
+    items: list[HealthItem] = []

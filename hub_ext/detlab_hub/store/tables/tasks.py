@@ -1,0 +1,63 @@
+"""Tables of user tasks: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from detlab_hub.store.tables.base import Base, CleanText, Json
+
+
+class TaskRow(Base):
+    """One user task. `id` is drawn, such as `notebook-3f9a1c20b7d4`, and never used again."""
+
+    __tablename__ = "tasks"
+    __table_args__ = (
+        UniqueConstraint("owner", "key"),
+        Index(None, "owner", "created_at"),
+        Index(None, "state", "created_at"),
+    )
+
+    id: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    kind: Mapped[str] = mapped_column(CleanText)
+    name: Mapped[str] = mapped_column(CleanText)
+    owner: Mapped[str] = mapped_column(CleanText)
+    key: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Idempotency key of its submit, or of the Hub's start."""
+    state: Mapped[str] = mapped_column(CleanText)
+    end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
+    config: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
+    source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    priority: Mapped[int] = mapped_column(default=42)
+    run: Mapped[int] = mapped_column(default=0)
+    experiment_ids: Mapped[list[int]] = mapped_column(Json, default=list)
+    trial_ids: Mapped[list[int]] = mapped_column(Json, default=list)
+    server_name: Mapped[str | None] = mapped_column(CleanText, default=None)
+    base_url: Mapped[str] = mapped_column(CleanText, default="")
+    claimed: Mapped[bool] = mapped_column(default=False)
+    """The Hub has the server's address; until then its spawner's stream is the task's lease."""
+    lease_until: Mapped[float | None] = mapped_column(Double, default=None)
+    """When an unclaimed spawn whose spawner is not heard is released."""
+    last_activity: Mapped[float | None] = mapped_column(Double, default=None)
+    idle_timeout: Mapped[float | None] = mapped_column(Double, default=None)
+    cull_at: Mapped[float | None] = mapped_column(Double, default=None)
+    exit_code: Mapped[int | None] = mapped_column(default=None)
+    failure: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+    started_at: Mapped[float | None] = mapped_column(Double, default=None)
+    ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+
+
+class OutputRow(Base):
+    """A file that a user task handed over; the bytes lie in the outputs directory under the digest."""
+
+    __tablename__ = "task_outputs"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    digest: Mapped[str] = mapped_column(CleanText)
+    size: Mapped[int] = mapped_column(BigInteger, default=0)
+    updated_at: Mapped[float] = mapped_column(Double, default=0.0)
