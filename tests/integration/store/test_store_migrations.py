@@ -73,7 +73,7 @@ def test_sqlite_never_uses_an_id_again(tmp_path: Path) -> None:
 def test_a_new_revision_of_unchanged_tables_is_empty(tmp_path: Path) -> None:
     migrate.new_revision("nothing changes", "9999", tmp_path)
     (made,) = tmp_path.glob("*.py")
-    assert made.name == "0002_nothing_changes.py"
+    assert made.name == "9999_nothing_changes.py"
     text = made.read_text()
-    assert 'down_revision = "0001"' in text or "down_revision = '0001'" in text
+    assert 'down_revision = "0002"' in text or "down_revision = '0002'" in text
     assert "op." not in text.partition("def upgrade")[2]

@@ -100,7 +100,7 @@ class AuditRow(Base):
     """Who did what, for administrators. Written in the transaction of the deed; never changed."""
 
     __tablename__ = "audit"
-    __table_args__ = (Index(None, "actor", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (Index(None, "actor", "id"), Index(None, "subject", "id"), {"sqlite_autoincrement": True})
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     time: Mapped[float] = mapped_column(Double)

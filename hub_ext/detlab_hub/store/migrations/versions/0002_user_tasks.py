@@ -23,6 +23,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("audit") as batch_op:
         batch_op.create_index(batch_op.f("ix_audit_actor_id"), ["actor", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_audit_subject_id"), ["subject", "id"], unique=False)
 
     op.create_table(
         "tasks",
