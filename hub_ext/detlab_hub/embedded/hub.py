@@ -22,6 +22,7 @@ def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
     _users(c, folder, plan)
     _roles(c, folder, plan)
     _servers(c, folder, plan)
+    _navigation(c)
 
 
 def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
@@ -89,6 +90,11 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.Spawner.default_url = "/lab"
     c.Spawner.start_timeout = 120
     c.Spawner.http_timeout = 120
+
+
+def _navigation(c: Any) -> None:
+    """Put the link to the hub page into the Hub's own navigation, on all of its pages."""
+    c.JupyterHub.template_paths = [str(Path(__file__).parent / "templates")]
 
 
 def load(c: Any, load_subconfig: Any, folder: Path) -> None:

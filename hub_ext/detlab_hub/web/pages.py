@@ -1,4 +1,8 @@
-"""The page at `/services/detlab/`: the cluster at a glance, rendered here, without a script."""
+"""The pages at `/services/detlab/`: the shell of the hub page, its static files, and a page that needs no script.
+
+The shell holds no data of anybody's: a policy that allows no inline script or style, the names of its files, and the
+token that its requests carry. Everything else is fetched by `hub.js` from the API.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,106 @@ from urllib.parse import quote
 
 from tornado import template
 
-from detlab.schemas.wire import ExperimentView
+import detlab
+from detlab.errors import NotFound
+from detlab.schemas.wire import ExperimentView, Wire
+from detlab_hub.web.assets import Asset, asset
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
-_HERE = importlib.resources.files("detlab_hub.web")
-_STYLE = (_HERE / "static" / "style.css").read_bytes()
-_LANDING = template.Template((_HERE / "templates" / "landing.html").read_text(encoding="utf-8"), name="landing.html")
-# autoescape is tornado's default (xhtml_escape); the template never says {% raw %}
+_HERE = importlib.resources.files("detlab_hub.web") / "templates"
+_SHELL = template.Template((_HERE / "shell.html").read_text(encoding="utf-8"), name="shell.html")
+_PLAIN = template.Template((_HERE / "plain.html").read_text(encoding="utf-8"), name="plain.html")
+# autoescape is tornado's default (xhtml_escape); no template says {% raw %}
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
+    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+"""What the hub page may load: its own files, and nothing inline."""
+
+VIEWS = ("work", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service")
+"""Views with an address of their own, beside experiments, trials and tasks; the script tells them apart."""
 
 _RECENT = 20
+_FOREVER = "public, max-age=31536000, immutable"
 
 
-class Landing(Guarded):
-    """The page."""
+class Page(Guarded):
+    """Base of the pages that a browser opens."""
 
     login_redirect = True
+
+    def address(self, name: str) -> str:
+        """Return the address of an asset, "" if it was not built."""
+        found = asset(name)
+        return found.url(self.hub_auth.base_url) if found else ""
+
+    def write_page(self, page: bytes) -> None:
+        """Send a page."""
+        self.set_header("Content-Type", "text/html; charset=UTF-8")
+        self.finish(page)
+
+    def shell(self) -> None:
+        """Send the shell, or the way to the plain page where the script was not built."""
+        if asset("hub.js") is None:
+            self.redirect(f"{self.hub_auth.base_url}plain")
+            return
+        base, hub = self.hub_auth.base_url, self.settings["hub_public_url"]
+        self.set_header("Content-Security-Policy", POLICY)
+        page = _SHELL.generate(
+            address=self.address,
+            caller=self.person,
+            metas={
+                "base": base,
+                "hub": hub,
+                "xsrf": self.xsrf_token.decode("ascii"),
+                "user": self.person.name,
+                "version": detlab.__version__,
+            },
+            plain_url=f"{base}plain",
+        )
+        self.write_page(page)
+
+
+class Shell(Page):
+    """The hub page, at any of its views."""
+
+    @needs("read", media="text/html")
+    async def get(self) -> None:
+        """Show the hub page."""
+        self.shell()
+
+
+class ExperimentPage(Page):
+    """The hub page at an experiment."""
+
+    @needs("read", media="text/html")
+    async def get(self, experiment_id: int) -> None:
+        """Show the hub page; its script asks for the experiment and says so if there is none."""
+        self.shell()
+
+
+class TrialPage(Page):
+    """The hub page at a trial."""
+
+    @needs("read", media="text/html")
+    async def get(self, trial_id: int) -> None:
+        """Show the hub page; its script asks for the trial and says so if there is none."""
+        self.shell()
+
+
+class TaskPage(Page):
+    """The hub page at a task."""
+
+    @needs("read", media="text/html")
+    async def get(self, task_id: str) -> None:
+        """Show the hub page; its script asks for the task and says so if there is none."""
+        self.shell()
+
+
+class Plain(Page):
+    """The cluster at a glance, rendered here, without a script."""
 
     @needs("read", media="text/html")
     async def get(self) -> None:
@@ -33,28 +121,50 @@ class Landing(Guarded):
         items, _ = await self.services.experiments.list(
             caller, limit=_RECENT, before=None, state=None, owner=None, name=None
         )
-        page = _LANDING.generate(
+        page = _PLAIN.generate(
             user=caller,
             cluster=await self.services.cluster.view(caller),
             agents=await self.services.agents.list(caller),
             experiments=[_row(item) for item in items],
             server_url=f"{self.settings['hub_public_url']}spawn/{quote(caller.name, safe='')}",
             home_url=f"{self.settings['hub_public_url']}home",
-            style_url=f"{self.hub_auth.base_url}static/style.css",
+            page_url=self.hub_auth.base_url if asset("hub.js") else "",
+            style_url=self.address("style.css"),
+            icon_url=self.address("icon.svg"),
         )
-        self.set_header("Content-Type", "text/html; charset=UTF-8")
-        self.finish(page)
+        self.write_page(page)
 
 
-class StyleSheet(Guarded):
-    """The page's style."""
+class VersionQuery(Wire):
+    """Which version of an asset is meant."""
 
-    @needs("public", media="text/css")
-    async def get(self) -> None:
-        """Return the style sheet."""
-        self.set_header("Content-Type", "text/css; charset=UTF-8")
-        self.set_header("Cache-Control", "max-age=300")
-        self.finish(_STYLE)
+    v: str = ""
+
+
+class StaticFile(Guarded):
+    """A file that pages load."""
+
+    @needs("public", media="application/octet-stream")
+    async def get(self, asset_name: str, query: VersionQuery) -> None:
+        """Return an asset: for ever under its version, else to be asked for again."""
+        found = asset(asset_name)
+        if found is None:
+            raise NotFound(f"there is no file {asset_name!r} here", hint="Reload the page.")
+        self.set_header("Content-Type", found.media)
+        self.set_header("Cache-Control", _FOREVER if query.v == found.digest else "no-cache")
+        self.set_header("ETag", found.etag)
+        self.set_header("Vary", "Accept-Encoding")
+        if found.digest in self.request.headers.get("If-None-Match", ""):
+            self.set_status(304)
+            self.finish()
+        else:
+            self.finish(self._coded(found))
+
+    def _coded(self, found: Asset) -> bytes:
+        if found.packed is None or "gzip" not in self.request.headers.get("Accept-Encoding", ""):
+            return found.body
+        self.set_header("Content-Encoding", "gzip")
+        return found.packed
 
 
 def _row(view: ExperimentView) -> dict[str, Any]:

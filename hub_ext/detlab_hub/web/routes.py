@@ -61,10 +61,15 @@ API: list[tuple[str, type[Guarded]]] = [
 """Path below `/services/detlab/api/v1/` and its handler."""
 
 PAGES: list[tuple[str, type[Guarded]]] = [
-    ("", pages.Landing),
+    ("", pages.Shell),
+    *((view, pages.Shell) for view in pages.VIEWS),
+    ("experiments/{experiment_id}", pages.ExperimentPage),
+    ("trials/{trial_id}", pages.TrialPage),
+    ("tasks/{task_id}", pages.TaskPage),
+    ("plain", pages.Plain),
     ("health", cluster.HealthRoute),
     ("oauth_callback", auth.OAuthCallback),
-    ("static/style.css", pages.StyleSheet),
+    ("static/{asset_name}", pages.StaticFile),
 ]
 """Path below `/services/detlab/` and its handler."""
 

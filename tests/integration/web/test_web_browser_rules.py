@@ -63,7 +63,7 @@ def test_the_page_shows_the_cluster_and_escapes_names(cluster: Cluster, browser:
     with cluster.client() as client:
         made = client.post("experiments", json={"config": config})
         assert made.status_code == 200, made.text
-    page = browser.get(cluster.service)
+    page = browser.get(f"{cluster.service}plain")
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
     assert "&lt;img src=x onerror=alert(1)&gt;" in page.text
@@ -75,7 +75,12 @@ def test_the_page_shows_the_cluster_and_escapes_names(cluster: Cluster, browser:
 
 
 def test_security_headers_everywhere(cluster: Cluster, browser: httpx.Client) -> None:
-    pages = [cluster.service, f"{cluster.service}health", f"{cluster.service}api/v1/me", f"{cluster.service}nothing"]
+    pages = [
+        f"{cluster.service}plain",
+        f"{cluster.service}health",
+        f"{cluster.service}api/v1/me",
+        f"{cluster.service}nothing",
+    ]
     for url in [*pages, f"{cluster.service}static/style.css"]:
         headers = browser.get(url).headers
         assert headers["x-content-type-options"] == "nosniff", url
@@ -116,7 +121,7 @@ def test_each_user_has_a_password_of_their_own(cluster: Cluster) -> None:
     password = (cluster.folder / "secrets" / "password-ben").read_text().strip()
     assert password != cluster.password
     with log_in(cluster, "ben", password) as client:
-        page = client.get(cluster.service)
+        page = client.get(f"{cluster.service}plain")
         assert page.status_code == 200
         assert "ben" in page.text
         assert HOSTILE not in page.text

@@ -70,6 +70,13 @@ def bearers(cluster: Cluster) -> Iterator[dict[str, str]]:
         client.post(f"experiments/{experiment}/kill")
 
 
+PAGE_PATHS = {
+    path.replace("{experiment_id}", "999999").replace("{trial_id}", "999999")
+    for path, handler in PAGES
+    if handler.login_redirect
+}
+
+
 def task_token(cluster: Cluster, experiment: int) -> str:
     """The token of the running trial of an experiment, from its task's directory."""
     folder = cluster.folder / "agent" / "tasks"
@@ -110,8 +117,8 @@ async def test_every_route_refuses_whoever_lacks_its_scope(cluster: Cluster, bea
             async with gate:
                 reply = await client.request(verb, path, headers=headers)
             allowed = bool(scopes & (HOLDS[kind] | {Scope.PUBLIC}))
-            if kind == "anonymous" and path == "" and reply.status_code == 302:
-                return  # the page sends browsers to the Hub
+            if kind == "anonymous" and path in PAGE_PATHS and reply.status_code == 302:
+                return  # the pages send browsers to the Hub
             refused = reply.status_code in {401, 403}
             if refused == allowed:
                 wrong.append(f"{kind}: {verb} {path} -> {reply.status_code} {reply.text[:80]}")
