@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from detlab.client.aclient import AsyncClient as AsyncClient
     from detlab.client.aclient import AsyncSubmitted as AsyncSubmitted
+    from detlab.client.aclient import AsyncSubmittedTask as AsyncSubmittedTask
     from detlab.client.aresources import AsyncCheckpoint as AsyncCheckpoint
     from detlab.client.aresources import AsyncExperiment as AsyncExperiment
     from detlab.client.aresources import AsyncTrial as AsyncTrial
+    from detlab.client.atasks import AsyncTask as AsyncTask
     from detlab.client.bundle import Bundle as Bundle
     from detlab.client.bundle import BundleFile as BundleFile
     from detlab.client.bundle import build_bundle as build_bundle
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from detlab.client.capture import capture_imports as capture_imports
     from detlab.client.client import Client as Client
     from detlab.client.client import Submitted as Submitted
+    from detlab.client.client import SubmittedTask as SubmittedTask
     from detlab.client.discovery import ClusterAddress as ClusterAddress
     from detlab.client.discovery import find_cluster as find_cluster
     from detlab.client.facts import TrialMetrics as TrialMetrics
@@ -40,24 +43,30 @@ if TYPE_CHECKING:
     from detlab.client.resources import Trial as Trial
     from detlab.client.singleton import Determined as Determined
     from detlab.client.singleton import create_experiment as create_experiment
+    from detlab.client.singleton import create_task as create_task
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
+    from detlab.client.singleton import get_task as get_task
     from detlab.client.singleton import get_trial as get_trial
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
+    from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import whoami as whoami
+    from detlab.client.tasks import Task as Task
+    from detlab.schemas.taskwire import TaskKind as TaskKind
     from detlab.schemas.wire import ExperimentState as ExperimentState
     from detlab.schemas.wire import TrialState as TrialState
 
 _HOMES = {
-    "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted"),
+    "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted", "AsyncSubmittedTask"),
     "detlab.client.aresources": ("AsyncCheckpoint", "AsyncExperiment", "AsyncTrial"),
+    "detlab.client.atasks": ("AsyncTask",),
     "detlab.client.bundle": ("Bundle", "BundleFile", "build_bundle"),
     "detlab.client.capture": ("Captured", "capture_imports"),
-    "detlab.client.client": ("Client", "Submitted"),
+    "detlab.client.client": ("Client", "Submitted", "SubmittedTask"),
     "detlab.client.discovery": ("ClusterAddress", "find_cluster"),
     "detlab.client.facts": ("TrialMetrics",),
     "detlab.client.ordering": ("CheckpointSortBy", "OrderBy"),
@@ -65,16 +74,21 @@ _HOMES = {
     "detlab.client.singleton": (
         "Determined",
         "create_experiment",
+        "create_task",
         "current_client",
         "get_checkpoint",
         "get_experiment",
+        "get_task",
         "get_trial",
         "list_agents",
         "list_experiments",
+        "list_tasks",
         "login",
         "logout",
         "whoami",
     ),
+    "detlab.client.tasks": ("Task",),
+    "detlab.schemas.taskwire": ("TaskKind",),
     "detlab.schemas.wire": ("ExperimentState", "TrialState"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -9,14 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import operations
+from detlab.client import operations, task_operations
 from detlab.client.bundle import Bundle
 from detlab.client.calls import Backoff, Progress
 from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.session import Session
 from detlab.client.submission import ConfigSource, config_text, merged, pack
+from detlab.client.tasks import Task
 from detlab.errors import AuthError
+from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
 
 if TYPE_CHECKING:
@@ -36,6 +38,25 @@ class Submitted:
     """
 
     experiment: Experiment | None
+    created: bool
+    warnings: list[ProblemView]
+    config: dict[str, Any]
+    bundle: Bundle | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedTask:
+    """What became of a request for a user task.
+
+    Attributes:
+        task: The task; None after a dry run.
+        created: False if the same request had made it before.
+        warnings: What the master warns about.
+        config: The resolved config.
+        bundle: The code that was sent, or None.
+    """
+
+    task: Task | None
     created: bool
     warnings: list[ProblemView]
     config: dict[str, Any]
@@ -210,6 +231,117 @@ class Client:
         """Return one checkpoint."""
         return Checkpoint(self.session, self.session.run(operations.checkpoint(uuid)))
 
+    # --- user tasks ---------------------------------------------------------------------------------------
+
+    def create_task(
+        self,
+        kind: TaskKind | str,
+        config: ConfigSource | None = None,
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        *,
+        files: Mapping[str, bytes | str] | None = None,
+        name: str | None = None,
+        experiment_ids: Iterable[int] = (),
+        trial_ids: Iterable[int] = (),
+    ) -> Task:
+        """Start a notebook, shell, command or TensorBoard.
+
+        Args:
+            kind: What it is.
+            config: A mapping, the path of a YAML file, or YAML text (`detlab.schemas.taskconf`).
+            model_dir: A directory whose content it finds in its working directory.
+            includes: Further files and directories, each put at the top.
+            files: In-memory files by path.
+            name: Display name.
+            experiment_ids: What a TensorBoard shows.
+            trial_ids: Single trials that a TensorBoard shows.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
+            BundleError: The code cannot be packed.
+        """
+        submitted = self.submit_task(
+            kind,
+            config,
+            bundle=pack(model_dir, includes, files),
+            name=name,
+            experiment_ids=experiment_ids,
+            trial_ids=trial_ids,
+        )
+        assert submitted.task is not None  # only a dry run has none
+        return submitted.task
+
+    def submit_task(
+        self,
+        kind: TaskKind | str,
+        config: ConfigSource | None = None,
+        *,
+        bundle: Bundle | None = None,
+        name: str | None = None,
+        experiment_ids: Iterable[int] = (),
+        trial_ids: Iterable[int] = (),
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        source: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> SubmittedTask:
+        """Ask for a user task, with everything that the master says about it.
+
+        A request whose answer got lost is repeated under the same key, so it is never doubled.
+
+        Args:
+            kind: What it is.
+            config: See `create_task`.
+            bundle: The code, from `build_bundle`.
+            name: Display name.
+            experiment_ids: What a TensorBoard shows.
+            trial_ids: Single trials that a TensorBoard shows.
+            dry_run: Only judge it.
+            idempotency_key: Requests with the same key make one task; default: a new key.
+            source: Provenance for people, and what a kind needs besides.
+            progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+        """
+        submission = prepare_task(
+            kind,
+            config,
+            bundle=bundle,
+            name=name,
+            experiment_ids=experiment_ids,
+            trial_ids=trial_ids,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+            source=source,
+            progress=progress,
+        )
+        reply = self.session.run(task_operations.create_task(submission))
+        task = Task(self.session, reply.task) if reply.task else None
+        return SubmittedTask(task, reply.created, reply.warnings, reply.config, bundle)
+
+    def get_task(self, task_id: str) -> Task:
+        """Return one user task."""
+        return Task(self.session, self.session.run(task_operations.task(task_id)))
+
+    def list_tasks(
+        self,
+        *,
+        limit: int | None = None,
+        kind: TaskKind | str | None = None,
+        state: str | None = None,
+        owner: str | None = None,
+    ) -> list[Task]:
+        """Return user tasks, newest first."""
+        views = self.session.run(task_operations.tasks(limit=limit, kind=kind, state=state, owner=owner))
+        return [Task(self.session, view) for view in views]
+
+    def iter_tasks(self) -> Iterator[Task]:
+        """Yield all user tasks, newest first."""
+        yield from self.list_tasks()
+
+    def get_queue(self) -> list[QueueItem]:
+        """Return what waits for slots, in the order in which it is looked at."""
+        return self.session.run(task_operations.queue())
+
 
 def prepare(
     config: ConfigSource,
@@ -227,6 +359,34 @@ def prepare(
         config=merged(config, template) if template is not None else config_text(config),
         bundle=bundle,
         activate=activate,
+        dry_run=dry_run,
+        key=idempotency_key or uuid.uuid4().hex,
+        source=dict(source or {}),
+        progress=progress,
+    )
+
+
+def prepare_task(
+    kind: TaskKind | str,
+    config: ConfigSource | None,
+    *,
+    bundle: Bundle | None,
+    name: str | None,
+    experiment_ids: Iterable[int],
+    trial_ids: Iterable[int],
+    dry_run: bool,
+    idempotency_key: str | None,
+    source: Mapping[str, Any] | None,
+    progress: Progress | None,
+) -> task_operations.TaskSubmission:
+    """Return the submission that the arguments of `submit_task` describe."""
+    return task_operations.TaskSubmission(
+        kind=TaskKind(kind),
+        config={} if config is None else config_text(config),
+        name=name,
+        bundle=bundle,
+        experiment_ids=tuple(experiment_ids),
+        trial_ids=tuple(trial_ids),
         dry_run=dry_run,
         key=idempotency_key or uuid.uuid4().hex,
         source=dict(source or {}),

@@ -129,7 +129,7 @@ def experiments(
 ) -> Flow[list[ExperimentView]]:
     """Experiments, newest first, as many pages as needed."""
     filters = {"state": state, "owner": owner, "name": name}
-    return _pages("experiments", ExperimentView, "before", limit, filters)
+    return pages("experiments", ExperimentView, "before", limit, filters)
 
 
 def act(experiment_id: int, action: Action) -> Flow[ExperimentView]:
@@ -149,7 +149,7 @@ def experiment_bundle(experiment_id: int) -> Flow[bytes]:
 
 def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
     """Trials in creation order."""
-    return _pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+    return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
 
 
 def experiment_checkpoints(experiment_id: int) -> Flow[list[CheckpointView]]:
@@ -230,14 +230,15 @@ def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
 # --- helpers ----------------------------------------------------------------------------------------------
 
 
-def _pages(
+def pages(
     path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
 ) -> Flow[list[Any]]:
+    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that goes on."""
     found: list[Any] = []
-    position: int | None = None
+    position: int | str | None = None
     while limit is None or len(found) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(found))
-        params = {**(filters or {}), "limit": size, cursor: position}
+        params: dict[str, str | int | None] = {**(filters or {}), "limit": size, cursor: position}
         items, following = yield Call("GET", path, params=params, parse=page_of(cls))
         found.extend(items)
         if following is None or not items:

@@ -10,7 +10,9 @@ from detlab.client.client import Client
 from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource
+from detlab.client.tasks import Task
 from detlab.errors import DetlabError
+from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import AgentView, UserView
 
 
@@ -159,3 +161,43 @@ def get_checkpoint(uuid: str) -> Checkpoint:
 def list_agents() -> list[AgentView]:
     """Return all agents."""
     return current_client().list_agents()
+
+
+def create_task(
+    kind: TaskKind | str,
+    config: ConfigSource | None = None,
+    model_dir: str | Path | None = None,
+    includes: Iterable[str | Path] | None = None,
+    *,
+    files: Mapping[str, bytes | str] | None = None,
+    name: str | None = None,
+    experiment_ids: Iterable[int] = (),
+    trial_ids: Iterable[int] = (),
+) -> Task:
+    """Start a notebook, shell, command or TensorBoard (see `Client.create_task`)."""
+    return current_client().create_task(
+        kind,
+        config,
+        model_dir,
+        includes,
+        files=files,
+        name=name,
+        experiment_ids=experiment_ids,
+        trial_ids=trial_ids,
+    )
+
+
+def get_task(task_id: str) -> Task:
+    """Return one user task."""
+    return current_client().get_task(task_id)
+
+
+def list_tasks(
+    *,
+    limit: int | None = None,
+    kind: TaskKind | str | None = None,
+    state: str | None = None,
+    owner: str | None = None,
+) -> list[Task]:
+    """Return user tasks, newest first."""
+    return current_client().list_tasks(limit=limit, kind=kind, state=state, owner=owner)

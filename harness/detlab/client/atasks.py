@@ -1,0 +1,164 @@
+"""User tasks as asynchronous objects: the twin of the one in `tasks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from detlab.client import task_operations as operations
+from detlab.client.facts import next_logs
+from detlab.client.following import Notice, follow_async
+from detlab.client.session import AsyncSession
+from detlab.client.task_facts import (
+    TaskFacts,
+    all_events_feed,
+    chosen_outputs,
+    output_target,
+    task_log_feed,
+    timed_out,
+    write_output,
+)
+from detlab.client.tasks import Tell
+from detlab.schemas.taskwire import OutputView, TaskView
+from detlab.schemas.wire import LogLine, TrialState
+
+
+class AsyncTask(TaskFacts):
+    """A notebook, shell, command, TensorBoard, cell or notebook run, asynchronous."""
+
+    def __init__(self, session: AsyncSession, view: TaskView) -> None:
+        super().__init__(view, session.address)
+        self._session = session
+
+    async def reload(self) -> AsyncTask:
+        """Ask the master anew; return itself."""
+        self.view = await self._session.run(operations.task(self.id))
+        return self
+
+    async def kill(self) -> None:
+        """End it now, or take it out of the queue."""
+        self.learn(await self._session.run(operations.kill_task(self.id)))
+
+    async def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> TrialState:
+        """Wait until it has ended and return the state it ended in.
+
+        Args:
+            timeout: Seconds to wait at most; None waits to the end, through outages of the master.
+            notice: Told about every break of the connection.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not (await self.reload()).state.terminal:
+            last = await self.logs(tail=1)
+            feed = task_log_feed(self.id, last[-1].id if last else None)
+            async for _ in follow_async(self._session, feed, self._ended, deadline=deadline, notice=notice):
+                pass
+            await self.reload()
+        if not self.state.terminal:
+            raise timed_out(self.view, timeout)
+        return self.state
+
+    async def await_up(
+        self, timeout: float | None = None, *, tell: Tell | None = None, notice: Notice | None = None
+    ) -> bool:
+        """Wait until it can be used, or has ended; return whether it can be used.
+
+        Args:
+            timeout: Seconds to wait at most.
+            tell: Told of every change on the way, such as its place in the queue and the reason.
+            notice: Told about every break of the connection.
+
+        Raises:
+            TimeoutError: Neither is so by then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        feed = all_events_feed(await self._session.run(operations.stream_cursor()))
+
+        async def look() -> bool:
+            await self.reload()
+            if tell is not None:
+                tell(self.view)
+            feed.finished = self.up or self.state.terminal
+            return feed.finished
+
+        if await look():
+            return self.up
+        async for event in follow_async(self._session, feed, look, deadline=deadline, notice=notice):
+            if event.kind == "resync":
+                feed.resume_from(event.id)
+            if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and await look():
+                return self.up
+        if not ((await self.reload()).up or self.state.terminal):
+            raise timed_out(self.view, timeout)
+        return self.up
+
+    async def logs(
+        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None
+    ) -> list[LogLine]:
+        """Return its last `tail` lines of output, or all of them."""
+        if tail is not None:
+            return (await self._session.run(operations.task_logs(self.id, tail=tail, rank=rank, search=search)))[0]
+        return [line async for line in self.iter_logs(rank=rank, search=search)]
+
+    async def iter_logs(
+        self,
+        follow: bool = False,
+        *,
+        after: int | None = None,
+        rank: int | None = None,
+        search: str | None = None,
+        notice: Notice | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Yield its output line by line.
+
+        Args:
+            follow: Go on until it has ended, through disconnects.
+            after: Id of the last line that is already known.
+            rank: Only this rank's lines.
+            search: Only lines that hold this text.
+            notice: Told about every break of the connection while following.
+        """
+        if follow:
+            async for line in self._follow_logs(after, notice):
+                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                    yield line
+            return
+        position = after
+        while True:
+            page = await self._session.run(operations.task_logs(self.id, after=position, rank=rank, search=search))
+            for line in page[0]:
+                yield line
+            position = next_logs(page, position)
+            if position is None:
+                return
+
+    def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
+        return follow_async(self._session, task_log_feed(self.id, after), self._ended, notice=notice)
+
+    async def outputs(self) -> list[OutputView]:
+        """Return the files it handed over so far."""
+        return await self._session.run(operations.task_outputs(self.id))
+
+    async def read_output(self, output: OutputView) -> bytes:
+        """Return the bytes of one of its files."""
+        return await self._session.run(operations.task_output(self.id, output.digest))
+
+    async def download_outputs(self, folder: str | Path = ".", names: Iterable[str] = ()) -> list[Path]:
+        """Bring its files, or those of these names, into a folder; each is verified by its digest.
+
+        Raises:
+            DetlabError: It has no file of a name.
+            StorageError: A file is not what its digest says, or has a name that leads out of the folder.
+        """
+        chosen = chosen_outputs(self.id, await self.outputs(), names)
+        targets = [output_target(Path(folder), output) for output in chosen]
+        return [
+            write_output(target, output, await self.read_output(output))
+            for target, output in zip(targets, chosen, strict=True)
+        ]
+
+    async def _ended(self) -> bool:
+        return (await self._session.run(operations.task(self.id))).state.terminal

@@ -1,0 +1,201 @@
+"""What is known about a user task, whichever face fetched it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote, urlsplit
+
+from detlab.client.discovery import ClusterAddress
+from detlab.client.facts import moment
+from detlab.client.rendering import card
+from detlab.client.streaming import Feed
+from detlab.errors import DetlabError, StorageError
+from detlab.schemas.taskwire import OutputView, TaskKind, TaskView
+from detlab.schemas.wire import SERVICE_PREFIX, AllocationState, Event, LogLine, TrialState
+
+KIND_WORDS = {
+    TaskKind.NOTEBOOK: "notebook",
+    TaskKind.SHELL: "shell",
+    TaskKind.COMMAND: "command",
+    TaskKind.TENSORBOARD: "TensorBoard",
+    TaskKind.CELL: "cell",
+    TaskKind.NOTEBOOK_RUN: "notebook run",
+}
+
+
+def kind_word(kind: TaskKind) -> str:
+    """Return what people call a task of this kind."""
+    return KIND_WORDS.get(kind, kind.value)
+
+
+class TaskFacts:
+    """What is known about a user task, as of the last answer of the master."""
+
+    def __init__(self, view: TaskView, address: ClusterAddress) -> None:
+        self.view = view
+        self._address = address
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.view.id
+
+    @property
+    def kind(self) -> TaskKind:
+        """What it is."""
+        return self.view.kind
+
+    @property
+    def name(self) -> str:
+        """Display name."""
+        return self.view.name
+
+    @property
+    def state(self) -> TrialState:
+        """State as of the last answer; `reload` asks anew."""
+        return self.view.state
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of what it ran, once it has ended."""
+        return self.view.exit_code
+
+    @property
+    def config(self) -> dict[str, object] | None:
+        """The resolved config; None on an item of a list until `reload`."""
+        return self.view.config
+
+    @property
+    def up(self) -> bool:
+        """Whether it can be used: it runs, and has its address if it is served by the Hub."""
+        view = self.view
+        if view.state.terminal:
+            return False
+        if view.kind.served_by_hub:
+            return view.url is not None
+        return view.allocation_state is AllocationState.RUNNING
+
+    @property
+    def url(self) -> str | None:
+        """Full address where it is opened in a browser; None if it has none or is not up."""
+        return hub_url(self._address, self.view.url) if self.view.url else None
+
+    @property
+    def server_url(self) -> str:
+        """Full address of its server at the Hub, with a slash at the end; for tasks that are servers of the Hub.
+
+        Raises:
+            DetlabError: It is none.
+        """
+        view = self.view
+        if view.server_name is None:
+            raise DetlabError(f"{view.id} is a {kind_word(view.kind)} and no server of the Hub")
+        parts = [quote(part, safe="@~") for part in (view.owner, view.server_name) if part]
+        return hub_url(self._address, f"/user/{'/'.join(parts)}/")
+
+    def learn(self, fresh: TaskView) -> None:
+        """Keep what an answer or an event says, but the config, which only a single task carries."""
+        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, TaskFacts) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.id))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, kind={self.kind.value}, state={self.state.value})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        rows = {
+            "name": view.name,
+            "state": view.display_state or view.state.value,
+            "ended": view.end_reason.value if view.end_reason else None,
+            "exit code": view.exit_code,
+            "slots": view.slots_needed,
+            "queue": f"place {view.place}" if view.place else None,
+            "pending": view.pending_reason,
+            "doing": view.stage_message,
+            "address": self.url,
+            "started": moment(view.started_at),
+            "failure": view.failure.message if view.failure else None,
+        }
+        return card(f"{kind_word(view.kind).capitalize()} {view.id}", rows)
+
+
+def hub_url(address: ClusterAddress, path: str) -> str:
+    """Return the full address of a path at the Hub, such as `/user/alice/nb-1/lab`.
+
+    Args:
+        address: Of the service, which is below the Hub's own prefix.
+        path: From the Hub's root; whether it repeats the Hub's own prefix makes no difference.
+
+    Raises:
+        DetlabError: It is no path.
+    """
+    if not path.startswith("/") or path.startswith("//"):
+        raise DetlabError(f"the master gave an address that is no path at the Hub: {path!r}")
+    parts = urlsplit(address.url)
+    prefix = parts.path.removesuffix(SERVICE_PREFIX)
+    below = path if prefix and path.startswith(f"{prefix}/") else f"{prefix}{path}"
+    return f"{parts.scheme}://{parts.netloc}{below}"
+
+
+def timed_out(view: TaskView, timeout: float | None) -> TimeoutError:
+    """Return the error for waiting longer than was asked for."""
+    state = view.display_state or view.state.value
+    return TimeoutError(f"{kind_word(view.kind)} {view.id} is still {state} after {timeout:g} s")
+
+
+def task_log_feed(task_id: str, after: int | None) -> Feed[LogLine]:
+    """Return the feed of a task's log lines; the master closes it when the task has ended."""
+    return Feed(LogLine, f"tasks/{quote(task_id, safe='')}/logs/stream", cursor=after)
+
+
+def all_events_feed(cursor: int) -> Feed[Event]:
+    """Return the feed of all events that the caller may see."""
+    return Feed(Event, "stream", cursor=cursor)
+
+
+def output_target(folder: Path, output: OutputView) -> Path:
+    """Return where an output is written to: below the folder, whatever its name says.
+
+    Raises:
+        StorageError: Its name would lead out of the folder.
+    """
+    name = PurePosixPath(output.name)
+    if not output.name or name.is_absolute() or ".." in name.parts or "\0" in output.name or "\\" in output.name:
+        raise StorageError(f"the output {output.name!r} has a name that no file may have")
+    return folder.joinpath(*name.parts)
+
+
+def write_output(target: Path, output: OutputView, data: bytes) -> Path:
+    """Write an output that is what its digest says; the file appears complete or not at all.
+
+    Raises:
+        StorageError: The bytes are not those of the digest.
+    """
+    if f"sha256:{hashlib.sha256(data).hexdigest()}" != output.digest:
+        raise StorageError(f"the output {output.name!r} did not arrive as its digest says", hint="Try again.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    partial.write_bytes(data)
+    return partial.replace(target)
+
+
+def chosen_outputs(task_id: str, found: list[OutputView], names: Iterable[str]) -> list[OutputView]:
+    """Return the outputs of these names, or all without names.
+
+    Raises:
+        DetlabError: There is none of a name.
+    """
+    by_name = {output.name: output for output in found}
+    wanted = list(names)
+    missing = [name for name in wanted if name not in by_name]
+    if missing:
+        known = ", ".join(by_name) or "none"
+        raise DetlabError(f"{task_id} has no output {missing[0]!r}", hint=f"It has: {known}")
+    return [by_name[name] for name in wanted] if wanted else found
