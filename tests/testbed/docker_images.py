@@ -1,0 +1,90 @@
+"""Images for tests, made on this machine in a moment, without a registry.
+
+`EMPTY` has no files of its own: with `host_mounts()` it shows this machine's programs and this test environment, so
+that anything the tests can import runs in a container too. `SHELL` is busybox alone: no Python.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testbed.docker import Engine
+
+EMPTY = "testbed/empty:1"
+SHELL = "testbed/shell:1"
+
+
+def build_all(engine: Engine) -> None:
+    """Make every image that the engine has not got yet."""
+    for name, make in ((EMPTY, _empty), (SHELL, _shell)):
+        if engine.request("GET", f"/images/{name}/json")[0] != 200:
+            make(engine)
+
+
+def host_mounts() -> list[Path]:
+    """Directories of this machine that make `EMPTY` a whole system, read-only under the same paths."""
+    root = Path(__file__).resolve().parents[2]
+    wanted = [Path("/usr"), Path("/etc/ssl"), Path(sys.base_prefix), Path(sys.prefix)]
+    wanted += [root / "harness", root / "hub_ext", root / "kernel_magics", root / "server_ext"]
+    found = dict.fromkeys(path for path in wanted if path.is_dir())
+    return [path for path in found if not any(path != other and path.is_relative_to(other) for other in found)]
+
+
+def _empty(engine: Engine) -> None:
+    with _Archive() as archive:
+        for name in ("usr", "etc", "proc", "sys", "dev", "root", "opt", "run", "var", "home"):
+            archive.directory(name)
+        for name in ("tmp", "var/tmp"):
+            archive.directory(name, 0o1777)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            archive.link(name, f"usr/{name}")
+        for name in ("passwd", "group", "nsswitch.conf"):
+            archive.file(f"etc/{name}", Path("/etc", name).read_bytes())
+    path = f"{sys.prefix}/bin:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
+    engine.add_image(EMPTY, archive.data, f"ENV PATH={path}", 'CMD ["/bin/sh"]')
+
+
+def _shell(engine: Engine) -> None:
+    busybox = shutil.which("busybox", path="/bin:/usr/bin")
+    assert busybox is not None
+    with _Archive() as archive:
+        for name in ("bin", "proc", "sys", "dev", "etc"):
+            archive.directory(name)
+        archive.directory("tmp", 0o1777)
+        archive.file("bin/busybox", Path(busybox).read_bytes(), 0o755)
+        archive.link("bin/sh", "busybox")
+    engine.add_image(SHELL, archive.data, 'CMD ["/bin/sh"]')
+
+
+class _Archive:
+    """A tar in memory."""
+
+    def __enter__(self) -> _Archive:
+        self._buffer = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._buffer, mode="w")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tar.close()
+        self.data = self._buffer.getvalue()
+
+    def directory(self, name: str, mode: int = 0o755) -> None:
+        info = tarfile.TarInfo(name)
+        info.type, info.mode = tarfile.DIRTYPE, mode
+        self._tar.addfile(info)
+
+    def link(self, name: str, target: str) -> None:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = tarfile.SYMTYPE, target
+        self._tar.addfile(info)
+
+    def file(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(data), mode
+        self._tar.addfile(info, io.BytesIO(data))
