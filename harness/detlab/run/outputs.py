@@ -1,0 +1,166 @@
+"""Handing files over from inside a task: PUT task/outputs/{name}, with the standard library alone.
+
+What a task hands over outlives it. An upload that fails for want of a master is repeated; the token is read anew for
+each attempt, since the launcher renews it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from detlab.errors import DetlabError, NotInCluster, StorageError, from_reply
+from detlab.info import ClusterInfo, get_cluster_info, read_token
+
+PATIENCE = 600.0
+"""Seconds for which an upload is repeated while the master does not answer."""
+_REQUEST_SECONDS = 60.0
+_AGAIN = frozenset({401, 429, 500, 502, 503, 504})
+"""401 too: the token may just have been renewed."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse."""
+
+
+class Outputs:
+    """The files that this task hands over.
+
+    Args:
+        info: What the task knows about itself; None looks for it.
+        patience: Seconds for which an upload is repeated.
+
+    Raises:
+        NotInCluster: This process is no task.
+    """
+
+    def __init__(self, info: ClusterInfo | None = None, *, patience: float = PATIENCE) -> None:
+        found = info or get_cluster_info()
+        if found is None:
+            raise NotInCluster("files can be handed over from inside a task only: DET_TASK_DIR is not set")
+        self._info = found
+        self._patience = patience
+        # No proxy of the environment: the master may be this very machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+
+    def put(self, name: str, data: bytes) -> None:
+        """Hand over a file; one of the same name is replaced.
+
+        Args:
+            name: Of the file; no slashes.
+            data: Its bytes.
+
+        Raises:
+            StorageError: The master refused it (too much, for example), or did not answer in time.
+        """
+        give_up = time.monotonic() + self._patience
+        pause = 0.2
+        while True:
+            try:
+                self._send(name, data)
+            except urllib.error.HTTPError as error:
+                problem: Exception = _explained(error)
+                if error.code not in _AGAIN:
+                    raise StorageError(f"{name} was not taken: {problem}", hint=_hint(problem)) from error
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+            else:
+                return
+            if time.monotonic() + pause > give_up:
+                raise StorageError(f"{name} could not be handed over: {problem}") from problem
+            time.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _send(self, name: str, data: bytes) -> None:
+        url = f"{self._info.master_url.rstrip('/')}/api/v1/task/outputs/{quote(name, safe='')}"
+        headers = {
+            "Authorization": f"Bearer {read_token(self._info.task_dir)}",
+            "Content-Type": "application/octet-stream",
+        }
+        request = urllib.request.Request(url, data=data, headers=headers, method="PUT")  # noqa: S310  (the agent's own)
+        with self._opener.open(request, timeout=_REQUEST_SECONDS) as reply:
+            reply.read()
+
+
+def _explained(error: urllib.error.HTTPError) -> DetlabError:
+    try:
+        body = json.loads(error.read())
+    except (ValueError, OSError, http.client.HTTPException):
+        body = {}
+    return from_reply(error.code, body if isinstance(body, dict) else {})
+
+
+def _hint(problem: Exception) -> str | None:
+    return problem.hint if isinstance(problem, DetlabError) else None
+
+
+class LatestUpload:
+    """Hands over the newest state of one file from a thread, at most every so often.
+
+    Args:
+        put: Hands over (name, bytes).
+        name: Of the file.
+        interval: Seconds between two uploads at least.
+        failed: Told of an upload that did not work; the next one is tried all the same.
+    """
+
+    def __init__(
+        self,
+        put: Callable[[str, bytes], None],
+        name: str,
+        *,
+        interval: float = 2.0,
+        failed: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._put = put
+        self._name = name
+        self._interval = interval
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._newest: bytes | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
+        self._thread.start()
+
+    def offer(self, data: bytes) -> None:
+        """Give the newest state; one that was not sent yet is forgotten."""
+        with self._changed:
+            self._newest = data
+            self._changed.notify_all()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Hand over what is left; return whether that worked in time."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and self._newest is None
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._newest is None and not self._closing:
+                    self._changed.wait()
+                data, self._newest = self._newest, None
+                if data is None:
+                    return
+            try:
+                self._put(self._name, data)
+            except Exception as error:
+                self._failed(error)
+                with self._changed:
+                    if self._closing:
+                        self._newest = self._newest or data  # `close` says that it was not handed over
+                        return
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, self._interval)
