@@ -1,0 +1,23 @@
+/** A state as a word with a sign and a colour. */
+
+import type { ReactElement } from 'react';
+
+import { stateTone, stateWord, Tone } from '../../state/states';
+
+const SIGNS: Record<Tone, string> = { running: '●', waiting: '◌', paused: '❙❙', good: '✓', bad: '✕', off: '–' };
+
+export function StateBadge({ state, about, word }: {
+  state: string;
+  /** Told on hovering, such as the reason why it waits. */
+  about?: string | null;
+  /** Instead of the state's own word. */
+  word?: string;
+}): ReactElement {
+  const tone = stateTone(state);
+  return (
+    <span className="det-badge" data-tone={tone} title={about ?? undefined}>
+      <span aria-hidden="true" className="det-badge-sign">{SIGNS[tone]}</span>
+      {word ?? stateWord(state)}
+    </span>
+  );
+}

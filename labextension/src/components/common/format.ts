@@ -1,0 +1,81 @@
+/** Numbers and times for people; the same words as the notebook's view. */
+
+import type { Float } from '../../state/wire';
+
+const NONE = '–';
+
+/** The number that a metric's value stands for, or null. */
+export function toNumber(value: Float | null | undefined): number | null {
+  if (value === null || value === undefined) return null;
+  return typeof value === 'number' ? value : Number(value);
+}
+
+/** A metric: four significant digits or decimals, integers plain. */
+export function formatNumber(value: Float | null | undefined): string {
+  const x = toNumber(value);
+  if (x === null) return NONE;
+  if (Number.isNaN(x)) return 'NaN';
+  if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  const size = Math.abs(x);
+  if (Number.isInteger(x) && size < 1e6) return String(x);
+  return size < 1e-3 || size >= 1e5 ? x.toPrecision(4).replace(/\.?0+(e|$)/, '$1') : x.toFixed(4);
+}
+
+/** A hyperparameter or any other value in a cell: short, one line. */
+export function formatValue(value: unknown, most = 60): string {
+  if (value === null || value === undefined) return NONE;
+  if (typeof value === 'number') {
+    return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  }
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+/** Seconds as 42 s, 3:07 or 2:05:11. */
+export function formatDuration(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  const s = Math.max(Math.round(seconds), 0);
+  if (s < 60) return `${s} s`;
+  const pad = (n: number): string => String(n).padStart(2, '0');
+  const hours = Math.floor(s / 3600);
+  const minutes = Math.floor((s % 3600) / 60);
+  return hours ? `${hours}:${pad(minutes)}:${pad(s % 60)}` : `${minutes}:${pad(s % 60)}`;
+}
+
+/** How long ago, in one unit: now, 42 s, 3 min, 5 h, 2 d. `now` and `time` are seconds since the epoch. */
+export function formatAge(time: number | null | undefined, now: number = Date.now() / 1000): string {
+  if (!time) return NONE;
+  const s = Math.max(now - time, 0);
+  if (s < 10) return 'now';
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86_400)} d`;
+}
+
+/** A moment as local date and time, to the second. */
+export function formatTime(time: number | null | undefined): string {
+  if (!time) return NONE;
+  const d = new Date(time * 1000);
+  const pad = (n: number): string => String(n).padStart(2, '0');
+  const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
+  return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
+}
+
+export function formatBytes(count: number): string {
+  let n = count;
+  for (const unit of ['B', 'KiB', 'MiB']) {
+    if (n < 1024) return unit === 'B' ? `${n} B` : `${n.toFixed(1)} ${unit}`;
+    n /= 1024;
+  }
+  return `${n.toFixed(1)} GiB`;
+}
+
+export function formatPercent(fraction: number): string {
+  return `${Math.floor(Math.min(Math.max(fraction, 0), 1) * 100)} %`;
+}
+
+/** `3 trials`, `1 trial`. */
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`;
+}

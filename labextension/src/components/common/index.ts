@@ -1,0 +1,11 @@
+/** The common parts of all views. */
+
+export { ActionButton, Menu, type Action } from './Action';
+export { ConfirmDialog } from './ConfirmDialog';
+export * from './format';
+export { useLoaded, useNow, useVisible, type Loaded } from './hooks';
+export { EmptyState, ErrorBanner, Loading, Notice } from './notices';
+export { Progress } from './Progress';
+export { sortRows, type Sort, type SortValue } from './sorting';
+export { StateBadge } from './StateBadge';
+export { Table, type Column, type TableProps } from './Table';

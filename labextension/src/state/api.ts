@@ -1,0 +1,104 @@
+/** How front ends ask the master; JupyterLab and the hub page bring each an implementation. Paths are relative to api/v1/. */
+
+import type { ErrorView, ProblemView } from './wire';
+
+export interface Api {
+  get<T>(path: string, signal?: AbortSignal): Promise<T>;
+  post<T>(path: string, body?: unknown): Promise<T>;
+  del<T>(path: string): Promise<T>;
+  /** Text instead of JSON: code, CSV. */
+  text(path: string): Promise<string>;
+  /**
+   * Read newline-delimited JSON. The beginning and keep-alives (empty lines) are told as null. Resolves when the stream
+   * ends, rejects with ApiError when it cannot be had or breaks, and resolves at once when the signal says so.
+   */
+  stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void>;
+  /** An address for <a href download>. */
+  href(path: string): string;
+}
+
+/** What the master said instead of an answer, or that nobody answered (status 0). */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly hint: string | null;
+  readonly problems: ProblemView[];
+
+  constructor(status: number, view: Partial<ErrorView>) {
+    super(view.message || `the answer was ${status || 'none'}`);
+    this.name = 'ApiError';
+    this.status = status;
+    this.code = view.code ?? 'unknown';
+    this.hint = view.hint ?? null;
+    this.problems = view.problems ?? [];
+  }
+
+  /** Whether trying again later may help. */
+  get passing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/** Make an ApiError of anything that was thrown. */
+export function asApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  return new ApiError(0, { code: 'unreachable', message: `no answer: ${message}` });
+}
+
+/** Turn a reply into JSON or text, or into the ApiError that it is. */
+export async function read<T>(reply: Response, as: 'json' | 'text' = 'json'): Promise<T> {
+  const body = await reply.text();
+  if (!reply.ok) throw refusal(reply.status, body);
+  if (as === 'text') return body as T;
+  try {
+    return JSON.parse(body) as T;
+  } catch {
+    throw new ApiError(reply.status, { code: 'not_json', message: 'the answer is not what was expected', hint: LOGIN });
+  }
+}
+
+const LOGIN = 'load the page again: you may have to log in';
+
+/** Make an ApiError of a refusal's body, which a proxy may have written. */
+export function refusal(status: number, body: string): ApiError {
+  try {
+    const view = JSON.parse(body) as Partial<ErrorView>;
+    if (typeof view === 'object' && view !== null && typeof view.message === 'string') return new ApiError(status, view);
+  } catch {
+    // A proxy's page: the number says more than its HTML.
+  }
+  if (status === 401 || status === 403) {
+    return new ApiError(status, { code: 'forbidden', message: `refused (${status})`, hint: LOGIN });
+  }
+  return new ApiError(status, { code: 'http', message: `the answer was ${status}` });
+}
+
+/** Read the body of a reply as newline-delimited JSON, until its end or the signal. */
+export async function readLines(
+  reply: Response, onLine: (line: unknown) => void, signal: AbortSignal
+): Promise<void> {
+  if (!reply.ok) throw refusal(reply.status, await reply.text());
+  onLine(null);
+  const reader = reply.body!.getReader();
+  const stop = (): void => void reader.cancel().catch(() => undefined);
+  signal.addEventListener('abort', stop);
+  const decoder = new TextDecoder();
+  let rest = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (signal.aborted) return;
+      const lines = (rest + decoder.decode(value, { stream: !done })).split('\n');
+      rest = lines.pop()!;
+      for (const line of lines) onLine(line.trim() ? JSON.parse(line) : null);
+      if (done) return;
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    throw asApiError(error);
+  } finally {
+    signal.removeEventListener('abort', stop);
+    stop();
+  }
+}

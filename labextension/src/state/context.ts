@@ -1,0 +1,57 @@
+/** What components get from their host (JupyterLab or the hub page) beside their props. */
+
+import { createContext, useContext, useSyncExternalStore } from 'react';
+
+import type { Api } from './api';
+import type { Snapshot, Store } from './store';
+
+export type Place =
+  | { kind: 'experiment'; id: number }
+  | { kind: 'trial'; id: number; experiment?: number; tab?: 'metrics' | 'logs' | 'checkpoints' }
+  | { kind: 'task'; id: string }
+  | { kind: 'new'; path?: string };
+
+export interface Question {
+  title: string;
+  /** What will happen, in a sentence or two. */
+  body: string;
+  /** The label of the button that does it. */
+  yes: string;
+  /** It cannot be undone. */
+  danger?: boolean;
+}
+
+export interface AppContext {
+  api: Api;
+  store: Store;
+  /** JupyterLab, or the page of the Hub. */
+  host: 'lab' | 'hub';
+  /** Show a view. */
+  navigate(place: Place): void;
+  /** The address of a view for <a href>, so that it can be copied and opened in a new tab; null in JupyterLab. */
+  address(place: Place): string | null;
+  /** Put code in the notebook that is open; absent where there are no notebooks. */
+  insertCode?(code: string): Promise<void> | void;
+  /** Open a path at the Hub (such as TaskView.url) in a new tab. */
+  openUrl(path: string): void;
+  /** Ask before what cannot be undone. */
+  confirm(question: Question): Promise<boolean>;
+  /** Say in passing that something was done or went wrong. */
+  notify(message: string, tone?: 'good' | 'bad'): void;
+}
+
+const Context = createContext<AppContext | null>(null);
+
+export const AppProvider = Context.Provider;
+
+export function useApp(): AppContext {
+  const app = useContext(Context);
+  if (!app) throw new Error('a component of detlab is shown outside an AppProvider');
+  return app;
+}
+
+/** A part of what the store knows; drawn anew only when that part changes. */
+export function useStore<T>(select: (snapshot: Snapshot) => T): T {
+  const { store } = useApp();
+  return useSyncExternalStore(store.subscribe, () => select(store.getSnapshot()));
+}

@@ -1,0 +1,141 @@
+/** One stream kept open: opened again with back-off, from where it broke, and closed while nobody looks. */
+
+import { Api, ApiError, asApiError } from './api';
+
+/** Silence after which a stream is taken for dead; the master says something every five. */
+const SILENT_MS = 20_000;
+const FIRST_MS = 500;
+const LONGEST_MS = 20_000;
+
+export type Link =
+  | { kind: 'opening' }
+  | { kind: 'open' }
+  | { kind: 'paused' }
+  | { kind: 'lost'; error: ApiError; retryAt: number }
+  | { kind: 'ended' };
+
+export interface Followed {
+  /** The path now, with the cursor of now. */
+  path(): string;
+  onLine(line: unknown): void;
+  onLink?(link: Link): void;
+  /** Before each opening: take the snapshot that the stream goes on from, if there is none. */
+  prepare?(): Promise<void>;
+  /** The stream ends by itself when its subject has ended (log streams); otherwise an end is a break. */
+  finite?: boolean;
+}
+
+/** Follow until `stop()`. It pauses with the page, and with `pause()`. */
+export class Follower {
+  private controller: AbortController | null = null;
+  private timer = 0;
+  private watch = 0;
+  private failures = 0;
+  private stopped = false;
+  private held = false;
+  private ended = false;
+
+  constructor(private api: Api, private what: Followed) {
+    document.addEventListener('visibilitychange', this.look);
+    window.addEventListener('online', this.retry);
+    this.look();
+  }
+
+  /** Close it until `resume()`: what it feeds is not visible. */
+  pause(): void {
+    this.held = true;
+    this.look();
+  }
+
+  resume(): void {
+    this.held = false;
+    this.look();
+  }
+
+  /** Try again at once. */
+  retry = (): void => {
+    if (this.controller || this.stopped || this.ended || this.hidden) return;
+    window.clearTimeout(this.timer);
+    void this.open();
+  };
+
+  stop(): void {
+    this.stopped = true;
+    document.removeEventListener('visibilitychange', this.look);
+    window.removeEventListener('online', this.retry);
+    this.close();
+  }
+
+  private get hidden(): boolean {
+    return this.held || document.visibilityState === 'hidden';
+  }
+
+  private look = (): void => {
+    if (this.stopped || this.ended) return;
+    if (this.hidden) {
+      this.close();
+      this.tell({ kind: 'paused' });
+    } else if (!this.controller) {
+      this.failures = 0;
+      this.retry();
+    }
+  };
+
+  private tell(link: Link): void {
+    this.what.onLink?.(link);
+  }
+
+  private close(): void {
+    window.clearTimeout(this.timer);
+    window.clearTimeout(this.watch);
+    this.controller?.abort();
+    this.controller = null;
+  }
+
+  private async open(): Promise<void> {
+    const mine = new AbortController();
+    this.controller = mine;
+    this.tell({ kind: 'opening' });
+    let error = new ApiError(0, { code: 'ended', message: 'the stream ended' });
+    try {
+      await this.what.prepare?.();
+      if (mine.signal.aborted) return;
+      this.expectLife(mine);
+      await this.api.stream(this.what.path(), line => this.heard(mine, line), mine.signal);
+      if (this.what.finite && this.controller === mine) {
+        this.ended = true;
+        this.close();
+        this.tell({ kind: 'ended' });
+        return;
+      }
+    } catch (problem) {
+      error = asApiError(problem);
+    }
+    // A pause or a stop closed it: whoever did that has told.
+    if (this.controller === mine) this.broke(error);
+  }
+
+  private heard(mine: AbortController, line: unknown): void {
+    if (this.controller !== mine) return;
+    if (this.failures >= 0) this.tell({ kind: 'open' });
+    this.failures = -1;
+    this.expectLife(mine);
+    if (line !== null) this.what.onLine(line);
+  }
+
+  private expectLife(mine: AbortController): void {
+    window.clearTimeout(this.watch);
+    this.watch = window.setTimeout(() => {
+      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: 'nothing was heard' }));
+    }, SILENT_MS);
+  }
+
+  private broke(error: ApiError): void {
+    this.close();
+    this.failures = Math.max(this.failures, 0) + 1;
+    const longest = error.passing ? Math.min(FIRST_MS * 2 ** (this.failures - 1), LONGEST_MS) : LONGEST_MS;
+    const wait = longest * (0.75 + Math.random() / 2);
+    this.tell({ kind: 'lost', error, retryAt: Date.now() + wait });
+    this.timer = window.setTimeout(this.retry, wait);
+  }
+}

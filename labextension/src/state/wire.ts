@@ -1,0 +1,462 @@
+/** The wire models (detlab.schemas.wire and .taskwire). Made by labextension/wire.py: do not edit. */
+
+/** Non-finite floats travel as these names: strict JSON has no others. */
+export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
+
+/** A metric's value. */
+export type Float = number | Nonfinite;
+
+/** An agent as the master sees it. */
+export interface AgentView {
+  id: string;
+  state: 'connected' | 'suspect' | 'lost';
+  version: string;
+  address: string;
+  serves_user: string | null;
+  slots: SlotView[];
+  running: number;
+  last_seen: number;
+  enabled: boolean;
+  runtimes: string[];
+  enrolled_at: number;
+}
+
+/** Progress of one attempt, in order; it never goes back. */
+export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
+
+/** Who did what. */
+export interface AuditItem {
+  id: number;
+  time: number;
+  actor: string;
+  action: string;
+  subject: string;
+  detail: string;
+}
+
+/** GET audit?before=&limit=&actor=&action= [admin]: newest first. */
+export interface AuditPage {
+  items: AuditItem[];
+  next: number | null;
+}
+
+/** The best validation so far. */
+export interface BestView {
+  trial_id: number;
+  trial_index: number;
+  steps_completed: number;
+  value: Float;
+  checkpoint: string | null;
+}
+
+/** One file of a manifest, keyed by its relative POSIX path. */
+export interface CheckpointFile {
+  size: number;
+  digest: string;
+  mode: number;
+}
+
+/** A committed checkpoint. */
+export interface CheckpointView {
+  uuid: string;
+  trial_id: number;
+  experiment_id: number;
+  run: number;
+  steps_completed: number;
+  state: 'COMPLETED' | 'DELETED';
+  created_at: number;
+  size: number;
+  files: Record<string, CheckpointFile>;
+  metadata: Record<string, unknown>;
+  storage: Record<string, unknown>;
+  validation: Float | null;
+  manifest_digest: string;
+}
+
+/** One look at the cluster. */
+export interface ClusterView {
+  cluster_id: string;
+  version: string;
+  protocol: number;
+  url: string;
+  started_at: number;
+  agents: number;
+  slots_total: number;
+  slots_used: number;
+  experiments_active: number;
+  draining: boolean;
+}
+
+/** One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}. */
+export interface CodeFile {
+  path: string;
+  size: number;
+  digest: string;
+}
+
+/** GET experiments/{experiment_id}/code. */
+export interface CodeList {
+  items: CodeFile[];
+}
+
+/** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
+export interface CreateExperiment {
+  config?: Record<string, unknown> | null;
+  config_yaml?: string | null;
+  bundle?: string | null;
+  idempotency_key?: string | null;
+  activate?: boolean;
+  dry_run?: boolean;
+  source?: Record<string, unknown>;
+}
+
+/** What became of a submit. `experiment` is None for a dry run. */
+export interface CreateExperimentReply {
+  experiment: ExperimentView | null;
+  created: boolean;
+  warnings: ProblemView[];
+  config: Record<string, unknown>;
+}
+
+/** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
+export interface CreateTask {
+  kind: TaskKind;
+  name?: string | null;
+  config?: Record<string, unknown> | null;
+  config_yaml?: string | null;
+  bundle?: string | null;
+  idempotency_key?: string | null;
+  dry_run?: boolean;
+  experiment_ids?: number[];
+  trial_ids?: number[];
+  source?: Record<string, unknown>;
+}
+
+/** What became of it. `task` is None for a dry run. */
+export interface CreateTaskReply {
+  task: TaskView | null;
+  created: boolean;
+  warnings: ProblemView[];
+  config: Record<string, unknown>;
+}
+
+/** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
+export interface CurvesView {
+  cursor: number;
+  experiment: ExperimentView;
+  trials: TrialView[];
+  curves: SeriesView[];
+}
+
+/** Why a trial ended, for people; shown in views beside its state. */
+export type EndReason = 'completed' | 'stopped' | 'canceled' | 'killed' | 'invalid_hp' | 'error' | 'no_metrics';
+
+/** Body of every non-2xx reply. */
+export interface ErrorView {
+  code: string;
+  message: string;
+  hint: string | null;
+  problems: ProblemView[];
+}
+
+/** One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after. */
+export interface Event {
+  id: number;
+  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'resync' | 'cursor';
+  time: number;
+  experiment_id: number | null;
+  trial_id: number | null;
+  task_id: string | null;
+  data: Record<string, unknown>;
+}
+
+/** Where an experiment stands (Determined's names). */
+export type ExperimentState = 'ACTIVE' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR' | 'DELETING' | 'DELETED';
+
+/** An experiment with the numbers its progress line needs. */
+export interface ExperimentView {
+  id: number;
+  name: string;
+  description: string | null;
+  labels: string[];
+  owner: string;
+  workspace: string;
+  project: string;
+  state: ExperimentState;
+  searcher: string;
+  metric: string;
+  smaller_is_better: boolean;
+  time_metric: string | null;
+  max_time: number | null;
+  progress: number;
+  trials_total: number | null;
+  trials: Record<string, number>;
+  best: BestView | null;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  pending_reason: string | null;
+  warnings: string[];
+  bundle: string | null;
+  config: Record<string, unknown> | null;
+  failure: FailureView | null;
+  source: Record<string, unknown>;
+}
+
+/** A failure card: what, where, likely cause, last lines, next command. */
+export interface FailureView {
+  kind: string;
+  message: string;
+  trial_id: number | null;
+  rank: number | null;
+  exit_code: number | null;
+  signal: string | null;
+  where: string | null;
+  log_tail: string[];
+  hint: string | null;
+}
+
+/** One part of the service. */
+export interface HealthItem {
+  name: string;
+  ok: boolean;
+  detail: string;
+}
+
+/** GET service [admin]: how the service is. */
+export interface HealthView {
+  ok: boolean;
+  version: string;
+  started_at: number;
+  items: HealthItem[];
+}
+
+/** One line of a task's output. */
+export interface LogLine {
+  id: number;
+  trial_id: number;
+  task_id: string | null;
+  run: number;
+  rank: number | null;
+  stdtype: 'stdout' | 'stderr' | 'launcher';
+  level: string | null;
+  time: number;
+  text: string;
+}
+
+/** GET tasks/{task_id}/outputs. */
+export interface OutputList {
+  items: OutputView[];
+}
+
+/** A file that a task handed over (an executed notebook, the variables of a cell). */
+export interface OutputView {
+  name: string;
+  size: number;
+  digest: string;
+  updated_at: number;
+}
+
+/** GET overview: what a panel starts from; `GET stream?after=cursor` goes on from there. */
+export interface OverviewView {
+  cursor: number;
+  me: UserView;
+  cluster: ClusterView;
+  experiments: ExperimentView[];
+  tasks: TaskView[];
+  queue: QueueItem[];
+  agents: AgentView[];
+}
+
+/** One mistake or warning, with where it is. */
+export interface ProblemView {
+  path: string;
+  message: string;
+  hint: string | null;
+  level: 'error' | 'warning';
+}
+
+/** One allocation that waits, in the order in which the scheduler looks at them. */
+export interface QueueItem {
+  allocation_id: string;
+  place: number;
+  kind: string;
+  owner: string;
+  mine: boolean;
+  name: string;
+  experiment_id: number | null;
+  trial_id: number | null;
+  task_id: string | null;
+  slots: number;
+  priority: number;
+  requested_at: number;
+  reason: string;
+}
+
+/** GET queue. */
+export interface QueueView {
+  items: QueueItem[];
+}
+
+/** One curve, possibly down-sampled: extremes and the last point are exact. */
+export interface SeriesView {
+  trial_id: number;
+  group: string;
+  name: string;
+  steps: number[];
+  values: Float[];
+  times: number[];
+  total: number;
+}
+
+/** One slot of an agent. */
+export interface SlotView {
+  id: string;
+  kind: 'cpu' | 'cuda' | 'rocm';
+  name: string;
+  uuid: string | null;
+  allocation_id: string | null;
+  enabled: boolean;
+}
+
+/** Summary of one scalar series; min, max and mean skip NaN. */
+export interface SummaryView {
+  count: number;
+  min: Float | null;
+  max: Float | null;
+  mean: Float | null;
+  last: Float | null;
+  last_step: number | null;
+  nan_count: number;
+}
+
+/** Why a user task ended. */
+export type TaskEnd = 'completed' | 'failed' | 'killed' | 'idle' | 'canceled' | 'abandoned' | 'lost';
+
+/** What a user task is. */
+export type TaskKind = 'notebook' | 'shell' | 'command' | 'tensorboard' | 'cell' | 'notebook_run';
+
+/** GET tasks: newest first. */
+export interface TaskPage {
+  items: TaskView[];
+  next: string | null;
+}
+
+/** A user task. */
+export interface TaskView {
+  id: string;
+  kind: TaskKind;
+  name: string;
+  owner: string;
+  state: TrialState;
+  allocation_state: AllocationState | null;
+  display_state: string;
+  end_reason: TaskEnd | null;
+  slots_needed: number;
+  slots: string[];
+  agent_id: string | null;
+  resource_pool: string;
+  runtime: 'process' | 'docker';
+  image: string | null;
+  priority: number;
+  server_name: string | null;
+  url: string | null;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  exit_code: number | null;
+  stage_message: string;
+  place: number | null;
+  pending_reason: string | null;
+  last_activity: number | null;
+  idle_timeout: number | null;
+  cull_at: number | null;
+  experiment_ids: number[];
+  trial_ids: number[];
+  failure: FailureView | null;
+  config: Record<string, unknown> | null;
+}
+
+/** One thing that happened to an experiment, for its events tab. */
+export interface TimelineItem {
+  time: number;
+  what: string;
+  trial_id: number | null;
+  run: number | null;
+  detail: string;
+}
+
+/** GET experiments/{experiment_id}/timeline: oldest first. */
+export interface TimelineView {
+  items: TimelineItem[];
+}
+
+/** GET tokens [admin]. */
+export interface TokenList {
+  items: TokenView[];
+}
+
+/** A token of detlab's own; its text is known to its holder alone. */
+export interface TokenView {
+  id: string;
+  kind: string;
+  subject: string;
+  created_at: number;
+  expires_at: number | null;
+}
+
+/** Where a trial stands; what its allocation does is in `AllocationState`. */
+export type TrialState = 'ACTIVE' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR';
+
+/** A trial. */
+export interface TrialView {
+  id: number;
+  index: number;
+  experiment_id: number;
+  request_id: string;
+  state: TrialState;
+  allocation_state: AllocationState | null;
+  display_state: string;
+  end_reason: EndReason | null;
+  hparams: Record<string, unknown>;
+  seed: number;
+  restarts: number;
+  run: number;
+  progress: number;
+  status: string;
+  steps_completed: number;
+  best_validation: Float | null;
+  latest_validation: Float | null;
+  latest_checkpoint: string | null;
+  agent_id: string | null;
+  slots: string[];
+  started_at: number | null;
+  ended_at: number | null;
+  pending_reason: string | null;
+  warnings: string[];
+  failure: FailureView | null;
+  summary: Record<string, Record<string, SummaryView>>;
+  metadata: Record<string, unknown>;
+}
+
+/** Slot time of one user on one day (UTC). */
+export interface UsageRow {
+  day: string;
+  user: string;
+  kind: string;
+  slot_hours: number;
+}
+
+/** GET usage?first=DAY&last=DAY (also as CSV by `Accept: text/csv`): admins see all, others themselves. */
+export interface UsageView {
+  first: string;
+  last: string;
+  items: UsageRow[];
+}
+
+/** Who the caller is and what the token may do. */
+export interface UserView {
+  name: string;
+  scopes: string[];
+  admin: boolean;
+}

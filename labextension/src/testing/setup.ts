@@ -1,0 +1,18 @@
+/** What jsdom lacks. */
+
+import { cleanup } from '@testing-library/react';
+import { afterEach } from 'vitest';
+
+class NoObserver {
+  observe(): void {}
+  unobserve(): void {}
+  disconnect(): void {}
+}
+
+globalThis.ResizeObserver ??= NoObserver as never;
+globalThis.IntersectionObserver ??= NoObserver as never;
+window.matchMedia ??= (query: string) =>
+  ({ matches: false, media: query, addEventListener() {}, removeEventListener() {} }) as never;
+HTMLCanvasElement.prototype.getContext = (() => null) as never;
+
+afterEach(cleanup);

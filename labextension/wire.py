@@ -1,0 +1,112 @@
+"""Write `src/state/wire.ts`: the wire models as TypeScript types. `python wire.py [--check]`.
+
+What the master sends (serialised: every key is there) and what a front end sends (validated: defaults may be left out)
+are made from the pydantic models' JSON Schemas, so that neither side can drift from the other unseen.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic.json_schema import models_json_schema
+
+from detlab.schemas import taskwire, wire
+from detlab.schemas.wire import Wire
+
+TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
+RECEIVED = (
+    *(wire.UserView, wire.ClusterView, wire.AgentView, wire.ExperimentView, wire.TrialView, wire.CurvesView),
+    *(wire.LogLine, wire.CheckpointView, wire.Event, wire.ErrorView, wire.CreateExperimentReply),
+    *(taskwire.OverviewView, taskwire.QueueView, taskwire.TaskView, taskwire.TaskPage, taskwire.CreateTaskReply),
+    *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
+    *(taskwire.TokenList, taskwire.HealthView),
+)
+SENT = (wire.CreateExperiment, taskwire.CreateTask)
+HEAD = """/** The wire models (detlab.schemas.wire and .taskwire). Made by labextension/wire.py: do not edit. */
+
+/** Non-finite floats travel as these names: strict JSON has no others. */
+export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
+
+/** A metric's value. */
+export type Float = number | Nonfinite;
+"""
+MEASURED = {"value", "values", "best_validation", "latest_validation", "validation", "min", "max", "mean", "last"}
+"""Fields whose numbers come from people's code, so that they may be non-finite."""
+
+
+def definitions(models: tuple[type[Wire], ...], mode: Literal["serialization", "validation"]) -> dict[str, Any]:
+    """Return the JSON Schemas of models and of all that they hold, by name."""
+    _, schema = models_json_schema([(model, mode) for model in models], ref_template="#/$defs/{model}")
+    found: dict[str, Any] = schema["$defs"]
+    return found
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """Return the TypeScript type of a JSON Schema."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "const" in schema:
+        return json.dumps(schema["const"]).replace('"', "'")
+    if "enum" in schema:
+        return " | ".join(json.dumps(value).replace('"', "'") for value in schema["enum"])
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " | ".join(dict.fromkeys(type_of(member) for member in schema[key]))
+    match schema.get("type"):
+        case "array":
+            inner = type_of(schema.get("items", {}))
+            return f"({inner})[]" if " " in inner else f"{inner}[]"
+        case "object":
+            values = schema.get("additionalProperties")
+            return f"Record<string, {type_of(values) if isinstance(values, dict) else 'unknown'}>"
+        case "number":
+            return "number"
+        case "integer":
+            return "number"
+        case "string" | "boolean" | "null" as plain:
+            return str(plain)
+    return "unknown"
+
+
+def declaration(name: str, schema: dict[str, Any], *, sent: bool) -> str:
+    """Return the declaration of one model or enumeration; of what is received, every key is there."""
+    about = str(schema.get("description", "")).split("\n\n")[0].replace("\n", " ").replace("*/", "")
+    lines = [f"/** {about} */"] if about else []
+    if "properties" not in schema and schema.get("type") != "object":
+        return "\n".join([*lines, f"export type {name} = {type_of(schema)};"])
+    required = set(schema.get("required", []))
+    lines.append(f"export interface {name} {{")
+    for key, prop in schema.get("properties", {}).items():
+        kind = type_of(prop)
+        kind = kind.replace("number", "Float") if key in MEASURED else kind
+        lines.append(f"  {key}{'?' if sent and key not in required else ''}: {kind};")
+    return "\n".join([*lines, "}"])
+
+
+def text() -> str:
+    """Return the whole file."""
+    received = definitions(RECEIVED, "serialization")
+    sent = {name: schema for name, schema in definitions(SENT, "validation").items() if name not in received}
+    everything = sorted({**received, **sent}.items())
+    parts = [declaration(name, schema, sent=name in sent) for name, schema in everything]
+    return "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or with `--check` only say whether it is up to date."""
+    made = text()
+    if "--check" in arguments:
+        if TARGET.is_file() and TARGET.read_text() == made:
+            return 0
+        print(f"{TARGET} is out of date: python labextension/wire.py", file=sys.stderr)
+        return 1
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
