@@ -1,21 +1,23 @@
 # Two commands do everything on a fresh machine:
 #   make demo   the main job: a searched, plotted experiment on an embedded cluster
 #   make test   all checks and all tests
-# Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the notebook widget
+# Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the front ends
 # from npm, and for the tests PostgreSQL and chromium from Debian (announced first).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-WIDGET := kernel_magics/detlab_magics/static/widget.js
+FRONT := server_ext/detlab_server/labextension/package.json
+LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
+NODE_MODULES := labextension/node_modules/.package-lock.json
 PROXY := $(VENV)/node/node_modules/.bin/configurable-http-proxy
 PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench setup setup-test lint unit widget docs clean system-packages
+.PHONY: help demo test bench setup setup-test lint unit front docs clean system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,16 +34,16 @@ bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks,
 unit: setup-test  ## the quick tests only
 	$(BIN)/python -m pytest -q tests/unit
 
-lint: setup-test  ## ruff, mypy --strict, import-linter, the widget's types
+lint: setup-test  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	cd labextension && npm run --silent check
+	cd labextension && npm run --silent check && npm test --silent
 
-setup: $(VENV)/.installed $(PROXY) $(WIDGET)  ## the virtual environment, the proxy and the widget
+setup: $(VENV)/.installed $(PROXY) $(FRONT)  ## the virtual environment, the proxy and the front ends
 
-setup-test: $(VENV)/.installed-test $(PROXY) $(WIDGET) system-packages
+setup-test: $(VENV)/.installed-test $(PROXY) $(FRONT) system-packages
 
 $(VENV)/.python:
 	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
@@ -73,14 +75,23 @@ $(PROXY): | $(VENV)/.python
 docs: setup  ## make the generated reference pages anew
 	$(BIN)/python docs/generate.py
 
-widget: $(WIDGET)  ## build the notebook widget
+front: $(FRONT)  ## build the JupyterLab extension, the hub page and the notebook widget
 
-$(WIDGET): labextension/package.json labextension/package-lock.json $(shell find labextension/src -type f 2>/dev/null)
-	@echo "==> the notebook widget"
-	cd labextension && npm ci --silent --no-audit --no-fund && npm run --silent build
+$(NODE_MODULES): labextension/package-lock.json
+	@echo "==> node packages of the front ends (about a minute, 500 MB)"
+	cd labextension && npm ci --silent --no-audit --no-fund
+
+# An editable install copies what is there when it is made; a link always shows what was built last.
+$(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
+		$(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) | $(VENV)/.installed
+	@echo "==> the front ends"
+	cd labextension && npm run --silent build
+	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
+	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
 
 system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-bench labextension/node_modules kernel_magics/detlab_magics/static/*.js $(DEMO_DIR)
+	rm -rf $(VENV) $(VENV)-bench labextension/node_modules labextension/lib $(DEMO_DIR) \
+		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* server_ext/detlab_server/labextension

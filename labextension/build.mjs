@@ -3,7 +3,7 @@
 //   hub     the hub page, one script and one style sheet
 //   lab     the prebuilt JupyterLab extension: bundled here, then federated by @jupyter/builder (no network)
 import { spawnSync } from 'node:child_process';
-import { existsSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, rmSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -56,6 +56,7 @@ const parts = {
     const core = 'node_modules/@jupyterlab/core-meta/core.package.json';
     const run = spawnSync(process.execPath, [builder, '--core-package-file', core, here], { encoding: 'utf8' });
     if (run.status !== 0) throw new Error(`the JupyterLab extension was not built:\n${run.stdout}${run.stderr}`);
+    copyFileSync('install.json', '../server_ext/detlab_server/labextension/install.json');
   }
 };
 
