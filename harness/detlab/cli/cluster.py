@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
-from detlab.cli.printing import duration, say, say_json, table
+from detlab.cli.printing import clean, duration, moment, note, say, say_json, table
+from detlab.client import task_operations
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
@@ -19,11 +21,12 @@ NO_AGENTS = "No agents. Start one: det agent run --master URL"
     lazy={"run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent")},
 )
 def agent() -> None:
-    """Agents: the machines that run trials.
+    """Agents: the machines that run trials and tasks.
 
     \b
-    Example:
+    Examples:
       det agent list
+      det agent disable node-1
     """
 
 
@@ -47,18 +50,85 @@ def list_agents(invocation: Invocation) -> None:
     rows = [
         (
             item.id,
-            item.state,
+            item.state if item.enabled else f"{item.state}, disabled",
             sum(slot.allocation_id is not None for slot in item.slots),
             len(item.slots),
             item.running,
+            ", ".join(item.runtimes),
             item.serves_user or "any user",
             item.version,
             f"{duration(time.time() - item.last_seen)} ago" if item.last_seen else "",
         )
         for item in found
     ]
-    columns = ("Agent", "State", "Used", "Slots", "Tasks", "Serves", "Version", "Seen")
+    columns = ("Agent", "State", "Used", "Slots", "Tasks", "Runtimes", "Serves", "Version", "Seen")
     table(columns, rows, right=("Used", "Slots", "Tasks"))
+
+
+def _switching(name: str, text: str, *, enabled: bool) -> None:
+    @agent.command(name=name, help=f"{text}\n\n\b\nExample:\n  det agent {name} node-1")
+    @click.argument("agent_ids", metavar="AGENT...", nargs=-1, required=True)
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
+        views = []
+        for agent_id in agent_ids:
+            view = invocation.client.session.run(task_operations.set_agent(agent_id, enabled=enabled))
+            views.append(view)
+            if not invocation.as_json:
+                say(clean(f"Agent {view.id}: {'enabled' if view.enabled else 'disabled'}, {view.running} tasks run"))
+        if invocation.as_json:
+            say_json(views)
+
+
+_switching("enable", "Let agents take new work again (administrators).", enabled=True)
+_switching("disable", "Let agents take no new work; what runs goes on (administrators).", enabled=False)
+
+
+@agent.command()
+@click.option("--ttl", type=click.FloatRange(1), default=3600, show_default=True, metavar="SECONDS", help="Valid for.")
+@json_option
+@pass_invocation
+def enrol(invocation: Invocation, ttl: float) -> None:
+    """Draw a token with which one more agent may connect for the first time (administrators).
+
+    Only the token goes to standard output, so that it can go to a file.
+
+    \b
+    Example:
+      det agent enrol > token && scp token node-2: && ssh node-2 det agent run --master URL --enrolment-token-file token
+    """
+    client = invocation.client
+    found = client.session.run(task_operations.enrol_agent(ttl))
+    if invocation.as_json:
+        say_json(found)
+        return
+    say(clean(found.get("token")))
+    note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
+    note(f"  → det agent run --master {clean(client.address.url)} --enrolment-token-file FILE")
+
+
+@agent.command()
+@click.argument("agent_id", metavar="AGENT")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_invocation
+def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
+    """Make an agent's key void (administrators). What it runs is lost, and starts again elsewhere if it may.
+
+    \b
+    Example:
+      det agent remove node-1 --yes
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("removing an agent asks first, and nobody is here to answer: add --yes")
+        click.confirm(f"Remove {clean(agent_id)}? What it runs is lost.", abort=True, err=True)
+    view = invocation.client.session.run(task_operations.remove_agent(agent_id))
+    if invocation.as_json:
+        say_json(view)
+    else:
+        say(clean(f"Removed agent {view.id}"))
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})

@@ -73,8 +73,14 @@ def _as_json(error: Exception) -> object:
     return {"error": {"code": type(error).__name__, "message": str(error), "hint": None, "problems": []}}
 
 
-def failure_card(failure: FailureView, *, experiment_id: int | None = None) -> list[str]:
-    """Return the lines that tell why work failed: what, where, the last output, the next command."""
+def failure_card(failure: FailureView, *, experiment_id: int | None = None, command: str | None = None) -> list[str]:
+    """Return the lines that tell why work failed: what, where, the last output, the next command.
+
+    Args:
+        failure: What the master found out.
+        experiment_id: Whose it is, when no trial is named.
+        command: The next command; None: the logs of the trial or the experiment; empty: none.
+    """
     where = [
         f"trial {failure.trial_id}" if failure.trial_id is not None else "",
         f"rank {failure.rank}" if failure.rank is not None else "",
@@ -91,9 +97,10 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None) -> l
         lines += [f"    | {clean(line)}" for line in failure.log_tail]
     if failure.hint:
         lines.append(f"  → {clean(failure.hint)}")
-    command = f"det trial logs {failure.trial_id}" if failure.trial_id is not None else ""
-    if not command and experiment_id is not None:
-        command = f"det experiment logs {experiment_id}"
+    if command is None:
+        command = f"det trial logs {failure.trial_id}" if failure.trial_id is not None else ""
+        if not command and experiment_id is not None:
+            command = f"det experiment logs {experiment_id}"
     if command and command not in (failure.hint or ""):
         lines.append(f"  → {command}")
     return lines

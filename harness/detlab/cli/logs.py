@@ -1,4 +1,4 @@
-"""Printing the output of trials."""
+"""Printing the output of trials and user tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 from detlab.cli.printing import clean, note, say
 from detlab.cli.watching import connection_notes
 from detlab.client.resources import Experiment, Trial
+from detlab.client.task_facts import kind_word
+from detlab.client.tasks import Task
 from detlab.schemas.wire import LogLine
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,7 +32,7 @@ class LogOptions:
 def log_options(function: F) -> F:
     """Add the options of a `logs` command, given to the function as `options`."""
 
-    @click.option("-f", "--follow", is_flag=True, help="Go on until the trial has ended.")
+    @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--search", metavar="TEXT", help="Only lines with this text.")
@@ -49,8 +51,14 @@ def line_text(line: LogLine, *, trial: bool) -> str:
     return f"{prefix}{rank}{clean(text)}"
 
 
-def print_trial_logs(trial: Trial, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
-    """Print a trial's output; return the exit status."""
+def _title(source: Trial | Task) -> str:
+    if isinstance(source, Task):
+        return clean(f"{kind_word(source.kind).capitalize()} {source.id}")
+    return f"Trial {source.id}"
+
+
+def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
+    """Print the output of a trial or a user task; return the exit status."""
     known: int | None = None
     if options.tail is not None or not options.follow:
         # With `--tail 0 -f` the last line is fetched for its id alone.
@@ -60,22 +68,21 @@ def print_trial_logs(trial: Trial, options: LogOptions, as_json: bool, *, prefix
             _print(line, as_json, prefixed)
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
-            note(f"Trial {trial.id} has no output{' like that' if options.search else ' yet'}.")
+            note(f"{_title(trial)} has no output{' like that' if options.search else ' yet'}.")
     if not options.follow:
         return 0
     try:
         follow_lines(trial, options, as_json=as_json, prefixed=prefixed, after=known)
     except KeyboardInterrupt:
-        note(f"\nStopped following. Trial {trial.id} runs on.")
+        note(f"\nStopped following. {_title(trial)} runs on.")
         return 130
     return 0
 
 
-def follow_lines(trial: Trial, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
-    """Print a trial's output after a line until the trial has ended."""
-    lines = trial.iter_logs(
-        follow=True, after=after, rank=options.rank, search=options.search, notice=connection_notes()
-    )
+def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
+    """Print the output of a trial or a user task after a line until it has ended."""
+    notes = connection_notes(what=_title(trial)) if isinstance(trial, Task) else connection_notes()
+    lines = trial.iter_logs(follow=True, after=after, rank=options.rank, search=options.search, notice=notes)
     for line in lines:
         _print(line, as_json, prefixed)
 

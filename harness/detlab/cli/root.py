@@ -13,18 +13,27 @@ from detlab.cli.invocation import Invocation
 from detlab.cli.loading import Lazy, LazyGroup
 
 COMMANDS = {
-    "agent": Lazy("Agents: list, run.", "detlab.cli.cluster:agent"),
+    "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.cluster:agent"),
+    "audit": Lazy("Who did what (administrators).", "detlab.cli.administration:audit"),
     "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.checkpoint:checkpoint"),
+    "cmd": Lazy("Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.command:cmd"),
     "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.config:config"),
     "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),
     "experiment": Lazy("Experiments: create, list, describe, logs, wait, …", "detlab.cli.experiment:experiment"),
     "login": Lazy("Remember the token of a cluster.", "detlab.cli.user:login"),
     "logout": Lazy("Forget the token of a cluster.", "detlab.cli.user:logout"),
+    "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.notebook:notebook"),
     "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
+    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.queueing:queue"),
+    "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.shell:shell"),
     "slot": Lazy("Slots of the agents: list.", "detlab.cli.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
+    "task": Lazy("Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.task:task"),
+    "tensorboard": Lazy("TensorBoards of experiments: start, open, list, kill.", "detlab.cli.tensorboard:tensorboard"),
+    "token": Lazy("Tokens of agents and tasks: list, revoke (administrators).", "detlab.cli.administration:token"),
     "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.trial:trial"),
     "up": Lazy("Start a cluster on this machine.", extra="hub"),
+    "usage": Lazy("Slot hours by user and day.", "detlab.cli.administration:usage"),
     "user": Lazy("Users: whoami.", "detlab.cli.user:user"),
     "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.user:version"),
 }
@@ -33,8 +42,11 @@ SHORT = {
     "c": "checkpoint",
     "e": "experiment",
     "exp": "experiment",
+    "nb": "notebook",
+    "q": "queue",
     "s": "slot",
     "t": "trial",
+    "tb": "tensorboard",
     "u": "user",
 }
 

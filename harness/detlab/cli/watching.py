@@ -16,7 +16,7 @@ from detlab.schemas.wire import CurvesView, Event, ExperimentState, ExperimentVi
 NOTE_SECONDS = 60.0
 
 
-def connection_notes(clock: Callable[[], float] = time.monotonic) -> Notice:
+def connection_notes(clock: Callable[[], float] = time.monotonic, *, what: str = "the experiment") -> Notice:
     """Return what says that the connection broke: at once, and then once a minute while it stays broken."""
     told: list[float] = []
 
@@ -25,7 +25,7 @@ def connection_notes(clock: Callable[[], float] = time.monotonic) -> Notice:
         if told and now - told[-1] < NOTE_SECONDS:
             return
         told.append(now)
-        note(f"connection lost ({clean(error.message)}); trying again, the experiment is not touched by that")
+        note(f"connection lost ({clean(error.message)}); trying again, {what} is not touched by that")
 
     return lost
 

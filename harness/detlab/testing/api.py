@@ -120,8 +120,12 @@ class FakeMaster:
 
     # --- the server ---------------------------------------------------------------------------------------
 
+    def routes(self) -> list[Route]:
+        """Return the routes, which a subclass may add to."""
+        return _ROUTES
+
     def __enter__(self) -> FakeMaster:
-        handler = type("Handler", (_Handler,), {"master": self})
+        handler = type("Handler", (_Handler,), {"master": self, "routes": self.routes()})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -345,6 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One request: the token, the fault, the route."""
 
     master: FakeMaster
+    routes: list[Route]
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
@@ -396,7 +401,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(502, b"<html><title>Bad gateway</title></html>", "text/html")
 
     def _route(self, path: str) -> None:
-        for method, pattern, serve in _ROUTES:
+        for method, pattern, serve in self.routes:
             match = re.fullmatch(pattern, path)
             if match and method == self.command:
                 serve(self, *match.groups())

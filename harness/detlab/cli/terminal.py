@@ -1,0 +1,397 @@
+"""A terminal of a server of the Hub, in the local terminal.
+
+Jupyter's terminals speak JSON lists over a WebSocket: we send `["stdin", text]` and `["set_size", rows, columns]`,
+and get `["setup", {}]`, `["stdout", text]` and, when the program at the other end is gone, `["disconnect", 1]`. One
+thread reads the socket and writes to standard output; the main thread waits for keys, for a changed window size and
+for the end. A lost connection is made again: the terminal at the other end lives on without us.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import selectors
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from detlab.client.discovery import ClusterAddress
+from detlab.client.version import USER_AGENT
+from detlab.errors import ApiError, DetlabError, NotFound
+
+if TYPE_CHECKING:
+    import httpx
+    from websocket import WebSocket
+
+CONNECT_SECONDS = 15.0
+PING_SECONDS = 20.0
+SILENT_SECONDS = 60.0
+"""Longer than two pings without a word: the connection is dead."""
+RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
+"""Pauses before each attempt to come back."""
+CHUNK = 65536
+END_OF_INPUT = "\x04"
+
+
+class Ended(Enum):
+    """How an attached terminal came to an end."""
+
+    OVER = "over"
+    """The program at the other end is gone."""
+    LEFT = "left"
+    """We went; it goes on."""
+
+
+class EscapeWatch:
+    """Finds `~.` typed after Enter, the way out of a terminal that hangs (`~~` sends one `~`)."""
+
+    def __init__(self) -> None:
+        self._at_start = True
+        self._tilde = False
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """Return what of the text is to be sent, and whether the way out was typed."""
+        kept: list[str] = []
+        for key in text:
+            if self._tilde:
+                self._tilde = False
+                if key == ".":
+                    return "".join(kept), True
+                kept.append(key if key == "~" else f"~{key}")
+                self._at_start = key in "\r\n"
+            elif key == "~" and self._at_start:
+                self._tilde = True
+            else:
+                kept.append(key)
+                self._at_start = key in "\r\n"
+        return "".join(kept), False
+
+
+def attach(address: ClusterAddress, server_url: str, name: str | None = None) -> tuple[Ended, str]:
+    """Connect standard input and output with a terminal of a server until one side ends.
+
+    Args:
+        address: Of the cluster, with the token.
+        server_url: The server at the Hub, with a slash at the end.
+        name: A terminal that exists; None makes a new one.
+
+    Returns:
+        How it ended, and the terminal's name.
+
+    Raises:
+        DetlabError: It cannot be reached, or was lost for good.
+    """
+    _need_library()
+    terminals = _Terminals(address, server_url)
+    if name is None:
+        name = terminals.make()
+    elif not terminals.has(name):
+        raise NotFound(f"there is no terminal {name!r} any more", hint=f"There are: {terminals.names()}")
+    return _Attached(terminals, name).run(), name
+
+
+def _need_library() -> None:
+    try:
+        import termios  # noqa: F401
+    except ImportError as error:
+        raise DetlabError(
+            "terminals open here on Linux and macOS only", hint="Open it in the browser: det shell open ID --browser"
+        ) from error
+    try:
+        import websocket  # noqa: F401
+    except ImportError as error:
+        raise DetlabError(
+            "opening a shell here needs a package more",
+            hint="Install it: pip install 'detlab[shell]'\nor open it in the browser: det shell open ID --browser",
+        ) from error
+
+
+class _Terminals:
+    """The terminals of one server, over HTTP."""
+
+    def __init__(self, address: ClusterAddress, server_url: str) -> None:
+        self._address = address
+        self._url = server_url
+        self._headers = {"Authorization": f"token {address.token}", "User-Agent": USER_AGENT}
+
+    def make(self) -> str:
+        """Make a terminal and return its name."""
+        reply = self._ask("POST", "api/terminals", json={})
+        if reply.status_code not in {200, 201}:
+            raise self._refused(reply.status_code)
+        try:
+            return str(reply.json()["name"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._refused(reply.status_code) from error
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a terminal of this name."""
+        status = self._ask("GET", f"api/terminals/{quote(name, safe='')}").status_code
+        if status not in {200, 404}:
+            raise self._refused(status)
+        return status == 200
+
+    def names(self) -> str:
+        """Return the names of all terminals, for a person."""
+        try:
+            names = [str(item["name"]) for item in self._ask("GET", "api/terminals").json()]
+        except (ValueError, KeyError, TypeError):
+            names = []
+        return ", ".join(names) or "none"
+
+    def connect(self, name: str) -> WebSocket:
+        """Open the WebSocket of a terminal."""
+        import websocket
+
+        url = f"ws{self._url.removeprefix('http')}terminals/websocket/{quote(name, safe='')}"
+        try:
+            socket = websocket.create_connection(
+                url,
+                timeout=CONNECT_SECONDS,
+                header=self._headers,
+                suppress_origin=True,
+                redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
+                http_no_proxy=["*"] if self._address.loopback else None,
+            )
+        except websocket.WebSocketBadStatusException as error:
+            raise self._refused(error.status_code) from error
+        except (websocket.WebSocketException, OSError) as error:
+            raise self._address.unreachable(str(error) or type(error).__name__) from error
+        if socket.getstatus() != 101:
+            socket.close()
+            raise self._refused(socket.getstatus() or 0)
+        socket.settimeout(SILENT_SECONDS)
+        return socket
+
+    def _ask(self, method: str, path: str, **body: Any) -> httpx.Response:
+        import httpx
+
+        try:
+            return httpx.request(
+                method,
+                f"{self._url}{path}",
+                headers=self._headers,
+                timeout=CONNECT_SECONDS,
+                follow_redirects=False,
+                trust_env=not self._address.loopback,
+                **body,
+            )
+        except httpx.TransportError as error:
+            raise self._address.unreachable(str(error) or type(error).__name__) from error
+
+    def _refused(self, status: int) -> DetlabError:
+        if status in {301, 302, 303, 307, 308, 401, 403}:
+            return ApiError(
+                f"the shell's server does not let this token in (HTTP status {status})",
+                status=status,
+                hint="It must be yours, and the token must have the scope access:servers. Open it in the browser,"
+                " or make a token at the Hub (/hub/token): det login URL",
+            )
+        return ApiError(
+            f"the shell's server does not answer as one (HTTP status {status})",
+            status=status,
+            hint="It may be starting or ending. How it stands: det shell list",
+        )
+
+
+class _Attached:
+    """One terminal, attached."""
+
+    def __init__(self, terminals: _Terminals, name: str) -> None:
+        self._terminals = terminals
+        self._name = name
+        self._wake_read, self._wake_write = os.pipe()
+        self._over = threading.Event()
+        self._lost = threading.Event()
+        self._resized = True
+        self._escape = EscapeWatch()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line_open = False
+
+    def run(self) -> Ended:
+        """Attach until one side ends."""
+        stdin = sys.stdin.fileno()
+        try:
+            socket = self._terminals.connect(self._name)
+            with _raw(stdin), _on_resize(self._note_resize), _ended_by_signal():
+                return self._serve(stdin, socket)
+        finally:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _serve(self, stdin: int, socket: WebSocket) -> Ended:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            try:
+                selector.register(stdin, selectors.EVENT_READ)
+            except PermissionError:  # a plain file, which is always ready: send it at once
+                self._send_file(socket, stdin)
+            while True:
+                reader = threading.Thread(target=self._read, args=(socket,), daemon=True)
+                reader.start()
+                left = self._type(selector, stdin, socket)
+                socket.close(timeout=1)
+                reader.join(2)
+                if left:
+                    return Ended.LEFT
+                if self._over.is_set():
+                    return Ended.OVER
+                fresh = self._come_back()
+                if fresh is None:
+                    return Ended.OVER
+                socket = fresh
+
+    def _type(self, selector: selectors.BaseSelector, stdin: int, socket: WebSocket) -> bool:
+        """Send keys, sizes and pings until the connection ends; return whether the way out was typed."""
+        self._lost.clear()
+        self._resized = True
+        try:
+            while not (self._over.is_set() or self._lost.is_set()):
+                if self._resized:
+                    self._resized = False
+                    size = shutil.get_terminal_size()
+                    _send(socket, "set_size", size.lines, size.columns)
+                ready = {key.fd for key, _ in selector.select(PING_SECONDS)}
+                if not ready:
+                    socket.ping()
+                if self._wake_read in ready:
+                    os.read(self._wake_read, CHUNK)
+                if stdin in ready and self._keys(selector, stdin, socket):
+                    return True
+        except (OSError, _websocket_error()):
+            self._lost.set()
+        return False
+
+    def _keys(self, selector: selectors.BaseSelector, stdin: int, socket: WebSocket) -> bool:
+        data = os.read(stdin, CHUNK)
+        if not data:
+            selector.unregister(stdin)
+            self._end_input(socket)
+            return False
+        text = self._decoder.decode(data)
+        if not os.isatty(stdin):
+            self._line_open = not text.endswith("\n")
+            _send(socket, "stdin", text)
+            return False
+        text, leave = self._escape.feed(text)
+        if text:
+            _send(socket, "stdin", text)
+        return leave
+
+    def _send_file(self, socket: WebSocket, stdin: int) -> None:
+        while data := os.read(stdin, CHUNK):
+            text = self._decoder.decode(data)
+            self._line_open = not text.endswith("\n")
+            _send(socket, "stdin", text)
+        self._end_input(socket)
+
+    def _end_input(self, socket: WebSocket) -> None:
+        _send(socket, "stdin", f"\n{END_OF_INPUT}" if self._line_open else END_OF_INPUT)
+
+    def _read(self, socket: WebSocket) -> None:
+        """Write what comes; runs in a thread of its own."""
+        try:
+            while True:
+                data = socket.recv()
+                if not data:
+                    break
+                kind, *rest = json.loads(data)
+                if kind == "stdout" and rest:
+                    _write(str(rest[0]))
+                elif kind == "disconnect":
+                    self._over.set()
+                    break
+        except (OSError, ValueError, TypeError, _websocket_error()):
+            pass  # the main thread comes back, or says why it cannot
+        self._lost.set()
+        self._wake()
+
+    def _come_back(self) -> WebSocket | None:
+        """Connect again; None if the terminal has ended meanwhile."""
+        _write("\r\n[connection lost; connecting again]\r\n")
+        for pause in RECONNECTS:
+            time.sleep(pause)
+            try:
+                if not self._terminals.has(self._name):
+                    return None
+                return self._terminals.connect(self._name)
+            except DetlabError as error:
+                last = error
+        raise last
+
+    def _note_resize(self) -> None:
+        self._resized = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"x")
+        except OSError:
+            pass  # it is all over
+
+
+def _websocket_error() -> type[Exception]:
+    from websocket import WebSocketException
+
+    error: type[Exception] = WebSocketException
+    return error
+
+
+def _send(socket: WebSocket, *message: Any) -> None:
+    socket.send(json.dumps(message))
+
+
+def _write(text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+@contextmanager
+def _raw(descriptor: int) -> Iterator[None]:
+    """Let every key through, Ctrl-C too; put the terminal back whatever happens."""
+    if not os.isatty(descriptor):
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(descriptor)
+    tty.setraw(descriptor)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        _write("\r\n")
+
+
+@contextmanager
+def _on_resize(changed: Callable[[], None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGWINCH, lambda *_: changed())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """Unwind on SIGTERM and SIGHUP, so that the terminal is put back."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
