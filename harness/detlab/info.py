@@ -51,7 +51,8 @@ class ClusterInfo:
         slot_ids: Slots of this task on this node, counted from 0.
         task_id: Id of the task, the same over all its attempts.
         allocation_id: Id of this attempt.
-        task_type: Always `TRIAL` so far.
+        task_type: `TRIAL`, or the kind of a user task: `NOTEBOOK`, `SHELL`, `COMMAND`, `TENSORBOARD`, `CELL`,
+            `NOTEBOOK_RUN`.
         latest_checkpoint: Checkpoint to continue from, or None to start afresh.
         user_data: The `data` block of the experiment config.
         container_addrs: One address per node of the task, ordered by rank.
@@ -120,15 +121,7 @@ class ClusterInfo:
     def _from_wire(cls, raw: dict[str, Any], task_dir: Path) -> ClusterInfo:
         config = raw.get("config") or {}
         slot_ids = [int(slot) for slot in raw["slot_ids"]]
-        trial = TrialInfo(
-            trial_id=int(raw["trial_id"]),
-            experiment_id=int(raw["experiment_id"]),
-            trial_seed=int(raw["trial_seed"]),
-            hparams=raw.get("hparams") or {},
-            _config=config,
-            _trial_run_id=int(raw["run"]),
-            _index=int(raw.get("trial_index", 0)),
-        )
+        task_type = raw.get("task_type", "TRIAL")
         return cls(
             master_url=raw["master_url"],
             cluster_id=raw["cluster_id"],
@@ -136,7 +129,7 @@ class ClusterInfo:
             slot_ids=slot_ids,
             task_id=raw["task_id"],
             allocation_id=raw["allocation_id"],
-            task_type=raw.get("task_type", "TRIAL"),
+            task_type=task_type,
             latest_checkpoint=raw.get("latest_checkpoint"),
             user_data=config.get("data") or {},
             container_addrs=raw.get("container_addrs") or ["127.0.0.1"],
@@ -145,7 +138,19 @@ class ClusterInfo:
             gpu_uuids=raw.get("gpu_uuids") or [],
             task_dir=task_dir,
             run=int(raw["run"]),
-            _trial=trial,
+            _trial=cls._trial_info(raw, config) if task_type == "TRIAL" else None,
+        )
+
+    @staticmethod
+    def _trial_info(raw: dict[str, Any], config: dict[str, Any]) -> TrialInfo:
+        return TrialInfo(
+            trial_id=int(raw["trial_id"]),
+            experiment_id=int(raw["experiment_id"]),
+            trial_seed=int(raw["trial_seed"]),
+            hparams=raw.get("hparams") or {},
+            _config=config,
+            _trial_run_id=int(raw["run"]),
+            _index=int(raw.get("trial_index", 0)),
         )
 
 

@@ -122,4 +122,6 @@ class Agents:
 
 def _node(connection: Connection, *, suspect: bool) -> Node:
     hello = connection.hello
-    return Node(hello.agent_id, tuple(slot.id for slot in hello.slots), hello.serves_user, suspect)
+    return Node(
+        hello.agent_id, tuple(slot.id for slot in hello.slots), hello.serves_user, suspect, tuple(hello.runtimes)
+    )

@@ -16,6 +16,7 @@ class Node:
     slots: tuple[str, ...]
     serves_user: str | None = None
     suspect: bool = False
+    runtimes: tuple[str, ...] = ("process",)
 
 
 class Backend(Protocol):

@@ -24,6 +24,7 @@ from detlab.schemas.wire import (
     RecordBatch,
     SlotView,
     TaskExited,
+    TaskStage,
     TaskStarted,
     TokenReply,
     Welcome,
@@ -33,14 +34,15 @@ from detlab_hub.backends.agents import Connection, Send
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.services import records
-from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
+from detlab_hub.services.fencing import caller_of
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.lives import apply_allocation, send_kill
-from detlab_hub.services.placement import PLACED
+from detlab_hub.services.placement import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow
+from detlab_hub.store.tables import AgentRow, AllocationRow
 
 _log = logging.getLogger(__name__)
 REFUSED = "refused"
@@ -50,6 +52,7 @@ REFUSAL_TTL = 60.0
 OLDEST_PROTOCOL = 1
 MAX_EXIT_CODE = 2**31
 ID_CHARS = 128
+STAGE_CHARS = 200
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
 
@@ -70,13 +73,10 @@ class Agents:
         def rows(s: Session) -> list[AgentView]:
             owners: dict[tuple[str, str], str] = {}
             running: dict[str, int] = {}
-            placed = select(AllocationRow, ExperimentRow.owner).join(
-                ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id
-            )
-            for row, owner in s.execute(placed.where(AllocationRow.state.in_(PLACED))):
+            for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
                 agent = row.agent_id or ""
                 running[agent] = running.get(agent, 0) + 1
-                shown = row.id if caller.sees(owner) else SOMEBODY
+                shown = row.id if caller.sees(row.owner) else SOMEBODY
                 owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), shown))
             return [self._view(row, running, owners, now) for row in s.scalars(select(AgentRow).order_by(AgentRow.id))]
 
@@ -96,6 +96,9 @@ class Agents:
                 "serves_user": row.serves_user,
                 "slots": [slot.model_copy(update={"allocation_id": owners.get((row.id, slot.id))}) for slot in slots],
                 "running": running.get(row.id, 0),
+                "enabled": row.enabled,
+                "runtimes": row.runtimes,
+                "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
             }
         )
@@ -189,8 +192,7 @@ class Agents:
             row = turn.allocation(allocation_id)
             if row is None or row.agent_id != agent.agent_id:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            task = TaskCaller(row.id, row.trial_id, row.experiment_id, row.run)
-            return records.take(turn, task, batch)
+            return records.take(turn, caller_of(row), batch)
 
         return await self._shell.write(take)
 
@@ -202,7 +204,13 @@ class Agents:
         def known(s: Session) -> list[Node]:
             placed = set(s.scalars(select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED))))
             return [
-                Node(row.id, tuple(slot["id"] for slot in row.slots), row.serves_user, suspect=True)
+                Node(
+                    row.id,
+                    tuple(slot["id"] for slot in row.slots),
+                    row.serves_user,
+                    suspect=True,
+                    runtimes=tuple(row.runtimes),
+                )
                 for row in s.scalars(select(AgentRow))
                 if row.state == "connected" or row.id in placed
             ]
@@ -255,7 +263,7 @@ class AgentSession:
     _connections: Connections
     _connection: Connection
 
-    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskExited) -> None:
+    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Take a message of the agent. Repeated and late ones change nothing.
 
         Raises:
@@ -272,15 +280,17 @@ class AgentSession:
                 return
             case TaskStarted():
                 await self._shell.write(lambda turn: task_started(turn, self._connection.agent_id, message))
+            case TaskStage():
+                await self._shell.write(lambda turn: task_stage(turn, self._connection.agent_id, message))
             case TaskExited():
                 await self._exited(message)
 
     async def _exited(self, message: TaskExited) -> None:
         agent_id = self._connection.agent_id
         if message.reason == REFUSED:
-            trial_id = await self._shell.read(lambda s: _trial_of(s, message.allocation_id))
-            if trial_id is not None:
-                self._shell.refusals[trial_id, agent_id] = self._shell.clock() + REFUSAL_TTL
+            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id))
+            if holder is not None:
+                self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
         await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
 
@@ -310,8 +320,10 @@ def greet(turn: Turn, hello: Hello) -> Welcome:
                 apply_allocation(turn, row, allocations.TaskStarted())
             if row.state == AllocationState.TERMINATING:
                 send_kill(turn, row)
-        elif row.state == AllocationState.ASSIGNED and _has_slots(hello, row):
-            turn.outbox.messages.append((hello.agent_id, build_launch(turn, row)))
+        elif row.state in allocations.NOT_BEGUN and _has_slots(hello, row):
+            launch = build_launch(turn, row)
+            if launch is not None:
+                turn.outbox.messages.append((hello.agent_id, launch))
         else:
             # It was there and is not any more, or can never be: its agent lost it.
             apply_allocation(turn, row, allocations.AgentLost())
@@ -335,6 +347,7 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
     row.state = "connected"
     row.version = hello.version
     row.serves_user = hello.serves_user
+    row.runtimes, row.address = list(hello.runtimes), hello.address
     row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
     row.last_seen = turn.now
 
@@ -343,7 +356,19 @@ def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
     """The agent started a task."""
     row = turn.allocation(message.allocation_id)
     if row is not None and row.run == message.run and row.agent_id == agent_id:
+        row.address, row.port = message.address or row.address, message.port or row.port
         apply_allocation(turn, row, allocations.TaskStarted())
+
+
+def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
+    """The agent says how far it is with a launch."""
+    row = turn.allocation(message.allocation_id)
+    if row is None or row.run != message.run or row.agent_id != agent_id:
+        return
+    row.stage_message = message.message[:STAGE_CHARS]
+    apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
+    if row.task_id is not None:
+        turn.changed_task(turn.task(row.task_id))
 
 
 def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
@@ -375,9 +400,9 @@ def lose(turn: Turn, agent_id: str) -> None:
         apply_allocation(turn, row, allocations.AgentLost())
 
 
-def _trial_of(s: Session, allocation_id: str) -> int | None:
+def _holder_of(s: Session, allocation_id: str) -> int | str | None:
     row = s.get(AllocationRow, allocation_id)
-    return None if row is None else row.trial_id
+    return None if row is None else holder_of(row)
 
 
 def same_secret(secret_hash: str | None, token: str) -> bool:

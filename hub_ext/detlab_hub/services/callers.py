@@ -25,12 +25,13 @@ class Caller:
 
 @dataclass(frozen=True)
 class TaskCaller:
-    """One attempt to run a trial, by its task token."""
+    """One attempt to run a trial or a user task, by its task token; either `trial_id` or `task_id` is set."""
 
     allocation_id: str
-    trial_id: int
-    experiment_id: int
+    trial_id: int | None
+    experiment_id: int | None
     run: int
+    task_id: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
 from detlab_hub.services.diagnosis import Line, diagnose
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, TaskRow, TrialRow
 
 LOOK_BACK = 400
 """Lines of output read to understand a failure."""
@@ -24,8 +24,9 @@ _HINTS = {
 _DEFAULT_HINT = "the whole output: {logs}"
 
 
-def _hint(kind: str, trial_id: int) -> str:
-    return _HINTS.get(kind, _DEFAULT_HINT).format(logs=f"det trial logs {trial_id}")
+def _hint(kind: str, holder: int | str) -> str:
+    logs = f"det task logs {holder}" if isinstance(holder, str) else f"det trial logs {holder}"
+    return _HINTS.get(kind, _DEFAULT_HINT).format(logs=logs)
 
 
 def of_exit(
@@ -35,24 +36,46 @@ def of_exit(
     row: AllocationRow,
     *,
     rank: int | None = None,
-    setup_message: str | None = None,
+    reason: str = "",
+    message: str = "",
 ) -> FailureView:
-    """The card of a task that failed by itself."""
-    if setup_message is not None:
+    """The card of a trial's task that failed by itself; `reason` and `message` as its agent gave them."""
+    card = _card(s, trial.id, row, experiment.source, rank=rank, reason=reason, message=message)
+    return card.model_copy(update={"trial_id": trial.id})
+
+
+def of_task_exit(
+    s: Session, task: TaskRow, row: AllocationRow, *, rank: int | None = None, reason: str = "", message: str = ""
+) -> FailureView:
+    """The card of a user task that failed by itself."""
+    return _card(s, task.id, row, task.source, rank=rank, reason=reason, message=message)
+
+
+def _card(
+    s: Session,
+    holder: int | str,
+    row: AllocationRow,
+    source: object,
+    *,
+    rank: int | None,
+    reason: str,
+    message: str,
+) -> FailureView:
+    if reason == "setup":
         return FailureView(
             kind="config",
-            message=f"the task could not be set up: {setup_message}",
-            trial_id=trial.id,
+            message=f"the task could not be set up: {message}",
             exit_code=row.exit_code,
-            hint=f"det agent list; {_hint('', trial.id)}",
+            hint=f"det agent list; {_hint('', holder)}",
         )
+    column = LogRow.task_id if isinstance(holder, str) else LogRow.trial_id
     found = s.execute(
         select(LogRow.rank, LogRow.text)
-        .where(LogRow.trial_id == trial.id, LogRow.run == row.run)
+        .where(column == holder, LogRow.run == row.run)
         .order_by(LogRow.id.desc())
         .limit(LOOK_BACK)
     ).all()
-    cells = experiment.source.get("cells") if isinstance(experiment.source, dict) else None
+    cells = source.get("cells") if isinstance(source, dict) else None
     diagnosis = diagnose(
         [Line(line_rank, text) for line_rank, text in reversed(found)],
         exit_code=row.exit_code,
@@ -60,16 +83,17 @@ def of_exit(
         allocation_id=row.id,
         cells=cells if isinstance(cells, dict) else None,
     )
+    oom = reason == "oom"
+    kind = "oom" if oom else diagnosis.kind
     return FailureView(
-        kind=diagnosis.kind,
-        message=diagnosis.message,
-        trial_id=trial.id,
+        kind=kind,
+        message=message if oom and message else diagnosis.message,
         rank=diagnosis.rank,
         exit_code=row.exit_code,
         signal=diagnosis.signal,
         where=diagnosis.where,
         log_tail=list(diagnosis.log_tail),
-        hint=_hint(diagnosis.kind, trial.id),
+        hint=_hint(kind, holder),
     )
 
 

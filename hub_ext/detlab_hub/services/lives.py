@@ -32,7 +32,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import failures
+from detlab_hub.services import failures, tasklives
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.rows import (
     TERMINAL_TRIALS,
@@ -71,7 +71,8 @@ def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -
     if old.state is not step.state.state:
         _log.info("allocation %s: %s", row.id, step.state.state)
         _note_times(turn, row, step.state.state)
-    turn.changed_trial(turn.trial(row.trial_id))
+    if row.trial_id is not None:
+        turn.changed_trial(turn.trial(row.trial_id))
     for action in step.actions:
         match action:
             case allocations.SendLaunch():
@@ -90,20 +91,23 @@ def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
     if state is AllocationState.ASSIGNED:
         row.assigned_at = turn.now
     elif state is AllocationState.RUNNING:
-        row.started_at = turn.now
+        row.started_at, row.stage_message = turn.now, ""
+    elif state is AllocationState.TERMINATED:
+        row.ended_at = turn.now
+    if row.trial_id is None or row.experiment_id is None:
+        tasklives.allocation_moved(turn, row, state)
+    elif state is AllocationState.RUNNING:
         trial, experiment = turn.trial(row.trial_id), turn.experiment(row.experiment_id)
         if trial.started_at is None:
             trial.started_at = turn.now
         if experiment.started_at is None:
             experiment.started_at = turn.now
         turn.changed_experiment(experiment.id)
-    elif state is AllocationState.TERMINATED:
-        row.ended_at = turn.now
 
 
 def _send_launch(turn: Turn, row: AllocationRow) -> None:
-    if row.agent_id is not None:
-        turn.outbox.messages.append((row.agent_id, build_launch(turn, row)))
+    if row.agent_id is not None and (launch := build_launch(turn, row)) is not None:
+        turn.outbox.messages.append((row.agent_id, launch))
 
 
 def send_kill(turn: Turn, row: AllocationRow) -> None:
@@ -115,6 +119,9 @@ def send_kill(turn: Turn, row: AllocationRow) -> None:
 
 def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
     turn.outbox.kick_scheduler = True
+    if row.trial_id is None or row.experiment_id is None:
+        tasklives.attempt_ended(turn, row, kind)
+        return
     turn.outbox.wake_logs.add(row.trial_id)
     trial = turn.trial(row.trial_id)
     condemned = trial.state == TrialState.STOPPING_ERROR
@@ -126,7 +133,8 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             trial,
             row,
             rank=None if heard is None else heard.rank,
-            setup_message=heard.message if heard is not None and heard.reason == "setup" else None,
+            reason="" if heard is None else heard.reason,
+            message="" if heard is None else heard.message,
         )
         trial.failure = card.model_dump()
     apply_trial(turn, trial, trials.AttemptEnded(kind))
@@ -182,6 +190,8 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
         id=f"{experiment.id}.{row.request_id}.{run}",
         trial_id=row.id,
         experiment_id=experiment.id,
+        owner=experiment.owner,
+        runtime=experiment.config.get("runtime") or turn.settings.default_runtime,
         run=run,
         state=AllocationState.PENDING.value,
         slots_needed=slots_per_trial(experiment.config),

@@ -12,23 +12,35 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
 from detlab_hub.services import placement, removal
 from detlab_hub.services.agents import Agents
+from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
+from detlab_hub.services.callers import Caller
 from detlab_hub.services.checkpoints import Checkpoints
 from detlab_hub.services.cluster import Cluster
+from detlab_hub.services.code import Code
+from detlab_hub.services.credentials import Credentials
 from detlab_hub.services.experiments import Experiments
+from detlab_hub.services.health import Health
 from detlab_hub.services.lives import apply_allocation, send_kill
+from detlab_hub.services.nodes import Nodes
+from detlab_hub.services.overview import Overview
+from detlab_hub.services.queue import Queue
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.stream import Stream
 from detlab_hub.services.tasks import Tasks
+from detlab_hub.services.timeline import Timeline
 from detlab_hub.services.tokens import Tokens
 from detlab_hub.services.trials import Trials
 from detlab_hub.services.turn import Turn
+from detlab_hub.services.usage import Usage
+from detlab_hub.services.usertasks import UserTasks
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store import Clock, Store, StoreBroken
 from detlab_hub.store.queries import events, tokens
@@ -63,13 +75,31 @@ class Services:
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
         self.tasks = Tasks(self.shell)
+        self.usertasks = UserTasks(self.shell)
         self.agents = Agents(self.shell, connections)
         self.bundles = Bundles(self.shell)
         self.cluster = Cluster(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
+        self.overview = Overview(self.shell, self.cluster, self.agents)
+        self.queue = Queue(self.shell)
+        self.timeline = Timeline(self.shell)
+        self.code = Code(self.shell)
+        self.usage = Usage(self.shell)
+        self.audit = Audit(self.shell)
+        self.nodes = Nodes(self.shell, self.agents, connections)
+        self.credentials = Credentials(self.shell, connections)
+        self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
         self._ticked = clock()
+
+    async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
+        """Start a user task, by the master or through the Hub."""
+        return await self.usertasks.create(caller, request)
+
+    async def end_task(self, caller: Caller, task_id: str) -> TaskView:
+        """End a user task, by the master or through the Hub."""
+        return await self.usertasks.end(caller, task_id)
 
     async def start(self) -> None:
         """Bring back what was going on, then run the loops."""
@@ -82,8 +112,10 @@ class Services:
             (TIDY_PERIOD, self.tidy),
             (RETRY_PERIOD, self._look_again),
         ]
-        self._loops = [asyncio.create_task(self._every(period, work)) for period, work in periods]
-        self._loops.append(asyncio.create_task(self._schedule_when_kicked()))
+        self._loops = [
+            asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
+        ]
+        self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
 
     async def stop(self) -> None:
         """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
@@ -94,6 +126,10 @@ class Services:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
         await self.shell.settle()
+
+    def loops(self) -> dict[str, bool]:
+        """Name -> whether it runs, of every loop that was started."""
+        return {loop.get_name(): not loop.done() for loop in self._loops}
 
     # --- what the loops do; each is one step, so that tests and the simulation can take it themselves
 
@@ -130,13 +166,13 @@ class Services:
         )
 
     async def tidy(self) -> None:
-        """Trim the event log, purge expired tokens and refusals."""
+        """Trim the event log and the audit log, purge expired tokens and refusals."""
         now = self.shell.clock()
         self.shell.refusals = {key: until for key, until in self.shell.refusals.items() if until > now}
 
         def trim(turn: Turn) -> int:
             tokens.purge(turn.session, turn.now)
-            return events.trim(turn.session, self.settings.event_keep)
+            return events.trim(turn.session, self.settings.event_keep) + audit.trim(turn, self.settings.audit_keep)
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from detlab_hub.core.lifecycle.allocation import Assigned
 from detlab_hub.core.scheduling import AgentView, Request, Snapshot, schedule
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, TrialRow
 
 PLACED = (
     AllocationState.ASSIGNED,
@@ -27,13 +27,13 @@ PLACED = (
 
 
 def place(
-    turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int, str], float], *, draining: bool
+    turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int | str, str], float], *, draining: bool
 ) -> dict[str, str]:
     """Assign what can start now; return why everything else waits, by allocation."""
     pending = list(
         turn.session.execute(
             select(AllocationRow, TrialRow.idx)
-            .join(TrialRow, TrialRow.id == AllocationRow.trial_id)
+            .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
             .where(AllocationRow.state == AllocationState.PENDING)
         )
     )
@@ -41,14 +41,11 @@ def place(
         return {}
     if draining:
         return {row.id: "the cluster is draining: nothing new starts until it is restarted" for row, _ in pending}
-    excluded: defaultdict[int, set[str]] = defaultdict(set)
-    for (trial_id, agent_id), until in refusals.items():
+    excluded: defaultdict[int | str, set[str]] = defaultdict(set)
+    for (holder, agent_id), until in refusals.items():
         if until > turn.now:
-            excluded[trial_id].add(agent_id)
-    requests = tuple(
-        _request(turn.experiment(row.experiment_id), row, idx, frozenset(excluded.get(row.trial_id, ())))
-        for row, idx in pending
-    )
+            excluded[holder].add(agent_id)
+    requests = tuple(_request(turn, row, idx or 0, frozenset(excluded.get(holder_of(row), ()))) for row, idx in pending)
     agents, running = agent_views(turn.session, nodes)
     plan = schedule(Snapshot(agents=agents, pending=requests, running=running))
     rows = {row.id: row for row, _ in pending}
@@ -59,18 +56,29 @@ def place(
     return {allocation_id: reason.text for allocation_id, reason in plan.reasons.items()}
 
 
-def _request(experiment: ExperimentRow, row: AllocationRow, idx: int, excluded: frozenset[str]) -> Request:
-    resources = experiment.config.get("resources") or {}
+def holder_of(row: AllocationRow) -> int | str:
+    """What an allocation runs: a trial's number, or a user task's id."""
+    return row.task_id if row.task_id is not None else row.trial_id or 0
+
+
+def _request(turn: Turn, row: AllocationRow, idx: int, excluded: frozenset[str]) -> Request:
+    if row.experiment_id is None:
+        submitted_at, max_slots = turn.task(row.task_id or "").created_at, None
+    else:
+        experiment = turn.experiment(row.experiment_id)
+        submitted_at = experiment.created_at
+        max_slots = (experiment.config.get("resources") or {}).get("max_slots")
     return Request(
         allocation_id=row.id,
-        experiment_id=experiment.id,
-        user=experiment.owner,
+        experiment_id=row.experiment_id,
+        user=row.owner,
         slots=row.slots_needed,
         priority=row.priority,
-        submitted_at=experiment.created_at,
+        submitted_at=submitted_at,
         order=idx,
-        max_slots=resources.get("max_slots"),
+        max_slots=max_slots,
         excluded_agents=excluded,
+        runtime=row.runtime,
     )
 
 
@@ -94,6 +102,7 @@ def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...
             used=frozenset(used[node.id]),
             serves_user=node.serves_user,
             suspect=node.suspect,
+            runtimes=frozenset(node.runtimes),
             zero_slot_tasks=zero_slot[node.id],
         )
         for node in nodes

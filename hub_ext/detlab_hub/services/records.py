@@ -27,12 +27,12 @@ from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.allocation import TaskStarted
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
 from detlab_hub.services.callers import TaskCaller
-from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.lives import apply_allocation, apply_trial, condemn_trial, tell_search
 from detlab_hub.services.turn import Turn
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries import logs, metrics
-from detlab_hub.store.tables import AllocationRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 from detlab_hub.store.values import as_scalar
 
 VALIDATION = "validation"
@@ -61,9 +61,12 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
     Raises:
         StaleAttempt: The task may not write any more.
     """
-    row, trial = current_attempt(turn.session, task)
+    row, holder = current_holder(turn.session, task)
     # The task is heard, whether or not its agent has told us that it started.
     apply_allocation(turn, row, TaskStarted())
+    if isinstance(holder, TaskRow):
+        return _take_of_task(turn, row, holder, batch)
+    trial = holder
     taking = _Taking(turn, row, trial)
     mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
     fresh: list[Record] = []
@@ -83,6 +86,30 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
         if taking.reports:
             metrics.insert_reports(turn.session, trial.id, row.run, taking.reports, row.resume_step)
     return RecordAck(acked=mark, refused=taking.refused)
+
+
+def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
+    """Take what a user task says: its output; of the rest only trials have a use."""
+    mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
+    lines, refused = [], []
+    for record in batch.records:
+        if not mark < record.seq <= MAX_SEQ:
+            continue
+        mark = record.seq
+        if isinstance(record, LogRecord):
+            lines.append(_plain(record, turn.now))
+        else:
+            refused.append(
+                RefusedRecord(seq=record.seq, code="record.task", message=f"a {task.kind} reports no {record.kind}")
+            )
+    if batch.stream == "logs":
+        row.logs_seq = mark
+    else:
+        row.metrics_seq = mark
+    if lines:
+        logs.append(turn.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)])
+        turn.outbox.wake_logs.add(task.id)
+    return RecordAck(acked=mark, refused=refused)
 
 
 def _plain(record: Record, now: float) -> Record:

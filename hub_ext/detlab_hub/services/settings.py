@@ -46,11 +46,17 @@ class Settings:
     """SIGKILL comes this long after SIGTERM."""
     event_keep: int = 200_000
     """Events kept for resuming streams; older cursors get a resync."""
+    audit_keep: float = 400 * 86400.0
+    """The audit log says for this long who did what."""
     tick: float = 0.5
     """Period of the guard that looks for passed deadlines and lost agents."""
     max_metrics_per_report: int = 20_000
     max_structured_bytes: int = 256 * 1024
     checkpoint_file_limit: int = 100_000
+    default_runtime: str = "process"
+    """How tasks run that do not say it: process or docker."""
+    default_image: dict[str, str] = field(default_factory=dict)
+    """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
     users: UserIds | None = None
     """Whose files a master run by root may read and remove for a user; None for one that is not root."""
 

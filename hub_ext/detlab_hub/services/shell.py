@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.searches import Searches
@@ -21,9 +22,13 @@ from detlab_hub.services.settings import Settings
 from detlab_hub.services.turn import Outbox, Turn
 from detlab_hub.services.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
+from detlab_hub.store.queries import logs
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+STREAM_PERIOD = 0.1
+"""Least seconds between two batches of one stream."""
+LINES_PER_BATCH = 2000
 
 
 @dataclass
@@ -39,8 +44,10 @@ class Shell:
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     pending_reasons: dict[str, str] = field(default_factory=dict)
     """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
-    refusals: dict[tuple[int, str], float] = field(default_factory=dict)
-    """(trial, agent that refused it) -> until when it is not asked again."""
+    refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
+    """(trial or user task, agent that refused it) -> until when it is not asked again."""
+    spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0
@@ -64,7 +71,7 @@ class Shell:
 
         def run(session: Session) -> T:
             self.searches.begin()
-            turn = Turn(session, self.clock(), self.settings, self.searches)
+            turn = Turn(session, self.clock(), self.settings, self.searches, spawn_secrets=self.spawn_secrets)
             try:
                 result = fn(turn)
                 finish_turn(turn)
@@ -90,12 +97,41 @@ class Shell:
             self.backend.deliver(agent_id, message)
         for allocation_id in outbox.wake_allocations:
             self.wakeups.wake(("allocation", allocation_id))
-        for trial_id in outbox.wake_logs:
-            self.wakeups.wake(("logs", trial_id))
+        for holder in outbox.wake_logs:
+            self.wakeups.wake(("logs", holder))
         if outbox.wake_streams:
             self.wakeups.wake("streams")
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
+
+    async def follow_lines(
+        self, holder: int | str, ended: Callable[[Session], bool], after: int = 0
+    ) -> AsyncIterator[list[LogLine]]:
+        """Batches of the output of a trial or a user task, at most ten a second; ends when all is said.
+
+        Args:
+            holder: The trial's number or the user task's id.
+            ended: Whether it has ended; judged in the same read as the lines.
+            after: The last line that is known.
+        """
+
+        def look(s: Session) -> tuple[list[LogLine], bool]:
+            over = ended(s)
+            return logs.page(s, holder, after or None, LINES_PER_BATCH), over
+
+        with self.wakeups.listen(("logs", holder)) as news:
+            while not self.stopped:
+                news.clear()
+                lines, over = await self.read(look)
+                if lines:
+                    after = lines[-1].id
+                    yield lines
+                if len(lines) == LINES_PER_BATCH:
+                    continue
+                if over:
+                    return
+                await news.wait()
+                await asyncio.sleep(STREAM_PERIOD)
 
     async def settle(self) -> None:
         """Wait for writes whose callers have gone away."""

@@ -20,7 +20,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
 from detlab_hub.services import records, views
 from detlab_hub.services.callers import TaskCaller
-from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.fencing import current_attempt, current_holder
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.manifests import check_commit, check_metadata
 from detlab_hub.services.rows import graces_of
@@ -165,7 +165,7 @@ class Tasks:
         """
 
         def renew(turn: Turn) -> TokenReply:
-            current_attempt(turn.session, task)
+            current_holder(turn.session, task)
             expires_at = turn.now + turn.settings.task_token_ttl
             token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
             return TokenReply(token=token, expires_at=expires_at)
@@ -174,7 +174,7 @@ class Tasks:
 
 
 def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
-    row, _ = current_attempt(s, task)
+    row, _ = current_holder(s, task)
     if row.preempt_reason is None:
         return PreemptReply(preempt=False)
     return PreemptReply.model_validate({"preempt": True, "reason": row.preempt_reason})

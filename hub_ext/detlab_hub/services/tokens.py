@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.services.agents import same_secret
 from detlab_hub.services.callers import AgentCaller, EnrolCaller, TaskCaller
-from detlab_hub.services.fencing import current_attempt
+from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow
@@ -45,6 +45,6 @@ def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | 
             allocation = s.get(AllocationRow, row.subject)
             if allocation is None:
                 return None
-            task = TaskCaller(allocation.id, allocation.trial_id, allocation.experiment_id, allocation.run)
-            current_attempt(s, task)
+            task = caller_of(allocation)
+            current_holder(s, task)
             return task

@@ -18,7 +18,7 @@ from detlab.schemas.wire import MasterMessage, TaskExited
 from detlab_hub.core.searchers import Event as SearchEvent
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.queries import events
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
 
 if TYPE_CHECKING:
     from detlab_hub.services.searches import Searches
@@ -32,8 +32,8 @@ class Outbox:
     """(agent id, message), in order."""
     wake_allocations: set[str] = field(default_factory=set)
     """Allocations whose long polls should look again."""
-    wake_logs: set[int] = field(default_factory=set)
-    """Trials with new log lines, or an end."""
+    wake_logs: set[int | str] = field(default_factory=set)
+    """Trials and user tasks with new log lines, or an end."""
     wake_streams: bool = False
     kick_scheduler: bool = False
 
@@ -52,7 +52,9 @@ class Turn:
     """What agents said of exits that this turn takes in, by allocation."""
     closed: set[int] = field(default_factory=set)
     """Experiments of which a trial ended in this turn: looked at once, when the turn is over."""
-    _told: set[tuple[str, int]] = field(default_factory=set)
+    spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
+    _told: set[tuple[str, int | str]] = field(default_factory=set)
 
     def experiment(self, experiment_id: int) -> ExperimentRow:
         """The row of an experiment.
@@ -76,6 +78,17 @@ class Turn:
             raise NotFound(f"there is no trial {trial_id}")
         return row
 
+    def task(self, task_id: str) -> TaskRow:
+        """The row of a user task.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(TaskRow, task_id)
+        if row is None:
+            raise NotFound(f"there is no task {task_id[:80]}")
+        return row
+
     def allocation(self, allocation_id: str) -> AllocationRow | None:
         """The row of an allocation, None if there is none."""
         return self.session.get(AllocationRow, allocation_id)
@@ -91,6 +104,13 @@ class Turn:
         if ("trial", trial.id) not in self._told:
             self._told.add(("trial", trial.id))
             self._event("trial", trial.experiment_id, trial.id, {})
+
+    def changed_task(self, task: TaskRow) -> None:
+        """Say once per turn that a user task changed."""
+        if ("task", task.id) not in self._told:
+            self._told.add(("task", task.id))
+            events.append(self.session, "task", self.now, None, None, {}, task_id=task.id)
+            self.outbox.wake_streams = True
 
     def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
         """Append an event that carries its own data (metrics, checkpoint)."""

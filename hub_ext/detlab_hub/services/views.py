@@ -182,8 +182,8 @@ def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
 def _dominant_reasons(reasons: Reasons, ids: set[int]) -> dict[int, str]:
     votes: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for allocation_id, text in reasons.items():
-        experiment = int(allocation_id.partition(".")[0])
-        if experiment in ids:
+        number = allocation_id.partition(".")[0]
+        if number.isdigit() and (experiment := int(number)) in ids:
             votes[experiment][text] += 1
     return {experiment: count.most_common(1)[0][0] for experiment, count in votes.items()}
 

@@ -12,7 +12,25 @@ from tornado import web
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
 from detlab_hub.services import Services
-from detlab_hub.web import agents, auth, bundles, checkpoints, cluster, experiments, pages, streams, tasks, trials
+from detlab_hub.web import (
+    agents,
+    audit,
+    auth,
+    bundles,
+    checkpoints,
+    cluster,
+    code,
+    experiments,
+    nodes,
+    overview,
+    pages,
+    service,
+    streams,
+    tasks,
+    trials,
+    usage,
+    usertasks,
+)
 from detlab_hub.web.base import Guarded, NoSuchRoute, access_log
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.streaming import Streams
@@ -27,6 +45,9 @@ API: list[tuple[str, type[Guarded]]] = [
     ("agents/enrol", agents.Enrol),
     ("agents/connect", agents.Connect),
     ("agents/records", agents.AgentRecords),
+    ("agents/{agent_id}", nodes.Node),
+    ("agents/{agent_id}/enable", nodes.Enable),
+    ("agents/{agent_id}/disable", nodes.Disable),
     ("bundles/{digest}", bundles.Bundle),
     ("experiments", experiments.Experiments),
     ("experiments/{experiment_id}", experiments.Experiment),
@@ -38,8 +59,18 @@ API: list[tuple[str, type[Guarded]]] = [
     ("experiments/{experiment_id}/trials", experiments.Trials),
     ("experiments/{experiment_id}/checkpoints", experiments.Checkpoints),
     ("experiments/{experiment_id}/curves", experiments.Curves),
+    ("experiments/{experiment_id}/code", code.CodeFiles),
+    ("experiments/{experiment_id}/code/{digest}", code.CodeText),
+    ("experiments/{experiment_id}/timeline", overview.Timeline),
     ("experiments/{experiment_id}/stream", streams.ExperimentStream),
     ("stream", streams.AllStream),
+    ("overview", overview.Overview),
+    ("queue", overview.Queue),
+    ("usage", usage.Usage),
+    ("audit", audit.Audit),
+    ("tokens", service.Tokens),
+    ("tokens/{token_id}", service.Token),
+    ("service", service.Service),
     ("trials/{trial_id}", trials.Trial),
     ("trials/{trial_id}/kill", trials.Kill),
     ("trials/{trial_id}/metrics", trials.Metrics),
@@ -49,6 +80,11 @@ API: list[tuple[str, type[Guarded]]] = [
     ("trials/{trial_id}/checkpoints", trials.Checkpoints),
     ("checkpoints/{uuid}", checkpoints.Checkpoint),
     ("checkpoints/{uuid}/files/{digest}", checkpoints.CheckpointFileBytes),
+    ("tasks", usertasks.UserTasks),
+    ("tasks/{task_id}", usertasks.UserTask),
+    ("tasks/{task_id}/kill", usertasks.Kill),
+    ("tasks/{task_id}/logs", usertasks.Logs),
+    ("tasks/{task_id}/logs/stream", usertasks.LogStream),
     ("task/records", tasks.Records),
     ("task/preempt", tasks.Preempt),
     ("task/preempt/ack", tasks.PreemptAck),

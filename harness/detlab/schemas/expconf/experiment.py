@@ -87,6 +87,9 @@ class ExperimentConfig(Block):
     environment: EnvironmentConfig = Field(
         default_factory=EnvironmentConfig, description="Image and environment variables."
     )
+    runtime: Literal["process", "docker"] | None = Field(
+        None, description="A process on the node or a container; by default the cluster decides. Only in detlab."
+    )
     checkpoint_storage: CheckpointStorage | None = Field(
         None, description="Where checkpoints go and how many stay; by default the cluster decides."
     )

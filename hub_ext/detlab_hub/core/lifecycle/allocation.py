@@ -14,7 +14,10 @@ from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.lifecycle.table import check_progress
+from detlab_hub.core.lifecycle.table import ALLOCATION_ORDER, check_progress
+
+NOT_BEGUN = (AllocationState.ASSIGNED, AllocationState.PULLING, AllocationState.STARTING)
+"""It has a place, and its task does not run yet."""
 
 
 class PreemptReason(StrEnum):
@@ -81,6 +84,13 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
+class StageReached:
+    """The agent is on its way with the launch."""
+
+    stage: AllocationState
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStarted:
     """The agent said so, or the task itself was heard."""
 
@@ -132,6 +142,7 @@ class AgentLost:
 
 Event: TypeAlias = (
     Assigned
+    | StageReached
     | TaskStarted
     | LeaveRequested
     | LeaveAcknowledged
@@ -196,10 +207,11 @@ def _step(old: Allocation, event: Event) -> Step:
             if old.state is not AllocationState.PENDING:
                 return Step(old)
             return Step(replace(old, state=AllocationState.ASSIGNED), (SendLaunch(),))
+        case StageReached(stage):
+            return _reach(old, stage)
         case TaskStarted():
-            if old.state in (AllocationState.PENDING, AllocationState.RUNNING, AllocationState.TERMINATING):
-                return Step(old)
-            return Step(replace(old, state=AllocationState.RUNNING))
+            begins = old.state in NOT_BEGUN
+            return Step(replace(old, state=AllocationState.RUNNING)) if begins else Step(old)
         case LeaveRequested():
             return _leave(old, event)
         case LeaveAcknowledged():
@@ -207,15 +219,24 @@ def _step(old: Allocation, event: Event) -> Step:
         case KillRequested(now):
             return _kill(old, now)
         case DeadlinePassed(now):
-            if old.term_at is None or now < old.term_at or old.kill_sent_at is not None:
-                return Step(old)
-            return _kill(old, now)
+            return _kill(old, now) if _overdue(old, now) else Step(old)
         case TaskExited():
             return _end(old, _kind_of_exit(old, event))
         case AgentLost():
             return _end(old, EndKind.LOST)
         case _:
             assert_never(event)
+
+
+def _overdue(old: Allocation, now: float) -> bool:
+    return old.term_at is not None and now >= old.term_at and old.kill_sent_at is None
+
+
+def _reach(old: Allocation, stage: AllocationState) -> Step:
+    forward = ALLOCATION_ORDER.index(stage) > ALLOCATION_ORDER.index(old.state)
+    if old.state in NOT_BEGUN and stage in NOT_BEGUN and forward:
+        return Step(replace(old, state=stage))
+    return Step(old)
 
 
 def _leave(old: Allocation, event: LeaveRequested) -> Step:

@@ -57,6 +57,7 @@ def may_ever_run(request: Request, agent: AgentView) -> bool:
     return (
         agent.serves_user in (None, request.user)
         and agent.id not in request.excluded_agents
+        and request.runtime in agent.runtimes
         and len(agent.slots) >= request.slots
     )
 
@@ -100,6 +101,11 @@ def why_never(request: Request, agents: Sequence[AgentView]) -> Reason | None:
     if not serving:
         owners = ", ".join(f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents)
         return Reason(ReasonCode.WRONG_USER, f"no agent runs tasks of user {request.user}: {owners}")
+    able = [agent for agent in serving if request.runtime in agent.runtimes]
+    if not able:
+        what = "containers (runtime docker)" if request.runtime == "docker" else f"tasks of runtime {request.runtime}"
+        return Reason(ReasonCode.NO_RUNTIME, f"no agent can run {what}; `det agent list` shows what each can")
+    serving = able
     largest = max(len(agent.slots) for agent in serving)
     if largest < request.slots:
         whose = f" that serves user {request.user}" if len(serving) < len(agents) else ""

@@ -22,6 +22,7 @@ class AgentView:
         accepting: False while it is disabled or drained: what runs goes on, nothing new starts.
         suspect: Contact is lost, but not yet for long enough to give it up.
         zero_slot_tasks: Running tasks without slots.
+        runtimes: How it can run tasks: process, docker.
     """
 
     id: str
@@ -31,6 +32,7 @@ class AgentView:
     accepting: bool = True
     suspect: bool = False
     zero_slot_tasks: int = 0
+    runtimes: frozenset[str] = frozenset({"process"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Request:
         order: Position among the requests of one submission.
         max_slots: Slots that the experiment may hold at a time; None for no limit.
         excluded_agents: Agents where it must not run (again).
+        runtime: How it must be run.
     """
 
     allocation_id: str
@@ -58,6 +61,7 @@ class Request:
     order: int = 0
     max_slots: int | None = None
     excluded_agents: frozenset[str] = frozenset()
+    runtime: str = "process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class ReasonCode(StrEnum):
     WRONG_USER = "wrong_user"
     TOO_LARGE = "too_large"
     EXCLUDED = "excluded"
+    NO_RUNTIME = "no_runtime"
     OVER_MAX_SLOTS = "over_max_slots"
     AT_MAX_SLOTS = "at_max_slots"
     UNAVAILABLE = "unavailable"

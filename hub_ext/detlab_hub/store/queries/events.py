@@ -27,11 +27,20 @@ def append(
     experiment_id: int | None,
     trial_id: int | None,
     data: dict[str, Any],
+    *,
+    task_id: str | None = None,
 ) -> int:
     """Append one event and return its id."""
     # Past the ORM: a flush per event would write every changed row of the transaction a thousand times.
     statement = insert(_EVENTS).returning(_EVENTS.c.id)
-    row = {"kind": kind, "time": time, "experiment_id": experiment_id, "trial_id": trial_id, "data": data}
+    row = {
+        "kind": kind,
+        "time": time,
+        "experiment_id": experiment_id,
+        "trial_id": trial_id,
+        "task_id": task_id,
+        "data": data,
+    }
     return int(s.connection().execute(statement, row).scalar_one())
 
 
@@ -56,6 +65,7 @@ def after(
             time=row.time,
             experiment_id=row.experiment_id,
             trial_id=row.trial_id,
+            task_id=row.task_id,
             data=row.data,
         )
         for row in s.scalars(query)

@@ -81,7 +81,8 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
             .group_by(AllocationRow.experiment_id)
         )
         for experiment_id, count in s.execute(query):
-            found[experiment_id] = count
+            if experiment_id is not None:
+                found[experiment_id] = count
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from sqlalchemy import Select, Table, func, insert, select
+from sqlalchemy import ColumnElement, Select, Table, func, insert, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine, LogRecord
@@ -25,11 +25,12 @@ def cut_line(text: str) -> str:
     return data[: LINE_BYTES - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
 
 
-def append(s: Session, trial_id: int, run: int, records: Sequence[LogRecord]) -> int:
-    """Append lines in order; return how many."""
+def append(s: Session, holder: int | str, run: int, records: Sequence[LogRecord]) -> int:
+    """Append lines of a trial (its number) or a user task (its id) in order; return how many."""
     rows = [
         {
-            "trial_id": trial_id,
+            "trial_id": None if isinstance(holder, str) else holder,
+            "task_id": holder if isinstance(holder, str) else None,
             "run": run,
             "rank": record.rank,
             "stdtype": record.stdtype,
@@ -46,7 +47,7 @@ def append(s: Session, trial_id: int, run: int, records: Sequence[LogRecord]) ->
 
 def page(
     s: Session,
-    trial_id: int,
+    holder: int | str,
     after: int | None = None,
     limit: int = 1000,
     tail: int | None = None,
@@ -55,11 +56,11 @@ def page(
     *,
     before: int | None = None,
 ) -> list[LogLine]:
-    """Return lines of a trial in order.
+    """Return lines of a trial or a user task in order.
 
     Args:
         s: A session.
-        trial_id: The trial.
+        holder: The trial's number or the user task's id.
         after: Only lines with a greater id; the last line's id is the next page's `after`.
         limit: Most lines.
         tail: The last so many lines instead (at most `limit`).
@@ -67,7 +68,7 @@ def page(
         search: Only lines that contain this text, whatever the case of ASCII letters.
         before: Only lines with a smaller id; without `after` and `tail` the page ends there, to read backwards.
     """
-    query = _matching(trial_id, rank, search)
+    query = _matching(holder, rank, search)
     if after is not None:
         query = query.where(LogRow.id > after)
     if before is not None:
@@ -79,13 +80,17 @@ def page(
     return [_line(row) for row in (reversed(rows) if backwards else rows)]
 
 
-def count(s: Session, trial_id: int) -> int:
-    """Count the lines of a trial."""
-    return int(s.scalar(select(func.count()).where(LogRow.trial_id == trial_id)) or 0)
+def count(s: Session, holder: int | str) -> int:
+    """Count the lines of a trial or a user task."""
+    return int(s.scalar(select(func.count()).where(_of(holder))) or 0)
 
 
-def _matching(trial_id: int, rank: int | None, search: str | None) -> Select[Any]:
-    query = select(LogRow).where(LogRow.trial_id == trial_id)
+def _of(holder: int | str) -> ColumnElement[bool]:
+    return LogRow.task_id == holder if isinstance(holder, str) else LogRow.trial_id == holder
+
+
+def _matching(holder: int | str, rank: int | None, search: str | None) -> Select[Any]:
+    query = select(LogRow).where(_of(holder))
     if rank is not None:
         query = query.where(LogRow.rank == rank)
     if search:
@@ -96,7 +101,8 @@ def _matching(trial_id: int, rank: int | None, search: str | None) -> Select[Any
 def _line(row: LogRow) -> LogLine:
     return LogLine.model_construct(
         id=row.id,
-        trial_id=row.trial_id,
+        trial_id=row.trial_id or 0,
+        task_id=row.task_id,
         run=row.run,
         rank=row.rank,
         stdtype=cast(Any, row.stdtype),

@@ -41,7 +41,7 @@ def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, Alloca
         query = select(AllocationRow).join(
             newest, (newest.c.trial_id == AllocationRow.trial_id) & (newest.c.run == AllocationRow.run)
         )
-        found.update((row.trial_id, row) for row in s.scalars(query))
+        found.update((row.trial_id, row) for row in s.scalars(query) if row.trial_id is not None)
     return found
 
 

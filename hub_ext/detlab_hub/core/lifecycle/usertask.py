@@ -1,0 +1,139 @@
+"""A user task: notebook, shell, command … It asks for a place once, runs, and ends; nothing restarts it.
+
+    ACTIVE ─ EndRequested ─► STOPPING_* ─ AttemptEnded ─► CANCELED
+       └──── AttemptEnded ─► COMPLETED | ERROR
+
+An attempt that never began (the agent refused it, or was lost before the task ran) is asked for again: nothing of the
+user's has happened yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import TrialState
+from detlab_hub.core.lifecycle.allocation import EndKind
+from detlab_hub.core.lifecycle.table import check_move, is_stopping
+
+
+@dataclass(frozen=True, slots=True)
+class UserTask:
+    """State of a user task. `run` counts attempts; `end` is why it ended, or is wanted to end."""
+
+    state: TrialState = TrialState.ACTIVE
+    run: int = 0
+    end: TaskEnd | None = None
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """Its row exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequested:
+    """Somebody wants it gone: its owner, the idle rule, or the Hub that does not know it."""
+
+    reason: TaskEnd
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """Its allocation is over. `ran`: the task had started."""
+
+    kind: EndKind
+    ran: bool = True
+
+
+Event: TypeAlias = Created | EndRequested | AttemptEnded
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAllocation:
+    """Ask for a place, as attempt `run`."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """Kill the current attempt, or withdraw its request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTask:
+    """Note its end."""
+
+
+Action: TypeAlias = RequestAllocation | KillTask | CloseTask
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state and what to do about it, in order."""
+
+    state: UserTask
+    actions: tuple[Action, ...] = ()
+
+
+def step(old: UserTask, event: Event) -> Step:
+    """Take one event; an event that comes again, or too late, changes nothing.
+
+    Raises:
+        IllegalTransitionError: If the table has no such transition (a bug in this function).
+    """
+    if old.state.terminal:
+        return Step(old)
+    result = _step(old, event)
+    check_move(old.state, result.state.state)
+    return result
+
+
+def _step(old: UserTask, event: Event) -> Step:
+    match event:
+        case Created():
+            return Step(old) if old.run else _ask(old)
+        case EndRequested(reason):
+            if is_stopping(old.state):
+                return Step(old)
+            stopping = TrialState.STOPPING_CANCELED if reason is TaskEnd.CANCELED else TrialState.STOPPING_KILLED
+            return Step(replace(old, state=stopping, end=reason), (KillTask(),))
+        case AttemptEnded(kind, ran):
+            return _attempt_ended(old, kind, ran=ran)
+        case _:
+            assert_never(event)
+
+
+def _attempt_ended(old: UserTask, kind: EndKind, *, ran: bool) -> Step:
+    if is_stopping(old.state):
+        withdrawn = kind is EndKind.WITHDRAWN and old.end is TaskEnd.KILLED
+        return _close(old, TrialState.CANCELED, TaskEnd.CANCELED if withdrawn else old.end or TaskEnd.KILLED)
+    match kind:
+        case EndKind.REFUSED | EndKind.WITHDRAWN:
+            return _ask(old)
+        case EndKind.LOST:
+            return _close(old, TrialState.ERROR, TaskEnd.LOST) if ran else _ask(old)
+        case EndKind.FINISHED | EndKind.PREEMPTED:
+            return _close(old, TrialState.COMPLETED, TaskEnd.COMPLETED)
+        case EndKind.FAILED:
+            return _close(old, TrialState.ERROR, TaskEnd.FAILED)
+        case EndKind.KILLED:
+            return _close(old, TrialState.CANCELED, TaskEnd.KILLED)
+        case _:
+            assert_never(kind)
+
+
+def _ask(old: UserTask) -> Step:
+    asked = replace(old, run=old.run + 1)
+    return Step(asked, (RequestAllocation(asked.run),))
+
+
+def _close(old: UserTask, state: TrialState, end: TaskEnd) -> Step:
+    return Step(replace(old, state=state, end=end), (CloseTask(),))

@@ -1,0 +1,248 @@
+"""Tasks that users start outright: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas import expconf, taskconf
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
+from detlab.schemas.wire import LogLine, ProblemView, TrialState
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.core.scheduling import DEFAULT_PRIORITY
+from detlab_hub.services import taskviews
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.tasklives import apply_task
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import logs
+from detlab_hub.store.tables import BundleRow, ExperimentRow, TaskRow, TrialRow
+
+NAME_CHARS = 200
+TASK_ID = re.compile(r"[a-z_]{1,20}-[0-9a-f]{12}")
+LIVE = tuple(state.value for state in TrialState if not state.terminal)
+
+
+class UserTasks:
+    """Use cases of user tasks. All raise NotFound for a task that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def create(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
+        """Queue a task that the master runs by itself; a server of the Hub is started through `hubservers`.
+
+        Raises:
+            ConfigError: With every mistake.
+            Conflict: The kind is a server of the Hub.
+        """
+        if request.kind.served_by_hub and not request.dry_run:
+            raise Conflict(f"a {request.kind} is started by the Hub")
+        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        reply = CreateTaskReply(created=False, warnings=warnings, config=config)
+        if request.dry_run:
+            return reply
+        reasons = self._shell.pending_reasons
+
+        def make(turn: Turn) -> CreateTaskReply:
+            known = by_key(turn.session, caller.name, request.idempotency_key)
+            row = known or create_row(turn, caller.name, request, config, key=request.idempotency_key)
+            view = taskviews.task_view(turn.session, row, reasons, full=True)
+            return reply.model_copy(update={"task": view, "created": known is None})
+
+        return await self._shell.write(make)
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        kinds: Sequence[str] = (),
+        states: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> TaskPage:
+        """A page of tasks, newest first; administrators see everybody's."""
+
+        def page(s: Session) -> TaskPage:
+            query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
+            if not caller.admin:
+                query = query.where(TaskRow.owner == caller.name)
+            if owner is not None:
+                query = query.where(TaskRow.owner == owner)
+            if kinds:
+                query = query.where(TaskRow.kind.in_(list(kinds)))
+            if states:
+                query = query.where(TaskRow.state.in_(list(states)))
+            last = s.get(TaskRow, before) if before else None
+            if last is not None:
+                earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
+                query = query.where((TaskRow.created_at < last.created_at) | earlier)
+            rows = list(s.scalars(query))
+            views = taskviews.task_views(s, rows[:limit], self._shell.pending_reasons)
+            return TaskPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None)
+
+        return await self._shell.read(page)
+
+    async def get(self, caller: Caller, task_id: str) -> TaskView:
+        """One task with its config, secrets masked."""
+        reasons = self._shell.pending_reasons
+        return await self._shell.read(
+            lambda s: taskviews.task_view(s, owned_task(s, caller, task_id), reasons, full=True)
+        )
+
+    async def end(self, caller: Caller, task_id: str, reason: TaskEnd = TaskEnd.KILLED) -> TaskView:
+        """End a task now; one that has ended stays as it is."""
+
+        def end(turn: Turn) -> TaskView:
+            row = owned_task(turn.session, caller, task_id)
+            apply_task(turn, row, usertask.EndRequested(reason))
+            return taskviews.task_view(turn.session, row, self._shell.pending_reasons, full=True)
+
+        return await self._shell.write(end)
+
+    async def logs(
+        self,
+        caller: Caller,
+        task_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+        rank: int | None = None,
+        search: str | None = None,
+    ) -> tuple[list[LogLine], int | None]:
+        """Lines of the task's output, and the `after` of the next page (None on the last one)."""
+
+        def get(s: Session) -> tuple[Any, int | None]:
+            owned_task(s, caller, task_id)
+            lines = logs.page(s, task_id, after or None, limit, tail, rank, search)
+            full = tail is None and len(lines) == limit
+            return lines, lines[-1].id if full else None
+
+        return await self._shell.read(get)
+
+    async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
+        """Batches of the task's output after a line; ends when the task has ended and all is said."""
+        await self._shell.read(lambda s: owned_task(s, caller, task_id))
+
+        def ended(s: Session) -> bool:
+            row = s.get(TaskRow, task_id)
+            return row is None or TrialState(row.state).terminal
+
+        async for lines in self._shell.follow_lines(task_id, ended, after):
+            yield lines
+
+
+# --- in a transaction
+
+
+def create_row(
+    turn: Turn, owner: str, request: CreateTask, config: dict[str, Any], *, key: str | None, **more: Any
+) -> TaskRow:
+    """Make a user task and ask for its place.
+
+    Raises:
+        ConfigError: Its code was not uploaded, or what a TensorBoard shows is not the owner's.
+    """
+    problems = _unknown(turn.session, owner, request)
+    if problems:
+        raise ConfigError(problems)
+    resources = config.get("resources") or {}
+    priority = resources.get("priority")
+    row = TaskRow(
+        id=f"{request.kind.value}-{secrets.token_hex(6)}",
+        kind=request.kind.value,
+        name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
+        owner=owner,
+        key=key,
+        state=TrialState.ACTIVE.value,
+        config=config,
+        bundle=request.bundle,
+        source=request.source,
+        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        run=0,
+        experiment_ids=request.experiment_ids,
+        trial_ids=request.trial_ids,
+        idle_timeout=config.get("idle_timeout"),
+        created_at=turn.now,
+        **more,
+    )
+    turn.session.add(row)
+    turn.session.flush()
+    apply_task(turn, row, usertask.Created())
+    turn.changed_task(row)
+    return row
+
+
+def _unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
+    found = []
+    if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
+        found.append(
+            Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST")
+        )
+    for number in request.experiment_ids:
+        experiment = s.get(ExperimentRow, number)
+        if experiment is None or experiment.owner != owner:
+            found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
+    for number in request.trial_ids:
+        trial = s.get(TrialRow, number)
+        experiment = None if trial is None else s.get(ExperimentRow, trial.experiment_id)
+        if experiment is None or experiment.owner != owner:
+            found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
+    return found
+
+
+def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
+    """The task that this owner's request with this key made."""
+    if key is None:
+        return None
+    return s.scalar(select(TaskRow).where(TaskRow.owner == owner, TaskRow.key == key))
+
+
+def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
+    """A task that the caller may see and change (I9).
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+    """
+    row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
+    if row is None or not caller.sees(row.owner):
+        raise NotFound(f"there is no task {task_id[:80]}", hint="det task list")
+    return row
+
+
+def judged(
+    kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
+) -> tuple[dict[str, Any], list[ProblemView]]:
+    """The complete config of a task, with the cluster's defaults, and the warnings.
+
+    Raises:
+        ConfigError: With every mistake.
+    """
+    problems: list[Problem] = []
+    value: Any = raw
+    if raw is None and text is not None:
+        value, problems = expconf.load_yaml(text, "config")
+    problems = expconf.in_order([*problems, *taskconf.check(value, kind)])
+    if expconf.errors_of(problems):
+        raise ConfigError(problems)
+    config = taskconf.parse(value, kind)
+    made = config.model_dump(mode="json")
+    made["runtime"] = config.runtime or shell.settings.default_runtime
+    given = (value or {}).get("environment") or {}
+    if "image" not in given:
+        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
+        if made["runtime"] == "docker" and not any(images.values()):
+            problem = Problem(
+                "environment.image", "is required for a container: this cluster has no default image", "--image NAME"
+            )
+            raise ConfigError([problem])
+        made["environment"]["image"] = images
+    return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]

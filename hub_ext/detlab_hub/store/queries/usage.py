@@ -1,0 +1,39 @@
+"""Slot time by day, user and kind."""
+
+from __future__ import annotations
+
+from sqlalchemy import Table, select
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.tables import UsageRow, clean_text
+
+_USAGE: Table = UsageRow.__table__  # type: ignore[assignment]
+
+
+def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> None:
+    """Add slot time to a day's sum."""
+    insert = postgresql_insert if s.get_bind().dialect.name == "postgresql" else sqlite_insert
+    statement = insert(_USAGE)
+    statement = statement.on_conflict_do_update(
+        index_elements=["day", "owner", "kind"],
+        set_={"slot_seconds": _USAGE.c.slot_seconds + statement.excluded.slot_seconds},
+    )
+    row = {"day": day, "owner": owner, "kind": kind, "slot_seconds": slot_seconds}
+    s.connection().execute(statement, [row])
+
+
+def between(s: Session, first: str, last: str, owner: str | None = None) -> list[UsageRow]:
+    """Return the sums of ended allocations.
+
+    Args:
+        s: A session.
+        first: Day, YYYY-MM-DD.
+        last: Day, included.
+        owner: Only this user's.
+    """
+    query = select(UsageRow).where(UsageRow.day >= first, UsageRow.day <= last)
+    if owner is not None:
+        query = query.where(UsageRow.owner == clean_text(owner))
+    return list(s.scalars(query))
