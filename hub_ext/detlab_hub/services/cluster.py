@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Forbidden
 from detlab.schemas.wire import AllocationState, ClusterView, ExperimentState
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
+from detlab_hub.services import audit
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.placement import PLACED
@@ -32,32 +33,32 @@ class Cluster:
 
     async def view(self, caller: Caller) -> ClusterView:
         """One look at the cluster; experiments are counted as far as the caller may see them."""
-        shell, now = self._shell, self._shell.clock()
-        nodes = shell.backend.nodes(now)
+        return await self._shell.read(lambda s: self.look(s, caller))
 
-        def look(s: Session) -> ClusterView:
-            slots = s.scalars(select(AllocationRow.slots).where(AllocationRow.state.in_(PLACED))).all()
-            active = select(func.count()).select_from(ExperimentRow)
-            active = active.where(
-                ExperimentRow.state.in_(
-                    [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
-                )
+    def look(self, s: Session, caller: Caller) -> ClusterView:
+        """`view` in a read that is under way."""
+        shell = self._shell
+        nodes = shell.backend.nodes(shell.clock())
+        slots = s.scalars(select(AllocationRow.slots).where(AllocationRow.state.in_(PLACED))).all()
+        active = select(func.count()).select_from(ExperimentRow)
+        active = active.where(
+            ExperimentRow.state.in_(
+                [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
             )
-            if not caller.admin:
-                active = active.where(ExperimentRow.owner == caller.name)
-            return ClusterView(
-                cluster_id=shell.settings.cluster_id,
-                version=shell.settings.version,
-                url=shell.settings.public_url or shell.settings.service_url,
-                started_at=shell.started_at,
-                agents=sum(not node.suspect for node in nodes),
-                slots_total=sum(len(node.slots) for node in nodes),
-                slots_used=sum(len(used) for used in slots),
-                experiments_active=s.scalar(active) or 0,
-                draining=shell.draining,
-            )
-
-        return await shell.read(look)
+        )
+        if not caller.admin:
+            active = active.where(ExperimentRow.owner == caller.name)
+        return ClusterView(
+            cluster_id=shell.settings.cluster_id,
+            version=shell.settings.version,
+            url=shell.settings.public_url or shell.settings.service_url,
+            started_at=shell.started_at,
+            agents=sum(not node.suspect for node in nodes),
+            slots_total=sum(len(node.slots) for node in nodes),
+            slots_used=sum(len(used) for used in slots),
+            experiments_active=s.scalar(active) or 0,
+            draining=shell.draining,
+        )
 
     async def drain(self, caller: Caller, timeout: float) -> ClusterView:
         """Ask every task to leave within `timeout` seconds, and start nothing new until a restart.
@@ -73,7 +74,12 @@ class Cluster:
         self._shell.draining = True
         self._shell.scheduler_kick.set()
         _log.warning("draining, ordered by %s: tasks have %.0f s", caller.name, timeout)
-        await self._shell.write(lambda turn: drain_all(turn, timeout))
+
+        def drain(turn: Turn) -> None:
+            audit.note(turn, caller, "cluster.drain", "cluster", f"{timeout:.0f} s to leave")
+            drain_all(turn, timeout)
+
+        await self._shell.write(drain)
         return await self.view(caller)
 
 

@@ -25,7 +25,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.scheduling import Snapshot, impossible
-from detlab_hub.services import removal, views
+from detlab_hub.services import audit, removal, views
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
@@ -118,6 +118,7 @@ class Experiments:
                 Idempotency(owner=caller.name, key=request.idempotency_key, experiment_id=row.id, created_at=turn.now)
             )
         turn.changed_experiment(row.id)
+        audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
         start_search(turn, row)
         finish_turn(turn)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
@@ -248,7 +249,7 @@ class Experiments:
             Conflict: It has ended or is ending.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, lifecycle.PauseRequested())
+        return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Go on with a paused experiment.
@@ -257,7 +258,7 @@ class Experiments:
             Conflict: It has ended or is ending.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, lifecycle.ActivateRequested())
+        return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
 
     async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it; trials may checkpoint first. One that has ended stays as it is.
@@ -265,7 +266,7 @@ class Experiments:
         Raises:
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, lifecycle.CancelRequested())
+        return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
 
     async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it now. One that has ended stays as it is.
@@ -273,15 +274,18 @@ class Experiments:
         Raises:
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, lifecycle.KillRequested())
+        return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
 
-    async def _steer(self, caller: Caller, experiment_id: int, event: lifecycle.Event) -> ExperimentView:
+    async def _steer(self, caller: Caller, experiment_id: int, deed: str, event: lifecycle.Event) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
             row = owned(turn.session, caller, experiment_id)
+            before = row.state
             try:
                 apply_experiment(turn, row, event)
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
+            if row.state != before:
+                audit.note(turn, caller, f"experiment.{deed}", f"experiment {experiment_id}", row.name)
             finish_turn(turn)
             return views.experiment_view(turn.session, row, self._shell.pending_reasons)
 
@@ -306,6 +310,8 @@ class Experiments:
                     hint=f"det experiment kill {experiment_id}",
                 )
             check_move(state, ExperimentState.DELETING)
+            if state is not ExperimentState.DELETING:
+                audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
             row.state = ExperimentState.DELETING.value
             turn.changed_experiment(experiment_id)
 

@@ -16,7 +16,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import placement, removal
+from detlab_hub.services import audit, placement, removal
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles

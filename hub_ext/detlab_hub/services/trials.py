@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
-from detlab_hub.services import views
+from detlab_hub.services import audit, views
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_trial, finish_turn
 from detlab_hub.services.shell import Shell
@@ -38,7 +38,10 @@ class Trials:
 
         def kill(turn: Turn) -> TrialView:
             row = owned_trial(turn.session, caller, trial_id)
+            before = row.state
             apply_trial(turn, row, lifecycle.KillRequested())
+            if row.state != before:
+                audit.note(turn, caller, "trial.kill", f"trial {trial_id}", f"experiment {row.experiment_id}")
             finish_turn(turn)
             return views.trial_view(turn.session, row, self._shell.pending_reasons)
 

@@ -8,7 +8,7 @@ from pydantic import Field, RootModel
 
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ClusterView, UserView, Wire
-from detlab_hub.services.callers import ADMIN, READ, WRITE
+from detlab_hub.services.overview import me
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -47,8 +47,7 @@ class Me(Guarded):
     @needs("read")
     async def get(self) -> UserView:
         """Say who the token belongs to and what it may do."""
-        known = sorted(self.person.scopes & {READ, WRITE, ADMIN})
-        return UserView(name=self.person.name, scopes=known, admin=self.person.admin)
+        return me(self.person)
 
 
 class Cluster(Guarded):

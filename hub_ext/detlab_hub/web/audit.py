@@ -1,0 +1,31 @@
+"""Route of the audit log."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.taskwire import AuditPage
+from detlab.schemas.wire import Wire
+from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.scopes import needs
+
+
+class AuditQuery(Wire):
+    """Which deeds."""
+
+    before: RowId | None = None
+    """Only ids smaller than this: the `next` of the page before."""
+    limit: int = Field(100, ge=1, le=1000)
+    actor: str | None = Field(None, max_length=300)
+    """Only this user's."""
+    action: str | None = Field(None, max_length=100)
+    """Only `experiment.kill` or the like, or all of a resource: `experiment`."""
+
+
+class Audit(Guarded):
+    """Who did what."""
+
+    @needs("admin")
+    async def get(self, query: AuditQuery) -> AuditPage:
+        """List deeds, newest first."""
+        return await self.services.audit.page(self.person, **query.model_dump())

@@ -1,0 +1,28 @@
+"""Routes of an experiment's code, file by file."""
+
+from __future__ import annotations
+
+from detlab.schemas.taskwire import CodeList
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class CodeFiles(Guarded):
+    """The files of an experiment's code."""
+
+    @needs("read")
+    async def get(self, experiment_id: int) -> CodeList:
+        """List the files of the experiment's code with their digests."""
+        return await self.services.code.list(self.person, experiment_id)
+
+
+class CodeText(Guarded):
+    """One file of an experiment's code, by its digest."""
+
+    @needs("read", media="text/plain")
+    async def get(self, experiment_id: int, digest: str) -> None:
+        """Download one file; at most a megabyte, always as an attachment of plain text."""
+        data = await self.services.code.file(self.person, experiment_id, digest)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Content-Disposition", "attachment")
+        self.finish(data)

@@ -1,0 +1,42 @@
+"""Routes of the faces: what they start from, the queue, and an experiment's course."""
+
+from __future__ import annotations
+
+from detlab.schemas.taskwire import OverviewView, QueueView, TimelineView
+from detlab.schemas.wire import Wire
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class OverviewQuery(Wire):
+    """Whose work."""
+
+    all: bool = False
+    """Everybody's that the caller may see, not only the caller's own."""
+
+
+class Overview(Guarded):
+    """What a panel starts from."""
+
+    @needs("read")
+    async def get(self, query: OverviewQuery) -> OverviewView:
+        """Return experiments, tasks, queue and agents as of one cursor; follow the stream from there."""
+        return await self.services.overview.view(self.person, everybody=query.all)
+
+
+class Queue(Guarded):
+    """What waits for slots."""
+
+    @needs("read")
+    async def get(self) -> QueueView:
+        """List what waits, in the scheduler's order; what is somebody else's has no name."""
+        return await self.services.queue.view(self.person)
+
+
+class Timeline(Guarded):
+    """The course of an experiment."""
+
+    @needs("read")
+    async def get(self, experiment_id: int) -> TimelineView:
+        """List what happened to an experiment, oldest first."""
+        return await self.services.timeline.view(self.person, experiment_id)

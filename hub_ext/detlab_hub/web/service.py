@@ -1,0 +1,46 @@
+"""Routes of the service itself, for administrators: its own tokens and how its parts are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub.httpclient import JupyterHubHTTPClient
+
+from detlab.schemas.taskwire import HealthView, TokenList, TokenView
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+if TYPE_CHECKING:
+    from detlab_hub.web.auth import Identifier
+
+
+class Tokens(Guarded):
+    """Tokens of detlab's own."""
+
+    @needs("admin")
+    async def get(self) -> TokenList:
+        """List the valid tokens of agents, enrolment and tasks, newest first; never their text."""
+        return await self.services.credentials.list(self.person)
+
+
+class Token(Guarded):
+    """One token."""
+
+    @needs("admin")
+    async def delete(self, token_id: str) -> TokenView:
+        """Make a token void."""
+        return await self.services.credentials.revoke(self.person, token_id)
+
+
+class Service(Guarded):
+    """How the service is."""
+
+    @needs("admin")
+    async def get(self) -> HealthView:
+        """Return the state of every part of the service."""
+        return await self.services.health.view(self.person, self._ask_hub)
+
+    async def _ask_hub(self) -> str:
+        identifier: Identifier = self.settings["identifier"]
+        reply = await JupyterHubHTTPClient.loop_instance().fetch(f"{identifier.hub.api_url}/")
+        return f"JupyterHub {(await reply.json())['version']} answers"
