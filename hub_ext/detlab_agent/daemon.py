@@ -22,7 +22,10 @@ from detlab_agent.connection import Connector, run_until
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.leftovers import LeftoverShipper
-from detlab_agent.runtimes.process import ProcessRuntime, Tenancy
+from detlab_agent.runtimes.making import TaskMaker
+from detlab_agent.runtimes.process import ProcessRuntime
+from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
+from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
 
@@ -47,6 +50,13 @@ class AgentSettings:
         uid_range: uids to allocate from.
         user_map: hub user -> uid, by the operator.
         serves_user: The only user of an agent that is not root.
+        runtimes: `process`, `docker`; empty for processes, and containers where a root agent finds an engine.
+        docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
+        allow_mounts: Host directories whose parts containers may be given.
+        allow_privileges: Whether containers may be given capabilities and devices.
+        address: Where ports of tasks are reached from the Hub's proxy.
+        service_ports: First and last port that services may use; None for any.
+        homes: Homes of users who have none; None for `homes` in the directory.
     """
 
     endpoints: Endpoints
@@ -58,6 +68,13 @@ class AgentSettings:
     uid_range: tuple[int, int] = DEFAULT_RANGE
     user_map: dict[str, int] | None = None
     serves_user: str | None = None
+    runtimes: tuple[str, ...] = ()
+    docker_host: str = ""
+    allow_mounts: tuple[Path, ...] = ()
+    allow_privileges: bool = False
+    address: str = "127.0.0.1"
+    service_ports: tuple[int, int] | None = None
+    homes: Path | None = None
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -127,6 +144,11 @@ async def run_agent(settings: AgentSettings) -> None:
         os.close(lock)
 
 
+def _runtimes(settings: AgentSettings, maker: TaskMaker) -> list[NodeRuntime]:
+    """Return the runtimes that were asked for."""
+    return [ProcessRuntime(maker, os.environ)]
+
+
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
     slots = discover_slots(load_nvml(), os.environ, settings.slots)
     tenancy = _tenancy(settings)
@@ -137,8 +159,17 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         except NotEnrolled as error:
             raise AgentError(f"{error}; give --enrolment-token-file for the first connection") from error
     bundles = BundleCache(directory / "bundles", settings.endpoints, keys.token)
-    runtime = ProcessRuntime(directory / "tasks", slots, tenancy, bundles, os.environ)
-    table = TaskTable(runtime, LeftoverShipper(settings.endpoints, keys.token).deliver)
+    maker = TaskMaker(
+        directory / "tasks",
+        slots,
+        tenancy,
+        bundles,
+        Homes((settings.homes or directory / "homes").absolute()),
+        settings.address,
+        settings.service_ports,
+    )
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker))
+    table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 
     def hello() -> wire.Hello:
@@ -148,6 +179,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             serves_user=tenancy.serves,
             slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in slots],
             tasks=table.listing(),
+            runtimes=runtimes.names(),
+            address=settings.address,
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))

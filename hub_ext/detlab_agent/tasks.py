@@ -13,9 +13,11 @@ import signal
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
 from detlab.schemas import wire
-from detlab_agent.runtimes.base import RefusedTask, RunningTask, Runtime, SetupFailed, TaskExit
+from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Runtime, SetupFailed, TaskExit
 
 _log = logging.getLogger(__name__)
 
@@ -27,13 +29,14 @@ FENCE_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for tasks that the master does not want any more."""
 _REMEMBERED = 1000
 
-Send = Callable[[wire.TaskStarted | wire.TaskExited], None]
+Said = wire.TaskStarted | wire.TaskStage | wire.TaskExited
+Send = Callable[[Said], None]
 
 
 class Stage(enum.Enum):
     """How far a task is; it only ever moves on."""
 
-    PREPARING = "its slots, bundle and directory are made ready"
+    PREPARING = "its slots, image, bundle and directory are made ready"
     RUNNING = "its launcher runs"
     DELIVERING = "its launcher died; the agent ships what it left"
     EXITED = "it is over; the master has not acknowledged it yet"
@@ -52,6 +55,8 @@ class Entry:
     kill_at: float | None = None
     """When SIGKILL is due, on the loop's clock; None while nobody wants the task to end."""
     kill_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: wire.TaskStage | None = None
+    """What is done for it while it is being prepared."""
     driver: asyncio.Task[None] | None = None
 
 
@@ -181,12 +186,14 @@ class TaskTable:
         try:
             if launch is not None:
                 await self._wait_for_slots(entry)
-                entry.task = await self._runtime.start(launch)
+                entry.task = await self._runtime.start(launch, partial(self._progress, entry), entry.kill_wanted)
             exit_ = await self._watch(entry)
         except RefusedTask as error:
             exit_ = TaskExit(reason="refused", message=str(error))
         except SetupFailed as error:
             exit_ = TaskExit(reason="setup", message=str(error))
+        except CanceledTask:
+            exit_ = TaskExit(exit_code=-signal.SIGTERM, message="ended before it had begun")
         except Exception as error:
             # The last door: without an exit the slots of this task would never be free again.
             _log.exception("task %s: the agent failed", entry.allocation_id)
@@ -194,6 +201,11 @@ class TaskTable:
         entry.exit = exit_
         await self._move(entry, Stage.EXITED)
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
+
+    def _progress(self, entry: Entry, stage: Literal["pulling", "starting"], message: str) -> None:
+        """Say how far a launch is."""
+        entry.progress = wire.TaskStage(allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message)
+        self._announce(entry)
 
     async def _give_up(self, entry: Entry, error: Exception) -> TaskExit:
         """End a task that cannot be watched any more."""
@@ -260,8 +272,19 @@ class TaskTable:
             self._moved.notify_all()
 
     def _announce(self, entry: Entry) -> None:
-        if entry.stage is Stage.RUNNING and entry.task is not None:
-            self._say(wire.TaskStarted(allocation_id=entry.allocation_id, run=entry.run, pid=entry.task.pid))
+        task = entry.task
+        if entry.stage is Stage.PREPARING and entry.progress is not None:
+            self._say(entry.progress)
+        elif entry.stage is Stage.RUNNING and task is not None:
+            self._say(
+                wire.TaskStarted(
+                    allocation_id=entry.allocation_id,
+                    run=entry.run,
+                    pid=task.pid,
+                    address=task.address,
+                    port=task.port,
+                )
+            )
         elif entry.stage is Stage.EXITED and entry.exit is not None:
             self._say(
                 wire.TaskExited(
@@ -274,6 +297,6 @@ class TaskTable:
                 )
             )
 
-    def _say(self, message: wire.TaskStarted | wire.TaskExited) -> None:
+    def _say(self, message: Said) -> None:
         if self._send is not None:
             self._send(message)

@@ -1,13 +1,17 @@
-"""What the agent asks of a way to run tasks: start, find again, end, forget. Processes today, containers later."""
+"""What the agent asks of a way to run tasks, processes or containers: start, find again, end, forget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from detlab.launch.delivery import Source
 from detlab.schemas.wire import Launch
+
+Say = Callable[[Literal["pulling", "starting"], str], None]
+"""Tells how far a launch is."""
 
 
 class RefusedTask(Exception):
@@ -15,7 +19,11 @@ class RefusedTask(Exception):
 
 
 class SetupFailed(Exception):
-    """The task's bundle or directory could not be made ready; the message says why."""
+    """The task's bundle, image or directory could not be made ready; the message says why."""
+
+
+class CanceledTask(Exception):
+    """It was to end before it had begun."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class TaskExit:
     Attributes:
         exit_code: Of the entrypoint; negative if a signal ended it; None if nobody knows.
         rank: First rank that failed, when known.
-        reason: "", "refused", "setup", "launcher_lost" or "machine_restarted".
+        reason: "", "refused", "setup", "oom", "launcher_lost" or "machine_restarted".
         message: For people.
         delivered: Whether the launcher has delivered what the task said; else the agent does.
     """
@@ -60,6 +68,16 @@ class RunningTask(Protocol):
         """Of the launcher; None if it ended before the agent looked."""
         ...
 
+    @property
+    def address(self) -> str | None:
+        """Where its service is reached; None if it has none."""
+        ...
+
+    @property
+    def port(self) -> int | None:
+        """Of its service."""
+        ...
+
     async def finished(self) -> TaskExit:
         """Wait until no process of the task is left, and say how it ended."""
         ...
@@ -84,12 +102,18 @@ class RunningTask(Protocol):
 class Runtime(Protocol):
     """Start tasks, and find them again after the agent's own death."""
 
-    async def start(self, launch: Launch) -> RunningTask:
+    async def start(self, launch: Launch, say: Say, cancelled: asyncio.Event) -> RunningTask:
         """Make everything ready and start the task.
+
+        Args:
+            launch: What the master says.
+            say: Told how far it is.
+            cancelled: Set when the task is to end before it has begun.
 
         Raises:
             RefusedTask: It may not run here.
-            SetupFailed: Its bundle or directory could not be made ready.
+            SetupFailed: Its bundle, image or directory could not be made ready.
+            CanceledTask: `cancelled` was set in time.
         """
         ...
 

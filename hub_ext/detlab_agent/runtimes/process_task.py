@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -12,45 +11,21 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from detlab.launch import procfs
-from detlab.launch.delivery import Source
-from detlab.launch.shipping import StreamShipper
-from detlab.launch.spool import Reader
-from detlab.launch.taskdir import STREAMS, TaskDir, write_json
-from detlab.launch.trees import remove_tree
 from detlab_agent.runtimes.base import TaskExit
-from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
+from detlab_agent.runtimes.noted import NotedTask
 
-_log = logging.getLogger(__name__)
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
 _orphans_lock = threading.Lock()
 
 
 @dataclass
-class ProcessTask:
-    """A task of this runtime; see `RunningTask`.
+class ProcessTask(NotedTask):
+    """A task of this runtime; see `RunningTask`."""
 
-    Attributes:
-        directory: Its directory.
-        record: What the agent noted about it, where the task's user cannot write.
-        owner: uid it runs under.
-        started: Start time of the launcher, with its pid a name that is never reused.
-        life: The life of this machine in which it was started.
-    """
-
-    allocation_id: str
-    run: int
-    slots: Sequence[str]
-    directory: TaskDir
-    record: Path
-    owner: int
-    pid: int | None
-    started: int | None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
-    life: str = field(default_factory=procfs.machine_life)
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
@@ -58,21 +33,8 @@ class ProcessTask:
         # Whatever the launcher could not end, because it was killed itself.
         await asyncio.to_thread(self._kill_all, spare_launcher=False)
         await asyncio.to_thread(kill_orphans)
-        exit_file = read_owned_object(self.directory.root, "exit.json", self.owner)
-        if exit_file is None and self.life != procfs.machine_life():
-            message = "the machine was started again while the task ran"
-            return TaskExit(reason="machine_restarted", message=message, delivered=False)
-        if exit_file is None:
-            said = read_owned_tail(self.directory.root, "launcher.log", self.owner)
-            message = "the launcher of the task ended without a report"
-            full = f"{message}: {said}" if said else message
-            return TaskExit(reason="launcher_lost", message=full, delivered=False)
-        code, rank = exit_file.get("exit_code"), exit_file.get("rank")
-        return TaskExit(
-            exit_code=code if isinstance(code, int) else None,
-            rank=rank if isinstance(rank, int) else None,
-            delivered=exit_file.get("delivered") is not False,
-        )
+        written = self.written_exit()
+        return written[0] if written is not None else self.unwritten_exit()
 
     def interrupt(self) -> None:
         """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
@@ -86,32 +48,9 @@ class ProcessTask:
         except TimeoutError:
             await asyncio.to_thread(self._kill_all, spare_launcher=False)
 
-    def leftovers(self) -> list[Source]:
-        """See `RunningTask.leftovers`."""
-        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]  # type: ignore[arg-type]
-
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        if clean:
-            await asyncio.to_thread(discard_tree, self.directory.root)
-            self.record.unlink(missing_ok=True)
-        else:
-            write_json(self.record, {"kept": True})
-
-    def note(self) -> None:
-        """Write the record: it names the process for the next life of the agent."""
-        value = {
-            "run": self.run,
-            "slots": list(self.slots),
-            "uid": self.owner,
-            "pid": self.pid,
-            "start_time": self.started,
-            "life": self.life,
-        }
-        write_json(self.record, value)
-
-    def _reader(self, name: str) -> Reader:
-        return Reader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
+        await asyncio.to_thread(self.forget, clean=clean)
 
     def _alive(self) -> bool:
         if self.pid is None or self.life != procfs.machine_life():
@@ -142,14 +81,6 @@ class ProcessTask:
                 return
             procfs.send_signal(victims, signal.SIGKILL)
             _wait_until_dead(victims)
-
-
-def discard_tree(root: Path) -> None:
-    """Remove a task's directory; what cannot be removed stays and is said in the log."""
-    try:
-        remove_tree(root)
-    except OSError as error:
-        _log.warning("%s stays: %s", root, error)
 
 
 def kill_orphans() -> None:

@@ -1,0 +1,182 @@
+"""What every runtime does for a task before its launcher starts: admit it, make its directory, give it to its user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detlab.launch.identity import Identity
+from detlab.launch.taskdir import TaskDir, write_atomic, write_json
+from detlab.schemas.wire import Launch, SlotView
+from detlab_agent.bundles import BundleCache
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.noted import discard_tree
+from detlab_agent.runtimes.ports import Service, choose_port
+from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.slots import slot_environment
+from detlab_agent.unpack import UnsafeBundle, unpack
+
+_ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+
+
+@dataclass
+class Order:
+    """A launch that this agent has agreed to, and what is ready for it.
+
+    Attributes:
+        launch: What the master says.
+        task: The task's directory.
+        record: Where the agent notes it.
+        identity: As whom it runs.
+        slots: Its slots.
+        port_offset: A number that no other task of this node has.
+        archive: Its code.
+        service: Where it serves, if it does.
+    """
+
+    launch: Launch
+    task: TaskDir
+    record: Path
+    identity: Identity
+    slots: list[SlotView]
+    port_offset: int
+    archive: Path | None = None
+    service: Service | None = None
+
+    def environment(self, listen: str | None = None) -> dict[str, str]:
+        """Return what the agent tells the task about its place; `listen` is where its service binds to."""
+        env = slot_environment(self.slots, self.port_offset)
+        env["DET_TASK_DIR"] = str(self.task.root)
+        env["DET_ALLOCATION_ID"] = self.launch.allocation_id
+        if self.service is not None:
+            env.update(self.service.environment(listen or self.service.address))
+        return env
+
+
+@dataclass
+class TaskMaker:
+    """Make tasks ready.
+
+    Attributes:
+        directory: Parent of the task directories.
+        slots: The slots of this node.
+        tenancy: Whose tasks run here.
+        bundles: Where code comes from.
+        homes: Homes of users who have none.
+        address: Where services of tasks listen and are reached.
+        service_ports: First and last port that they may use; None for any.
+        choose: Chooses a port.
+    """
+
+    directory: Path
+    slots: Sequence[SlotView]
+    tenancy: Tenancy
+    bundles: BundleCache
+    homes: Homes
+    address: str = "127.0.0.1"
+    service_ports: tuple[int, int] | None = None
+    choose: Callable[[str, tuple[int, int] | None, frozenset[int]], int] = choose_port
+    _ports: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    def admit(self, launch: Launch) -> Order:
+        """Return the order for a launch that may run here.
+
+        Raises:
+            RefusedTask: It may not.
+        """
+        if not _ALLOCATION.fullmatch(launch.allocation_id):
+            raise RefusedTask(f"{launch.allocation_id!r} cannot name a directory")
+        known = {slot.id: (index, slot) for index, slot in enumerate(self.slots)}
+        unknown = [slot for slot in launch.slots if slot not in known]
+        if unknown:
+            raise RefusedTask(f"this agent has no slot {', '.join(unknown)}")
+        return Order(
+            launch,
+            TaskDir(self.directory / launch.allocation_id),
+            self.directory / f"{launch.allocation_id}.json",
+            self.tenancy.identity(launch.owner),
+            [known[slot][1] for slot in launch.slots],
+            min((known[slot][0] for slot in launch.slots), default=0),
+        )
+
+    async def fetch(self, order: Order) -> None:
+        """Get the code.
+
+        Raises:
+            SetupFailed: It cannot be had.
+        """
+        if order.launch.bundle:
+            order.archive = await self.bundles.fetch(order.launch.bundle)
+
+    def choose_service(self, order: Order) -> None:
+        """Choose the port of a task that serves.
+
+        Raises:
+            RefusedTask: None is free.
+        """
+        if order.launch.service is None:
+            return
+        for record in [record for record in self._ports if not record.exists()]:
+            del self._ports[record]
+        port = self.choose(self.address, self.service_ports, frozenset(self._ports.values()))
+        self._ports[order.record] = port
+        order.service = Service(self.address, port)
+
+    def keep_port(self, record: Path, port: int | None) -> None:
+        """Know that a task of an earlier life has this port."""
+        if port is not None:
+            self._ports[record] = port
+
+    def prepare(self, order: Order) -> None:
+        """Make the task's directory and give it to its user.
+
+        Raises:
+            SetupFailed: The bundle is unsafe.
+            OSError: The disk is full or failing.
+        """
+        task, launch = order.task, order.launch
+        try:
+            discard_tree(task.root)
+            task.root.mkdir(mode=0o700)
+            for directory in (task.work, task.home, task.tmp, task.spool):
+                directory.mkdir(mode=0o700)
+            if order.archive is not None:
+                unpack(order.archive, task.work)
+            gpus = [slot.uuid for slot in order.slots if slot.kind != "cpu" and slot.uuid]
+            info = launch.info.model_copy(update={"gpu_uuids": gpus})
+            write_atomic(task.info, info.model_dump_json().encode())
+            write_atomic(task.token, launch.task_token.encode())
+            message = launch.model_dump(mode="json", exclude={"task_token": True, "container": {"registry_auth"}})
+            write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": order.identity.uid})
+            task.launcher_log.touch(mode=0o600)
+            if os.geteuid() == 0:
+                give(task.root, order.identity)
+        except UnsafeBundle as error:
+            raise SetupFailed(f"bundle {launch.bundle}: {error}") from error
+
+
+def give(root: Path, identity: Identity) -> None:
+    """Give a tree that only we could write to so far to its user.
+
+    From the leaves up: as long as the root is ours and 0700, no other process of the user gets in to put a link in
+    the place of what is given away next.
+    """
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in files:
+            os.lchown(Path(directory) / name, identity.uid, identity.gid)
+        os.lchown(directory, identity.uid, identity.gid)
+
+
+def directories(paths: Sequence[str]) -> list[Path]:
+    """Return those that are directories on this node."""
+    found = [Path(path) for path in paths if path.startswith("/")]
+    with contextlib.suppress(OSError):
+        return [path for path in found if path.is_dir()]
+    return []

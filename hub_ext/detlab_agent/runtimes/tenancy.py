@@ -1,0 +1,95 @@
+"""Whose tasks run on this node, as whom, and where these users are at home."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from detlab.launch.identity import Identity, IdentityError, UserIds
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """Whose tasks run here, and as whom.
+
+    Attributes:
+        users: uids of hub users, for an agent that is root; None for one that is not.
+        serves: The only user of an agent that is not root.
+    """
+
+    users: UserIds | None
+    serves: str | None
+
+    def identity(self, owner: str) -> Identity:
+        """Return as whom this user's tasks run here.
+
+        Raises:
+            RefusedTask: They do not.
+        """
+        if self.users is not None:
+            try:
+                return self.users.identity_for(owner)
+            except IdentityError as error:
+                raise RefusedTask(str(error)) from error
+        if owner != self.serves:
+            raise RefusedTask(
+                f"this agent runs without root and serves user {self.serves!r} only; it cannot keep the tasks of "
+                f"{owner!r} apart. Run the agent as root, or one agent per user"
+            )
+        return Identity(owner, os.getuid(), os.getgid(), Path.home())
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Persistent homes of the users who have none of their own on this node.
+
+    Attributes:
+        directory: Their parent, in which nobody but the agent may write.
+    """
+
+    directory: Path
+
+    def home_of(self, identity: Identity) -> Path:
+        """Return the user's own home, or the one that the agent keeps for them, made at the first call.
+
+        Raises:
+            SetupFailed: It cannot be made, or what is in its place is somebody else's.
+        """
+        if identity.home is not None and identity.home.is_dir():
+            return identity.home
+        path = self.directory / home_name(identity.name)
+        try:
+            self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:
+                pass
+            else:
+                if os.geteuid() == 0:
+                    os.chown(path, identity.uid, identity.gid)
+            info = path.lstat()
+        except OSError as error:
+            raise SetupFailed(f"the home of {identity.name!r}: {error}") from error
+        if path.is_symlink() or not path.is_dir() or info.st_uid != identity.uid:
+            raise SetupFailed(
+                f"the home {path} belongs to uid {info.st_uid}, and {identity.name!r} is {identity.uid} here: "
+                f"give it back (chown -R {identity.uid} {path}) or move it away"
+            )
+        return path
+
+
+def home_name(user: str) -> str:
+    """Return the name of a user's home: their own, with whatever a file name must not have written as %XX.
+
+    Raises:
+        SetupFailed: It is empty, or longer than a file name can be.
+    """
+    name = quote(user, safe="@ ")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if not name or len(name) > 200:
+        raise SetupFailed(f"{user[:60]!r}… cannot have a home: the name is empty or too long")
+    return name
