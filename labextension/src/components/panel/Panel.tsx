@@ -1,0 +1,99 @@
+/** The panel: my work, the queue, the cluster. */
+
+import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
+
+import { useApp, useStore } from '../../state/context';
+import { isOver } from '../../state/states';
+import { Loading } from '../common';
+import { Cluster } from './Cluster';
+import { LinkStatus } from './LinkStatus';
+import { Queue } from './Queue';
+import { WorkList } from './WorkList';
+
+/** `notice` is the host's, such as that two halves have different versions; `footer` likewise. */
+export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNode }): ReactElement {
+  const app = useApp();
+  const [filter, setFilter] = useState('');
+  const ready = useStore(s => s.ready);
+  const failed = useStore(s => s.problem !== null);
+  return (
+    <div className="det-panel">
+      <div className="det-panel-head">
+        <input
+          type="search" className="det-input" placeholder="Filter by name, id, state" aria-label="Filter"
+          value={filter} onChange={event => setFilter(event.target.value)}
+        />
+        <button
+          type="button" className="det-button det-primary" title="New experiment"
+          onClick={() => app.navigate({ kind: 'new' })}
+        >
+          New
+        </button>
+      </div>
+      {notice}
+      <LinkStatus />
+      {ready ? <Sections filter={filter} /> : !failed && <Loading what="Asking the cluster" />}
+      {footer}
+    </div>
+  );
+}
+
+function Sections({ filter }: { filter: string }): ReactElement {
+  const living = useStore(
+    s => s.experiments.filter(e => !isOver(e.state)).length + s.tasks.filter(t => !isOver(t.state)).length
+  );
+  const waiting = useStore(s => s.queue.length);
+  const used = useStore(s => s.cluster?.slots_used ?? 0);
+  const total = useStore(s => s.cluster?.slots_total ?? 0);
+  const draining = useStore(s => s.cluster?.draining ?? false);
+  return (
+    <div className="det-sections">
+      <Section title="My work" count={living ? `${living} going on` : ''}><WorkList filter={filter} /></Section>
+      <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
+      <Section title="Cluster" count={`${used}/${total} slots in use`}>
+        {draining && <div className="det-reason" data-tone="waiting">It drains: nothing new starts until it is restarted.</div>}
+        <Cluster filter={filter} />
+      </Section>
+    </div>
+  );
+}
+
+function Section({ title, count, children }: { title: string; count: string; children: ReactNode }): ReactElement {
+  const id = useId();
+  const [open, setOpen] = useState(() => remembered(title));
+  const body = useRef<HTMLDivElement>(null);
+  const toggle = (): void => {
+    remember(title, !open);
+    setOpen(!open);
+  };
+  return (
+    <section className="det-section" aria-labelledby={id}>
+      <h2>
+        <button
+          type="button" id={id} className="det-section-head" aria-expanded={open} aria-controls={`${id}-b`} onClick={toggle}
+        >
+          <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
+          {title}
+          <span className="det-count det-num">{count}</span>
+        </button>
+      </h2>
+      <div ref={body} id={`${id}-b`} hidden={!open}>{open && children}</div>
+    </section>
+  );
+}
+
+function remembered(title: string): boolean {
+  try {
+    return localStorage.getItem(`detlab:section:${title}`) !== 'closed';
+  } catch {
+    return true;
+  }
+}
+
+function remember(title: string, open: boolean): void {
+  try {
+    localStorage.setItem(`detlab:section:${title}`, open ? 'open' : 'closed');
+  } catch {
+    // Private windows may have no storage: then sections open anew each time.
+  }
+}

@@ -1,0 +1,146 @@
+/** "My work": experiments, notebooks, shells, commands. */
+
+import { memo, ReactElement, useMemo, useState } from 'react';
+
+import { useApp, useStore } from '../../state/context';
+import { experimentState, isOver, shownState, stateTone } from '../../state/states';
+import type { ExperimentView, TaskView } from '../../state/wire';
+import {
+  ActionButton, EmptyState, formatAge, formatNumber, Menu, plural, Progress, StateBadge, useNow
+} from '../common';
+import { experimentName, KIND_WORDS, matches, trialCount, workList } from './work';
+import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
+
+const STEP = 50;
+
+export function WorkList({ filter }: { filter: string }): ReactElement {
+  const app = useApp();
+  const experiments = useStore(s => s.experiments);
+  const tasks = useStore(s => s.tasks);
+  const now = useNow();
+  const [most, setMost] = useState(STEP);
+  const all = useMemo(() => workList(experiments, tasks), [experiments, tasks]);
+  const found = useMemo(() => all.filter(work => matches(work, filter)), [all, filter]);
+  if (!all.length) {
+    return (
+      <EmptyState title="Nothing here yet.">
+        <p>An experiment trains with many settings and keeps the best.</p>
+        <button type="button" className="det-button det-primary" onClick={() => app.navigate({ kind: 'new' })}>
+          New experiment
+        </button>
+      </EmptyState>
+    );
+  }
+  if (!found.length) return <EmptyState title={`Nothing of yours matches “${filter}”.`} />;
+  return (
+    <>
+      <ul className="det-list" aria-label="My work">
+        {found.slice(0, most).map(work =>
+          work.kind === 'experiment'
+            ? <ExperimentItem key={work.key} view={work.experiment} now={now} />
+            : <TaskItem key={work.key} view={work.task} now={now} />
+        )}
+      </ul>
+      {found.length > most && (
+        <button type="button" className="det-button det-more" onClick={() => setMost(most + 4 * STEP)}>
+          Show more ({found.length - most})
+        </button>
+      )}
+    </>
+  );
+}
+
+const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: ExperimentView; now: number }): ReactElement {
+  const app = useApp();
+  const me = useStore(s => s.me);
+  const state = experimentState(view);
+  const { done, all, running } = trialCount(view);
+  const name = experimentName(view);
+  const place = { kind: 'experiment', id: view.id } as const;
+  return (
+    <li className="det-item">
+      <div className="det-item-head">
+        <Opener place={place} name={name} label={`Experiment ${view.id}: ${name}`} />
+        <span className="det-soft det-num">#{view.id}</span>
+        <Menu label={`Actions of experiment ${view.id}`} actions={experimentMenu(app, view, me)} />
+      </div>
+      {!isOver(view.state) && (
+        <Progress value={view.progress} label={`Progress of experiment ${view.id}`} tone={stateTone(state)} />
+      )}
+      <div className="det-facts">
+        <StateBadge state={state} about={view.pending_reason} />
+        <span className="det-num">{done}/{all} trials{running ? `, ${running} running` : ''}</span>
+        {view.best && (
+          <span className="det-ellipsis det-num" title={`${view.metric} of trial ${view.best.trial_id}`}>
+            best {formatNumber(view.best.value)}
+          </span>
+        )}
+        <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
+      </div>
+      {state === 'QUEUED' && view.pending_reason && <div className="det-reason">{view.pending_reason}</div>}
+      {view.failure && <div className="det-reason" data-tone="bad">{view.failure.message}</div>}
+    </li>
+  );
+}, sameShown);
+
+const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: number }): ReactElement {
+  const app = useApp();
+  const me = useStore(s => s.me);
+  const state = shownState(view);
+  const queued = view.place !== null && !isOver(view.state);
+  return (
+    <li className="det-item">
+      <div className="det-item-head">
+        <Opener place={{ kind: 'task', id: view.id }} name={view.name || view.id} label={`${KIND_WORDS[view.kind]} ${view.name}`} />
+        {view.server_name !== null && !isOver(view.state) && (
+          <ActionButton label="Open" why={whyNotOpen(view)} onRun={() => app.openUrl(view.url!)}>Open ↗</ActionButton>
+        )}
+        <Menu label={`Actions of ${KIND_WORDS[view.kind]} ${view.name}`} actions={taskMenu(app, view, me)} />
+      </div>
+      <div className="det-facts">
+        <StateBadge state={state} about={view.pending_reason} />
+        <span>{KIND_WORDS[view.kind]}</span>
+        {view.slots_needed > 0 && <span className="det-num">{plural(view.slots_needed, 'slot')}</span>}
+        <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
+      </div>
+      {queued && <div className="det-reason">place {view.place}{view.pending_reason ? `: ${view.pending_reason}` : ''}</div>}
+      {!isOver(view.state) && view.stage_message && <div className="det-reason">{view.stage_message}</div>}
+      {view.cull_at && !isOver(view.state) && (
+        <div className="det-reason" data-tone="waiting">ends for idleness {until(view.cull_at, now)}</div>
+      )}
+      {view.failure && <div className="det-reason" data-tone="bad">{view.failure.message}</div>}
+    </li>
+  );
+}, sameShown);
+
+function Opener({ place, name, label }: {
+  place: Parameters<ReturnType<typeof useApp>['navigate']>[0]; name: string; label: string;
+}): ReactElement {
+  const app = useApp();
+  const address = app.address(place);
+  return address !== null
+    ? <a className="det-name det-ellipsis" href={address} title={label}>{name}</a>
+    : (
+      <button type="button" className="det-link det-name det-ellipsis" title={label} onClick={() => app.navigate(place)}>
+        {name}
+      </button>
+    );
+}
+
+function Age({ time, now, what }: { time: number; now: number; what: string }): ReactElement {
+  return (
+    <time className="det-age det-num" title={`${what} ${new Date(time * 1000).toLocaleString()}`}>
+      {formatAge(time, now)}
+    </time>
+  );
+}
+
+function until(time: number, now: number): string {
+  const minutes = Math.ceil((time - now) / 60);
+  return minutes <= 0 ? 'now' : `in ${minutes} min`;
+}
+
+/** Ages are drawn to the minute: an item is drawn anew when it changed or its age may read otherwise. */
+function sameShown(a: { view: unknown; now: number }, b: { view: unknown; now: number }): boolean {
+  return a.view === b.view && a.now === b.now;
+}

@@ -1,0 +1,59 @@
+/** "My work" as one list: experiments and tasks, the living first, and what a filter leaves of it. */
+
+import { experimentState, isOver, shownState, stateWord } from '../../state/states';
+import type { ExperimentView, TaskKind, TaskView } from '../../state/wire';
+
+export type Work =
+  | { kind: 'experiment'; key: string; over: boolean; time: number; experiment: ExperimentView }
+  | { kind: 'task'; key: string; over: boolean; time: number; task: TaskView };
+
+export const KIND_WORDS: Record<TaskKind, string> = {
+  notebook: 'notebook', shell: 'shell', command: 'command', tensorboard: 'TensorBoard', cell: 'cell',
+  notebook_run: 'notebook run'
+};
+
+/** The living first, each part newest first. */
+export function workList(experiments: readonly ExperimentView[], tasks: readonly TaskView[]): Work[] {
+  const all: Work[] = [
+    ...experiments.map((experiment): Work => ({
+      kind: 'experiment', key: `e${experiment.id}`, over: isOver(experiment.state), time: experiment.created_at,
+      experiment
+    })),
+    ...tasks.map((task): Work => ({
+      kind: 'task', key: `t${task.id}`, over: isOver(task.state), time: task.created_at, task
+    }))
+  ];
+  return all.sort((a, b) => Number(a.over) - Number(b.over) || b.time - a.time);
+}
+
+/** Whether every word of a filter is found in what a person may look for: name, id, kind, state, owner, label. */
+export function matches(work: Work, filter: string): boolean {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
+  const text = searched(work).toLowerCase();
+  return words.every(word => text.includes(word));
+}
+
+function searched(work: Work): string {
+  if (work.kind === 'experiment') {
+    const e = work.experiment;
+    const state = experimentState(e);
+    return [e.id, `#${e.id}`, e.name, e.owner, 'experiment', state, stateWord(state), e.searcher, ...e.labels].join(' ');
+  }
+  const t = work.task;
+  return [t.id, t.name, t.owner, KIND_WORDS[t.kind], t.kind, shownState(t), stateWord(shownState(t))].join(' ');
+}
+
+/** An experiment's name without what the master made up around it. */
+export function experimentName(view: Pick<ExperimentView, 'name'>): string {
+  const made = /^Experiment \(([\w-]+)\)$/.exec(view.name);
+  return made ? made[1]! : view.name;
+}
+
+/** Trials that have ended, and how many there are or will be. */
+export function trialCount(view: ExperimentView): { done: number; all: number; running: number } {
+  const count = (name: string): number => view.trials[name] ?? 0;
+  const known = Object.entries(view.trials).reduce((sum, [name, n]) => sum + (name === 'RUNNING' ? 0 : n), 0);
+  const done = count('COMPLETED') + count('CANCELED') + count('ERROR');
+  return { done, all: Math.max(view.trials_total ?? 0, known), running: count('RUNNING') };
+}

@@ -1,0 +1,121 @@
+/** What the panel offers for a piece of work; what cannot be done says why. */
+
+import type { AppContext } from '../../state/context';
+import { asApiError } from '../../state/api';
+import { isOver } from '../../state/states';
+import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
+import type { Action } from '../common';
+import { experimentActions, forbidden, taskActions, Verb } from '../experiment/actions';
+import { experimentName, KIND_WORDS } from './work';
+
+const NO_NOTEBOOK = 'There are no notebooks here; open JupyterLab.';
+
+/** Run a call; a refusal is told, not thrown. */
+export async function attempt(app: AppContext, what: string, call: () => Promise<void>): Promise<void> {
+  try {
+    await call();
+  } catch (error) {
+    const problem = asApiError(error);
+    app.notify(`${what}: ${problem.message}${problem.hint ? ` ${problem.hint}` : ''}`, 'bad');
+  }
+}
+
+/** Pause, activate, cancel or kill an experiment, asking first where work is lost. */
+export async function steer(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
+  if (verb === 'kill' || verb === 'cancel') {
+    const body = verb === 'kill'
+      ? `All trials of "${experimentName(e)}" end now. What they did since their last checkpoints is lost.`
+      : `All trials of "${experimentName(e)}" save a checkpoint and end.`;
+    const yes = await app.confirm({ title: `${label} experiment ${e.id}?`, body, yes: label, danger: true });
+    if (!yes) return;
+  }
+  await attempt(app, `${label} experiment ${e.id}`, async () => {
+    app.store.learn({ experiment: await app.api.post<ExperimentView>(`experiments/${e.id}/${verb}`) });
+  });
+}
+
+/** The menu of an experiment. */
+export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView | null): Action[] {
+  const steering = experimentActions(e, me).map(a => ({
+    key: a.verb, label: a.label, why: a.why, danger: a.harsh, run: () => steer(app, e, a.verb, a.label)
+  }));
+  const none = Object.values(e.trials).every(n => n === 0) ? 'It has no trials yet.' : null;
+  return [
+    { key: 'open', label: 'Open', run: () => app.navigate({ kind: 'experiment', id: e.id }) },
+    ...steering,
+    { key: 'logs', label: 'Logs of its best or first trial', why: none, run: () => openLogs(app, e) },
+    {
+      key: 'tensorboard', label: 'TensorBoard', why: none ?? forbidden(me, me?.name ?? ''),
+      run: () => openTensorBoard(app, e)
+    },
+    ...common(app, String(e.id), `%det_watch ${e.id}`)
+  ];
+}
+
+/** The menu of a task. */
+export function taskMenu(app: AppContext, task: TaskView, me: UserView | null): Action[] {
+  const kind = KIND_WORDS[task.kind];
+  const kill = taskActions(task, me)[0]!;
+  return [
+    ...(task.server_name !== null || task.url
+      ? [{ key: 'open', label: 'Open', why: whyNotOpen(task), run: () => app.openUrl(task.url!) }]
+      : []),
+    { key: 'logs', label: 'Details and logs', run: () => app.navigate({ kind: 'task', id: task.id }) },
+    {
+      key: 'kill', label: 'Kill', why: kill.why, danger: true,
+      run: async () => {
+        const body = `The ${kind} "${task.name}" ends now.`;
+        if (!(await app.confirm({ title: `Kill this ${kind}?`, body, yes: 'Kill', danger: true }))) return;
+        await attempt(app, `Kill ${kind}`, async () => {
+          app.store.learn({ task: await app.api.post<TaskView>(`tasks/${encodeURIComponent(task.id)}/kill`) });
+        });
+      }
+    },
+    ...common(app, task.id, `from detlab import client\n\ntask = client.get_task(${JSON.stringify(task.id)})`)
+  ];
+}
+
+/** Why a task cannot be opened in a tab, or null. */
+export function whyNotOpen(task: TaskView): string | null {
+  if (task.url) return null;
+  return isOver(task.state) ? 'It has ended.' : 'It is not up yet.';
+}
+
+function common(app: AppContext, id: string, code: string): Action[] {
+  return [
+    {
+      key: 'copy', label: 'Copy id',
+      run: () => attempt(app, 'Copy', async () => {
+        await navigator.clipboard.writeText(id);
+        app.notify(`Copied ${id}`);
+      })
+    },
+    {
+      key: 'insert', label: 'Insert code in the notebook', why: app.insertCode ? null : NO_NOTEBOOK,
+      run: () => app.insertCode?.(code)
+    }
+  ];
+}
+
+async function openLogs(app: AppContext, e: ExperimentView): Promise<void> {
+  await attempt(app, 'Logs', async () => {
+    const place = { kind: 'trial', experiment: e.id, tab: 'logs' } as const;
+    if (e.best) return app.navigate({ ...place, id: e.best.trial_id });
+    const page = await app.api.get<{ items: TrialView[] }>(`experiments/${e.id}/trials?limit=1`);
+    if (page.items[0]) app.navigate({ ...place, id: page.items[0].id });
+    else app.notify(`Experiment ${e.id} has no trials yet.`);
+  });
+}
+
+async function openTensorBoard(app: AppContext, e: ExperimentView): Promise<void> {
+  const open = app.store.getSnapshot().tasks.find(
+    t => t.kind === 'tensorboard' && !isOver(t.state) && t.experiment_ids.includes(e.id)
+  );
+  if (open?.url) return app.openUrl(open.url);
+  if (open) return app.notify('Its TensorBoard is starting; it can be opened in My work when it is up.');
+  await attempt(app, 'TensorBoard', async () => {
+    const reply = await app.api.post<CreateTaskReply>('tasks', { kind: 'tensorboard', experiment_ids: [e.id] });
+    if (reply.task) app.store.learn({ task: reply.task });
+    app.notify('The TensorBoard is starting; it can be opened in My work when it is up.');
+  });
+}
