@@ -187,6 +187,8 @@ class SpawnRequest(Wire):
     """`/user/alice/nb-1/`"""
     environment: dict[str, str] = {}
     """With the server's Hub token: kept in memory until the task has started, never stored."""
+    hold: bool = False
+    """Only keep the slots: the Hub's own spawner runs the server."""
 
 
 class SpawnView(Wire):
@@ -201,6 +203,8 @@ class SpawnView(Wire):
     stage_message: str = ""
     agent_id: str | None = None
     slots: list[str] = []
+    gpu_uuids: list[str] = []
+    """Of the slots that are GPUs."""
     address: str | None = None
     port: int | None = None
     exit_code: int | None = None

@@ -1,0 +1,186 @@
+"""Becomes a server of the Hub inside a task: `python -m detlab.launch.hub_server --kind notebook|shell|tensorboard`.
+
+The agent says where to listen (DET_SERVICE_ADDRESS, DET_SERVICE_PORT), the Hub's spawner has put the Hub's own
+variables into the environment. This process starts the server, tells the master when it was last used, and ends with
+it. Only the standard library is imported here.
+
+`--kind hold` runs nothing: it keeps the slots for a server that the Hub starts by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from detlab.launch import idle_watch
+
+KINDS = ("notebook", "shell", "tensorboard", "hold")
+PORT_TAKEN = 98
+"""Exit status when somebody else listens on the port: the Hub's spawner asks for another place then."""
+MISSING = 78
+"""Exit status when this environment lacks a package that the server needs."""
+DEFAULT_URLS = {"notebook": "/lab", "shell": "/terminals/1"}
+NEEDS = {
+    "notebook": ("jupyterhub", "jupyterlab"),
+    "shell": ("jupyterhub", "notebook"),
+    "tensorboard": ("jupyterhub", "tensorboard", "tornado"),
+}
+
+
+def magics_startup() -> Path | None:
+    """Return the file that preloads the magics in a kernel, without importing it; None if they are not installed."""
+    spec = importlib.util.find_spec("detlab_magics")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "startup.py"
+        if path.exists():
+            return path
+    return None
+
+
+def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> dict[str, str]:
+    """Return the environment of the server process.
+
+    Args:
+        given: This process's own, with the Hub's variables and the agent's address.
+        kind: Of `KINDS`.
+        root: Where its files are, if the Hub does not say it.
+    """
+    env = dict(given)
+    address, port = env["DET_SERVICE_ADDRESS"], env["DET_SERVICE_PORT"]
+    host = f"[{address}]" if ":" in address else address
+    env["JUPYTERHUB_SERVICE_URL"] = f"http://{host}:{port}{env.get('JUPYTERHUB_SERVICE_PREFIX', '/')}"
+    env["JUPYTERHUB_ROOT_DIR"] = env.get("JUPYTERHUB_ROOT_DIR") or str(root)
+    if kind == "shell":
+        env["JUPYTERHUB_DEFAULT_URL"] = DEFAULT_URLS[kind]
+    elif kind == "notebook":
+        env["JUPYTERHUB_DEFAULT_URL"] = env.get("JUPYTERHUB_DEFAULT_URL") or DEFAULT_URLS[kind]
+    env.setdefault("SHELL", "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh")
+    _preload_magics(env)
+    return env
+
+
+def _preload_magics(env: MutableMapping[str, str]) -> None:
+    startup = magics_startup()
+    if startup is None:
+        return
+    own = env.get("PYTHONSTARTUP")
+    if own and own != str(startup):
+        env["DETLAB_CHAIN_PYTHONSTARTUP"] = own
+    env["PYTHONSTARTUP"] = str(startup)
+
+
+def command_of(kind: str) -> list[str]:
+    """Return the command line of the server."""
+    if kind == "tensorboard":
+        return [sys.executable, "-m", "detlab.launch.tensorboard_server"]
+    return [sys.executable, "-m", "jupyterhub.singleuser"]
+
+
+def missing(kind: str) -> list[str]:
+    """Return the packages that the server needs and this environment lacks."""
+    return [name for name in NEEDS.get(kind, ()) if importlib.util.find_spec(name) is None]
+
+
+def taken(address: str, port: int) -> bool:
+    """Whether somebody listens on this port already."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return True
+    return False
+
+
+def root_directory(env: Mapping[str, str], config: Mapping[str, Any], work: Path) -> Path:
+    """Return the directory in which the server opens.
+
+    The config's `work_dir`; else the home, into which code that came with the task is copied first: what is written
+    beside it then survives the task.
+    """
+    home = Path(env.get("HOME") or work)
+    wanted = config.get("work_dir")
+    if wanted:
+        return home / str(wanted)
+    if not any(work.iterdir()):
+        return home
+    target = home / (env.get("DET_TASK_ID") or "context")
+    if not target.exists():
+        shutil.copytree(work, target, symlinks=True)
+    return target
+
+
+def task_config(env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the resolved config of the task; empty when there is none to be read."""
+    try:
+        info = json.loads((Path(env["DET_TASK_DIR"]) / "info.json").read_bytes())
+    except (KeyError, OSError, ValueError):
+        return {}
+    config = info.get("config") if isinstance(info, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
+def run(kind: str, env: Mapping[str, str]) -> int:
+    """Run the server to its end; return its exit status."""
+    lacking = missing(kind)
+    if lacking:
+        _say(f"this environment has no {' and no '.join(lacking)}, which a {kind} needs: install detlab[hub,lab] in it")
+        return MISSING
+    address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
+    if taken(address, port):
+        _say(f"port {port} of {address} is in use by somebody else")
+        return PORT_TAKEN
+    root = root_directory(env, task_config(env), Path.cwd())
+    full = server_environment(env, kind, root=root)
+    # The whole process group gets a stop, so that the server needs no message from here.
+    child = subprocess.Popen(command_of(kind), env=full, cwd=root)
+    watch = idle_watch.Watch(kind, full, child.pid)
+    threading.Thread(target=watch.run, name="activity", daemon=True).start()
+    return child.wait()
+
+
+def hold() -> int:
+    """Wait for the signal to end."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"detlab: {text}\n")
+
+
+def _pass(number: int, frame: FrameType | None) -> None:
+    """Live on: the server got the signal too, and its end is ours."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m detlab.launch.hub_server", description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    kind = parser.parse_args(arguments).kind
+    if kind == "hold":
+        return hold()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _pass)
+    code = run(kind, os.environ)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

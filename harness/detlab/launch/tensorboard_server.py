@@ -1,0 +1,142 @@
+"""TensorBoard as a server of the Hub: its pages behind the Hub's login, in one process, on one port.
+
+TensorBoard itself has no login, and whoever may open its port sees everything; so it gets no port of its own. Its
+WSGI application runs in threads of this process, behind a handler that asks the Hub who calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyterhub import __version__ as hub_version
+from jupyterhub.services.auth import HubOAuthCallbackHandler, HubOAuthenticated
+from tensorboard import default, program
+from tornado import web, wsgi
+from tornado.httpserver import HTTPServer
+
+from detlab.launch.idle_watch import REQUEST_MARK
+
+THREADS = 8
+RELOAD_SECONDS = 5
+
+
+class Mark:
+    """Notes when the last request came, for the watcher beside this process.
+
+    Args:
+        path: File whose time is the note.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._touched = 0.0
+
+    def touch(self) -> None:
+        """Note a request; at most once a second."""
+        now = time.monotonic()
+        if now - self._touched >= 1.0:
+            self._touched = now
+            self._path.touch()
+
+
+class Front(HubOAuthenticated, web.RequestHandler):
+    """Lets the owner (and whom the Hub allows) through to TensorBoard."""
+
+    SUPPORTED_METHODS = ("GET", "HEAD", "POST")
+
+    def check_xsrf_cookie(self) -> None:
+        """Take requests of pages of this site: TensorBoard's own scripts cannot send the Hub's token.
+
+        Raises:
+            HTTPError: 403, the request comes from elsewhere.
+        """
+        if self.request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
+            raise web.HTTPError(403, "cross-site request")
+
+    async def prepare(self) -> None:
+        """Ask the Hub, then hand the request over."""
+        await self.hub_auth.get_user(self, sync=False)
+        if self.current_user is None:
+            if self.request.method not in {"GET", "HEAD"}:
+                raise web.HTTPError(403)
+            self.redirect(self.get_login_url())
+            return
+        self.settings["mark"].touch()
+        self.settings["tensorboard"](self.request)
+        self._finished = True
+        self.on_finish()
+
+
+class Alive(web.RequestHandler):
+    """What the Hub asks to see whether the server is up; says nothing of it."""
+
+    def get(self) -> None:
+        """Answer."""
+        self.set_header("X-JupyterHub-Version", hub_version)
+        self.finish({"version": hub_version})
+
+
+def make_application(tensorboard: Any, prefix: str, mark: Mark) -> web.Application:
+    """Return the application: TensorBoard's own, behind the Hub's login."""
+    container = wsgi.WSGIContainer(tensorboard, ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard"))
+    return web.Application(
+        [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", HubOAuthCallbackHandler), (r".*", Front)],
+        cookie_secret=os.urandom(32),
+        tensorboard=container,
+        mark=mark,
+    )
+
+
+class HubServer(program.TensorBoardServer):
+    """Serves TensorBoard's application; what `tensorboard.program` asks of a server."""
+
+    def __init__(self, wsgi_app: Any, flags: Any) -> None:
+        self._app = wsgi_app
+        self._url = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+
+    def get_url(self) -> str:
+        """Return where it listens."""
+        return self._url.geturl()
+
+    def serve_forever(self) -> None:
+        """Serve until the process ends."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        mark = Mark(Path(os.environ["DET_TASK_DIR"]) / REQUEST_MARK)
+        server = HTTPServer(make_application(self._app, self._url.path, mark), xheaders=True)
+        server.listen(self._url.port or 80, address=self._url.hostname)
+        await asyncio.Event().wait()
+
+
+def main() -> int:
+    """Fetch the event files and serve them."""
+    logs = Path(os.environ["DET_TASK_DIR"]) / "tensorboard"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    feeder = [sys.executable, "-m", "detlab.launch.tensorboard_files", "--dir", str(logs)]
+    subprocess.Popen(feeder, stdin=subprocess.DEVNULL)
+    prefix = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"]).path.rstrip("/")
+    board = program.TensorBoard(plugins=default.get_plugins(), server_class=HubServer)
+    board.configure(
+        argv=[
+            "tensorboard",
+            *("--logdir", str(logs)),
+            *("--path_prefix", prefix),
+            # the data server would be a second process with an open port
+            *("--load_fast", "false"),
+            *("--reload_interval", str(RELOAD_SECONDS)),
+        ]
+    )
+    return int(board.main() or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The options form on the Hub's spawn page. Everything that comes from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from detlab.errors import Problem
+
+_KINDS = (("notebook", "Notebook (JupyterLab)"), ("shell", "Shell (a terminal in the browser)"))
+_RUNTIMES = {"process": "A process on the node", "docker": "A container"}
+
+
+def render(
+    *,
+    pools: Sequence[str],
+    images: Sequence[str],
+    runtimes: Sequence[str],
+    chosen: Mapping[str, Any],
+) -> str:
+    """Return the fields of the form as HTML.
+
+    Args:
+        pools: Names of resource pools; a single one is not asked about.
+        images: Proposed for containers.
+        runtimes: Which runtimes there are; a single one is not asked about.
+        chosen: What was chosen last time, or in a form that was refused.
+    """
+    rows = [_select("kind", "Start", _KINDS, chosen.get("kind"))]
+    rows.append(
+        _input(
+            "slots",
+            "Slots",
+            chosen.get("slots", 0),
+            "GPUs (or CPU slots) that this server holds as long as it runs. 0 is right for most work: experiments and"
+            " borrowed cells bring their own.",
+            kind="number",
+            more='min="0" step="1"',
+        )
+    )
+    if len(runtimes) > 1:
+        choices = [("", "As the pool decides"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
+        rows.append(_select("runtime", "Run it as", choices, chosen.get("runtime")))
+    if "docker" in runtimes:
+        help_text = "Of a container; empty: the pool's."
+        rows.append(_input("image", "Image", chosen.get("image", ""), help_text, more='list="det-images"'))
+        rows.append(f'<datalist id="det-images">{"".join(_option(image) for image in images)}</datalist>')
+    if len(pools) > 1:
+        rows.append(_select("pool", "Resource pool", [(pool, pool) for pool in pools], chosen.get("pool")))
+    rows.append(
+        _input(
+            "idle_timeout",
+            "End it after",
+            chosen.get("idle_timeout", ""),
+            'Time without use, such as "30m" or "8h", or "never"; empty: as the cluster decides.',
+        )
+    )
+    return "\n".join(rows)
+
+
+def problems_html(problems: Sequence[Problem]) -> str:
+    """Return all mistakes as an HTML list."""
+    items = "".join(f"<li>{escape(str(problem))}</li>" for problem in problems)
+    return f"<p>{escape(headline(problems))}</p><ul>{items}</ul>"
+
+
+def headline(problems: Sequence[Problem]) -> str:
+    """Return how many mistakes there are."""
+    return f"The options have {len(problems)} {'mistake' if len(problems) == 1 else 'mistakes'}:"
+
+
+def _row(name: str, label: str, control: str, help_text: str = "") -> str:
+    hint = f'<div id="det-{name}-help" class="form-text">{escape(help_text)}</div>' if help_text else ""
+    return (
+        f'<div class="mb-3"><label class="form-label" for="det-{name}">{escape(label)}</label>\n{control}\n{hint}</div>'
+    )
+
+
+def _input(name: str, label: str, value: object, help_text: str, *, kind: str = "text", more: str = "") -> str:
+    shown = escape(str(value), quote=True)
+    control = (
+        f'<input class="form-control" type="{kind}" id="det-{name}" name="{name}" value="{shown}"'
+        f' aria-describedby="det-{name}-help" {more}>'
+    )
+    return _row(name, label, control, help_text)
+
+
+def _select(name: str, label: str, choices: Sequence[tuple[str, str]], chosen: object) -> str:
+    options = "".join(_option(value, text, selected=value == chosen) for value, text in choices)
+    return _row(name, label, f'<select class="form-select" id="det-{name}" name="{name}">{options}</select>')
+
+
+def _option(value: str, text: str | None = None, *, selected: bool = False) -> str:
+    mark = " selected" if selected else ""
+    return f'<option value="{escape(value, quote=True)}"{mark}>{escape(value if text is None else text)}</option>'

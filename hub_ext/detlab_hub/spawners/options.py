@@ -1,0 +1,140 @@
+"""What a user may ask of a server: from the form, from the REST API's `user_options`, checked all at once.
+
+`user_options` is a flat mapping of the names in `FIELDS`; `config` may hold a whole task config
+(`detlab.schemas.taskconf`), over which the flat names win.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from detlab.errors import Problem
+from detlab.schemas import taskconf
+from detlab.schemas.taskwire import TaskKind
+
+KINDS = (TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.TENSORBOARD)
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "slots": ("resources", "slots"),
+    "pool": ("resources", "resource_pool"),
+    "image": ("environment", "image"),
+    "runtime": ("runtime",),
+    "idle_timeout": ("idle_timeout",),
+}
+"""Names of the form, and where each goes in the task config."""
+_WORDS = {"slots": "Slots", "pool": "Resource pool", "image": "Image", "runtime": "Runtime", "idle_timeout": "Idle"}
+_OTHERS = ("kind", "name", "config", "experiment_ids", "trial_ids")
+NAME_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A server as its user wants it.
+
+    Attributes:
+        kind: What it is.
+        config: Raw task config.
+        name: For people; empty: one is drawn.
+        experiment_ids: Of a TensorBoard.
+        trial_ids: Of a TensorBoard.
+    """
+
+    kind: TaskKind = TaskKind.NOTEBOOK
+    config: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    experiment_ids: list[int] = field(default_factory=list)
+    trial_ids: list[int] = field(default_factory=list)
+
+
+def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the user options that a submitted form stands for: single texts, empty ones left out.
+
+    Numbers stay texts when they are none, so that the check can quote them.
+    """
+    options: dict[str, Any] = {}
+    for name, values in data.items():
+        texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
+        if texts and name in (*FIELDS, "kind", "name"):
+            options[name] = texts[-1]
+    slots = options.get("slots")
+    if isinstance(slots, str) and slots.isascii() and slots.lstrip("+-").isdigit() and len(slots) < 10:
+        options["slots"] = int(slots)
+    return options
+
+
+def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[Wish, list[Problem]]:
+    """Return the wish that user options stand for, and every mistake in them.
+
+    Args:
+        options: As the form or the REST API gave them.
+        runtimes: Which runtimes this site offers.
+    """
+    if not isinstance(options, Mapping):
+        return Wish(), [Problem("", "user_options must be an object")]
+    problems = [
+        Problem(str(name)[:80], "unknown option", f"known are {', '.join((*FIELDS, *_OTHERS))}")
+        for name in options
+        if name not in FIELDS and name not in _OTHERS
+    ]
+    kind, found = _kind(options.get("kind"))
+    problems += found
+    raw, found = _config(options)
+    problems += found
+    name = options.get("name") or ""
+    if not isinstance(name, str) or len(name) > NAME_CHARS or not name.isprintable():
+        problems.append(Problem("name", f"must be a text of at most {NAME_CHARS} printable characters"))
+        name = ""
+    experiments, trials = (_ids(options, which, problems) for which in ("experiment_ids", "trial_ids"))
+    if kind is TaskKind.TENSORBOARD and not experiments and not trials:
+        problems.append(Problem("experiment_ids", "a TensorBoard shows experiments or trials: name at least one"))
+    problems += [_in_words(problem) for problem in taskconf.check(raw, kind) if problem.level == "error"]
+    if raw.get("runtime") in ("process", "docker") and raw["runtime"] not in runtimes:
+        problems.append(Problem("Runtime", f"{raw['runtime']} is not offered here", f"one of {', '.join(runtimes)}"))
+    return Wish(kind, raw, name, experiments, trials), problems
+
+
+def _kind(value: object) -> tuple[TaskKind, list[Problem]]:
+    if value is None or value == "":
+        return TaskKind.NOTEBOOK, []
+    if isinstance(value, str) and value in [kind.value for kind in KINDS]:
+        return TaskKind(value), []
+    known = ", ".join(kind.value for kind in KINDS)
+    return TaskKind.NOTEBOOK, [Problem("kind", f"must be one of {known}, not {str(value)[:80]!r}")]
+
+
+def _config(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the task config of the options, a copy."""
+    given = options.get("config")
+    if given is not None and not isinstance(given, Mapping):
+        return {}, [Problem("config", "must be a mapping, as det notebook start --config takes it")]
+    raw: dict[str, Any] = copy.deepcopy(dict(given or {}))
+    for name, path in FIELDS.items():
+        value = options.get(name)
+        if value is None or value == "":
+            continue
+        block = raw
+        for key in path[:-1]:
+            inner = block.get(key)
+            block[key] = dict(inner) if isinstance(inner, Mapping) else {}
+            block = block[key]
+        block[path[-1]] = value
+    return raw, []
+
+
+def _ids(options: Mapping[str, Any], which: str, problems: list[Problem]) -> list[int]:
+    value = options.get(which) or []
+    if isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) and i > 0 for i in value):
+        return list(value)
+    problems.append(Problem(which, "must be a list of numbers"))
+    return []
+
+
+def _in_words(problem: Problem) -> Problem:
+    """Name a problem's place as the form does."""
+    for name, path in FIELDS.items():
+        if problem.path == ".".join(path):
+            return Problem(_WORDS[name], problem.message, problem.hint)
+    return problem
