@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
-from traitlets import Dict, Float, Integer, List, Unicode, default
+from traitlets import Dict, Enum, Float, Integer, List, Unicode, default
 from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -60,6 +60,13 @@ class DetHub(Application):
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
+    default_runtime = Enum(
+        ["process", "docker"], "process", help="How trials and tasks run that do not say `runtime`."
+    ).tag(config=True)
+    default_image = Dict(
+        Unicode(),
+        help='Image of containers that name none, by kind of slot: {"cpu": "…", "cuda": "…"}.',
+    ).tag(config=True)
     users_file = Unicode(
         help="Which uid each hub user's tasks run under, as the agents keep it (users.json); read by a root master."
     ).tag(config=True)
@@ -68,6 +75,7 @@ class DetHub(Application):
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
+    outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may hand over.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
     aliases = Application.aliases | {
@@ -154,6 +162,9 @@ class DetHub(Application):
             enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
             agent_reconnect_wait=self.agent_reconnect_wait,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
+            outputs_limit=self.outputs_limit_mb * 1024 * 1024,
+            default_runtime=self.default_runtime,
+            default_image=dict(self.default_image),
             users=self._users() if os.geteuid() == 0 else None,
         )
 
@@ -207,7 +218,8 @@ class DetHub(Application):
             prefix=self.base_path,
         )
         application = make_application(services, Identifier(hub, services), web)
-        server = HTTPServer(application, xheaders=True, max_body_size=services.settings.bundle_limit + _UPLOAD_SLACK)
+        largest = max(services.settings.bundle_limit, services.settings.outputs_limit)
+        server = HTTPServer(application, xheaders=True, max_body_size=largest + _UPLOAD_SLACK)
         server.listen(self.port, address=self.ip)
         self.log.info("serving on http://%s:%d%s", self.ip, self.port, self.base_path)
         try:

@@ -8,13 +8,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
+from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, ClusterView, ExperimentState
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
+from detlab_hub.core.lifecycle.usertask import EndRequested
 from detlab_hub.services import audit
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.placement import PLACED
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
@@ -88,5 +91,7 @@ def drain_all(turn: Turn, timeout: float) -> None:
     graces = Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
     placed = turn.session.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))).all()
     for row in placed:
-        if row.state != AllocationState.TERMINATING:
+        if row.task_id is not None:  # nobody in it listens for a preemption
+            apply_task(turn, turn.task(row.task_id), EndRequested(TaskEnd.KILLED))
+        elif row.state != AllocationState.TERMINATING:
             apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))

@@ -59,9 +59,18 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     problems += expconf.check(raw, complete=True)
     _refuse(problems)
     parsed = expconf.parse(raw, complete=True)
-    problems += expconf.unsupported_keys(parsed)
+    runtime = parsed.runtime or settings.default_runtime
+    problems += expconf.unsupported_keys(parsed, runtime=runtime)
+    given = raw.get("environment") or {}
+    if runtime == "docker" and "image" not in given:
+        if settings.default_image:
+            raw = {**raw, "environment": {**given, "image": dict(settings.default_image)}}
+        else:
+            hint = "name one, or ask the operator for c.DetHub.default_image"
+            problems.append(Problem("environment.image", "is required for containers on this cluster", hint))
     _refuse(problems)
     config = expconf.resolve(raw)
+    config["runtime"] = runtime
     _draw_open(config, draw)
     problems += _too_many_rungs(config["searcher"])
     _refuse(problems)

@@ -1,6 +1,6 @@
 """What a valid config asks for and this runtime cannot honour yet.
 
-The runtime is agents that start bare processes, each trial on one node. Nothing is dropped silently: a submit
+The runtime is agents that start processes or containers, each trial on one node. Nothing is dropped silently: a submit
 names every key found here, and refuses the config for those that would make it run wrong.
 """
 
@@ -27,24 +27,26 @@ def _ignored(path: str, why: str = _PROCESSES) -> Problem:
     return Problem(path, _NOT_YET, why, "warning")
 
 
-def _environment(environment: EnvironmentConfig) -> Iterator[Problem]:
-    if environment.image != ImageMap():
+def _environment(environment: EnvironmentConfig, *, containers: bool) -> Iterator[Problem]:
+    if environment.image != ImageMap() and not containers:
         yield _ignored("environment.image")
-    for key in ("force_pull_image", "registry_auth", "add_capabilities", "drop_capabilities", "ports"):
-        if getattr(environment, key):
+    for key in ("force_pull_image", "registry_auth", "add_capabilities", "drop_capabilities"):
+        if getattr(environment, key) and not containers:
             yield _ignored(f"environment.{key}")
+    if environment.ports:
+        yield _ignored("environment.ports", "it has had no effect in Determined for years")
     if environment.proxy_ports:
         yield _ignored("environment.proxy_ports", "ports of tasks are not proxied yet")
     if environment.pod_spec:
         yield _ignored("environment.pod_spec", "there is no Kubernetes backend yet")
 
 
-def _resources(config: ExperimentConfig) -> Iterator[Problem]:
-    if config.bind_mounts:
+def _resources(config: ExperimentConfig, *, containers: bool) -> Iterator[Problem]:
+    if config.bind_mounts and not containers:
         yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
-    if config.resources.devices:
+    if config.resources.devices and not containers:
         yield _ignored("resources.devices")
-    if config.resources.shm_size is not None:
+    if config.resources.shm_size is not None and not containers:
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
     if config.resources.resource_pool not in {"", "default"}:
         yield _ignored("resources.resource_pool", "there is one pool: every agent of the cluster")
@@ -127,17 +129,22 @@ def _trial_class(config: ExperimentConfig) -> Iterator[Problem]:
             yield _ignored(f"optimizations.{key}", "it was for Horovod and apex, which the trainer does not use")
 
 
-def unsupported_keys(config: ExperimentConfig) -> list[Problem]:
+def unsupported_keys(config: ExperimentConfig, *, runtime: str = "process") -> list[Problem]:
     """Return what this runtime cannot honour: errors where the trial would run wrong, warnings elsewhere.
 
     Only what the user set to something that matters is named; defaults are not.
+
+    Args:
+        config: A valid config.
+        runtime: How its trials will run: `process` or `docker`.
     """
+    containers = runtime == "docker"
     return in_order(
         [
             *_entrypoint(config),
             *_storage(config.checkpoint_storage),
-            *_environment(config.environment),
-            *_resources(config),
+            *_environment(config.environment, containers=containers),
+            *_resources(config, containers=containers),
             *_services(config),
             *_trainer(config),
         ]

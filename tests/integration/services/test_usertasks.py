@@ -1,0 +1,188 @@
+"""User tasks from submit to end, with scripted agents, on either database."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, World, config, training
+
+from detlab.errors import ConfigError, NotFound
+from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
+from detlab.schemas.wire import TrialState
+
+
+def command(slots: int = 1, **more):
+    return CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": slots}}, **more)
+
+
+def by_kind(code: int = 0):
+    """Trials train, everything else says a line and exits."""
+
+    def script(launch):
+        if launch.kind == "trial":
+            yield from training(3)(launch)
+            return
+        yield ("log", None, "hello <b>")
+        yield ("metrics", "validation", 1, {"loss": 1.0})
+        yield ("exit", code)
+
+    return script
+
+
+def forever(launch):
+    while True:
+        yield ("wait",)
+
+
+async def start(world: World, request: CreateTask, caller=ALICE):
+    reply = await world.services.usertasks.create(caller, request)
+    return reply.task
+
+
+async def ended(world: World, task_id: str):
+    async def over() -> bool:
+        return (await world.services.usertasks.get(ROOT, task_id)).state.terminal
+
+    await world.until(over)
+    return await world.services.usertasks.get(ROOT, task_id)
+
+
+@pytest.mark.parametrize(("code", "state", "end"), [(0, "COMPLETED", "completed"), (3, "ERROR", "failed")])
+async def test_usertask_from_submit_to_end(make_world, code, state, end):
+    world = await make_world(by_kind(code))
+    agent = await world.add_agent()
+    task = await start(world, command(name="greet"))
+    assert (task.display_state, task.place) == ("QUEUED", None)
+    view = await ended(world, task.id)
+    assert (view.state, view.end_reason, view.exit_code, view.name) == (state, end, code, "greet")
+    assert view.started_at is not None
+    assert view.ended_at is not None
+    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    assert [(line.text, line.task_id, line.trial_id) for line in lines] == [("hello <b>", task.id, 0)]
+    assert [refused.code for refused in world.refused] == ["record.task"]  # a command reports no metrics
+    assert (view.failure is not None) is bool(code)
+    await world.step()
+    assert not agent.tasks  # acknowledged and forgotten
+
+
+async def test_usertask_and_trial_wait_in_one_queue(make_world):
+    world = await make_world(by_kind())
+    await world.add_agent(slots=1)
+    made = await world.submit(config())
+    await world.services.schedule()
+    task = await start(world, command())
+    await world.services.schedule()
+    waiting = await world.services.usertasks.get(ALICE, task.id)
+    assert waiting.place == 1
+    assert "waits for 1 free slot" in waiting.pending_reason
+    assert (await world.finish(made.id)).state == "COMPLETED"
+    assert (await ended(world, task.id)).state is TrialState.COMPLETED
+
+
+async def test_usertask_killed_while_queued_and_while_running(make_world):
+    world = await make_world(forever)
+    await world.add_agent(slots=1)
+    first = await start(world, command())
+    world.now += 1
+    second = await start(world, command())
+    await world.steps(3)
+    assert (await world.services.usertasks.get(ALICE, first.id)).display_state == "RUNNING"
+    queued = await world.services.usertasks.end(ALICE, second.id)
+    assert (queued.state, queued.end_reason) == (TrialState.CANCELED, TaskEnd.CANCELED)
+    await world.services.usertasks.end(ALICE, first.id)
+    killed = await ended(world, first.id)
+    assert (killed.state, killed.end_reason) == (TrialState.CANCELED, TaskEnd.KILLED)
+    again = await world.services.usertasks.end(ALICE, first.id)
+    assert again.end_reason is TaskEnd.KILLED
+
+
+async def test_usertask_of_a_lost_agent_is_lost_and_one_that_never_began_is_asked_for_again(make_world):
+    world = await make_world(forever)
+    agent = await world.add_agent("one", slots=1)
+    task = await start(world, command())
+    await world.services.schedule()  # assigned; the agent never hears of it
+    agent.drop()
+    agent.online = False
+    await world.steps(80, 1.0)
+    waiting = await world.services.usertasks.get(ALICE, task.id)
+    assert waiting.state is TrialState.ACTIVE
+    other = await world.add_agent("two", slots=1)
+    await world.steps(3)
+    assert (await world.services.usertasks.get(ALICE, task.id)).agent_id == "two"
+    other.drop()
+    other.online = False
+    await world.steps(80, 1.0)
+    lost = await world.services.usertasks.get(ALICE, task.id)
+    assert (lost.state, lost.end_reason) == (TrialState.ERROR, TaskEnd.LOST)
+
+
+async def test_usertask_survives_the_master_and_says_everything_twice(make_world):
+    world = await make_world(by_kind())
+    world.twice = True
+    await world.add_agent()
+    task = await start(world, command())
+    await world.step()
+    await world.reboot()
+    view = await ended(world, task.id)
+    assert view.state is TrialState.COMPLETED
+    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    assert len(lines) == 1
+
+
+async def test_usertask_key_makes_one_task(make_world):
+    world = await make_world(by_kind())
+    one = await world.services.usertasks.create(ALICE, command(idempotency_key="k"))
+    two = await world.services.usertasks.create(ALICE, command(idempotency_key="k"))
+    assert (one.task.id, one.created, two.created) == (two.task.id, True, False)
+    others = await world.services.usertasks.create(BOB, command(idempotency_key="k"))
+    assert others.task.id != one.task.id
+
+
+async def test_usertask_of_another_user_is_not_there(make_world):
+    world = await make_world(by_kind())
+    task = await start(world, command())
+    tasks = world.services.usertasks
+    for call in (tasks.get(BOB, task.id), tasks.end(BOB, task.id), tasks.logs(BOB, task.id)):
+        with pytest.raises(NotFound):
+            await call
+    assert (await tasks.list(BOB)).items == []
+    assert [view.id for view in (await tasks.list(ROOT)).items] == [task.id]
+    with pytest.raises(NotFound):
+        await tasks.get(ALICE, "../../etc/passwd")
+
+
+async def test_usertask_mistakes_are_said_all_at_once(make_world):
+    world = await make_world(by_kind())
+    wrong = CreateTask(
+        kind=TaskKind.COMMAND,
+        config={"resources": {"slots": -1, "slot": 2}, "idle_timeout": "soon", "runtime": "vm"},
+    )
+    with pytest.raises(ConfigError) as caught:
+        await world.services.usertasks.create(ALICE, wrong)
+    paths = {problem.path for problem in caught.value.problems}
+    assert paths >= {"entrypoint", "resources.slots", "resources.slot", "idle_timeout", "runtime"}
+    with pytest.raises(ConfigError, match="was not uploaded"):
+        await world.services.usertasks.create(ALICE, command(bundle="sha256:" + "0" * 64))
+    with pytest.raises(ConfigError, match="no default image"):
+        docker = {"entrypoint": "true", "runtime": "docker"}
+        await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=docker))
+
+
+async def test_usertask_in_a_container_waits_for_an_agent_that_has_them(make_world):
+    world = await make_world(by_kind())
+    await world.add_agent()
+    docker = {"entrypoint": "true", "runtime": "docker", "environment": {"image": "a:1"}}
+    task = await start(world, CreateTask(kind=TaskKind.COMMAND, config=docker))
+    await world.services.schedule()
+    assert "no agent can run containers" in (await world.services.usertasks.get(ALICE, task.id)).pending_reason
+
+
+async def test_usertask_pages_go_on_where_the_last_one_ended(make_world):
+    world = await make_world(by_kind())
+    made = []
+    for _ in range(5):
+        made.append((await start(world, command())).id)
+        world.now += 1
+    first = await world.services.usertasks.list(ALICE, limit=2)
+    second = await world.services.usertasks.list(ALICE, limit=10, before=first.next)
+    assert [view.id for view in [*first.items, *second.items]] == made[::-1]
+    assert second.next is None
