@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         if TARGET.is_file() and TARGET.read_text() == made:
             return 0
-        print(f"{TARGET} is out of date: python labextension/wire.py", file=sys.stderr)
+        sys.stderr.write(f"{TARGET} is out of date: python labextension/wire.py\n")
         return 1
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     TARGET.write_text(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jupyter_server.extension.application import ExtensionApp
 
+from detlab_server.handlers import SchemaHandler, SubmitHandler, VersionHandler
 from detlab_server.relay import RelayHandler, StatusHandler
 
 
@@ -14,10 +15,13 @@ class DetlabServer(ExtensionApp):
     description = "Relay from Jupyter front ends to the detlab master"
 
     def initialize_handlers(self) -> None:
-        """Register the two routes: which cluster this is, and the relay to it."""
+        """Register the routes: which cluster this is and of which version, the relay to it, submitting from here."""
         self.handlers.extend(
             [
                 (r"/detlab/status", StatusHandler),
+                (r"/detlab/version", VersionHandler),
+                (r"/detlab/schema", SchemaHandler),
+                (r"/detlab/submit", SubmitHandler),
                 (r"/detlab/api/(.*)", RelayHandler),
             ]
         )

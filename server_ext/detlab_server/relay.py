@@ -17,12 +17,16 @@ from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
 RELAYED = re.compile(
-    r"(me|cluster|agents|openapi\.json|stream"
-    r"|experiments(/\d+(/(pause|activate|cancel|kill|trials|checkpoints|curves|stream))?)?"
+    r"(me|cluster|agents|openapi\.json|stream|overview|queue|usage"
+    r"|experiments(/\d+(/(pause|activate|cancel|kill|trials|checkpoints|curves|stream|timeline|code"
+    r"|code/sha256:[0-9a-f]{64}))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
-    r"|checkpoints/[0-9a-f-]{36})"
+    r"|tasks(/[\w.-]+(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
+    r"|checkpoints/[0-9a-f-]{36}(/files/sha256:[0-9a-f]{64})?)"
 )
-PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
+SHOWN_TYPES = ("application/json", "application/x-ndjson")
+"""What a browser may look at under this server's own address; all else is for downloading."""
 ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
 
@@ -99,6 +103,10 @@ class RelayHandler(APIHandler):
                 for name in PASSED_HEADERS:
                     if name in reply.headers:
                         self.set_header(name, reply.headers[name])
+                if not reply.headers.get("content-type", "").startswith(SHOWN_TYPES):
+                    self.set_header("X-Content-Type-Options", "nosniff")
+                    if "content-disposition" not in reply.headers:
+                        self.set_header("Content-Disposition", "attachment")
                 async for chunk in reply.aiter_raw():
                     self.write(chunk)
                     await self.flush()

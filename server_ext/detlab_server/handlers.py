@@ -1,0 +1,100 @@
+"""The routes that are more than a relay: versions, the form's schema, submitting what is in the user's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from pydantic import ValidationError
+from tornado import web
+
+from detlab.client import AsyncClient
+from detlab.client.discovery import find_cluster
+from detlab.errors import BundleError, DetlabError
+from detlab.schemas.publish import json_schema
+from detlab_server.refusals import body_of, status_of
+from detlab_server.submission import SubmitBody, pack, send
+from detlab_server.version import VERSION
+
+
+class DetlabHandler(APIHandler):
+    """Base: answers a DetlabError as the master would."""
+
+    auth_resource = "detlab"
+
+    def refuse(self, error: DetlabError) -> None:
+        """Answer with an error."""
+        self.set_status(status_of(error))
+        self.finish(json.dumps(body_of(error)))
+
+
+class VersionHandler(DetlabHandler):
+    """GET detlab/version: the handshake."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer {"server", "cluster", "hub", "error", "hint"}.
+
+        `server` is this half's version, `cluster` the master's or None, `hub` the origin of the Hub if this server is
+        not one of its own (whose pages share its origin).
+        """
+        answer: dict[str, Any] = {"server": VERSION, "cluster": None, "hub": None, "error": None, "hint": None}
+        try:
+            address = find_cluster()
+            if "JUPYTERHUB_SERVICE_PREFIX" not in os.environ:
+                parts = urlsplit(address.url)
+                answer["hub"] = f"{parts.scheme}://{parts.netloc}"
+            async with AsyncClient(address=address, timeout=10) as client:
+                answer["cluster"] = (await client.get_cluster()).version
+        except DetlabError as problem:
+            answer["error"], answer["hint"] = problem.message, problem.hint
+        self.finish(answer)
+
+
+class SchemaHandler(DetlabHandler):
+    """GET detlab/schema: the JSON Schema of an experiment config, from which the form is made."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer the schema of this version."""
+        self.finish(_schema())
+
+
+class SubmitHandler(DetlabHandler):
+    """POST detlab/submit: pack what is in the user's folder and submit it."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Take a `SubmitBody`; answer what was made, or every mistake at once."""
+        try:
+            body = SubmitBody.model_validate_json(self.request.body or b"{}")
+            root = getattr(self.contents_manager, "root_dir", None)
+            if not root and body.context != "none":
+                raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
+            bundle = await asyncio.to_thread(pack, root or "", body)
+            async with AsyncClient() as client:
+                self.finish(await send(client, body, bundle))
+        except ValidationError as problem:
+            self.set_status(422)
+            self.finish(json.dumps({"code": "request.invalid", "message": _first(problem), "hint": None}))
+        except DetlabError as problem:
+            self.refuse(problem)
+
+
+@cache
+def _schema() -> str:
+    return json.dumps(json_schema())
+
+
+def _first(problem: ValidationError) -> str:
+    found = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"
