@@ -72,7 +72,9 @@ class ExperimentConfig(Block):
     Build it with `detlab.schemas.expconf.parse`, which also judges what no single field can.
     """
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"data_layer", "internal", "security", "tensorboard_storage"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"data_layer", "internal", "runtime", "security", "tensorboard_storage"}
+    )
 
     name: Text | None = Field(None, description='Display name; by default "Experiment (three words)".')
     description: Text | None = Field(None, description="Longer text; under 255 characters shows best.")
