@@ -29,6 +29,7 @@ from detlab_hub.services.experiments import Experiments
 from detlab_hub.services.health import Health
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.nodes import Nodes
+from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.settings import Settings
@@ -78,6 +79,7 @@ class Services:
         self.usertasks = UserTasks(self.shell)
         self.agents = Agents(self.shell, connections)
         self.bundles = Bundles(self.shell)
+        self.outputs = Outputs(self.shell)
         self.cluster = Cluster(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)

@@ -36,6 +36,8 @@ class Settings:
     task_token_ttl: float = 3600.0
     enrolment_ttl: float = 3600.0
     bundle_limit: int = 95 * MIB
+    outputs_limit: int = 200 * MIB
+    """Bytes that one user task may have handed over at a time."""
     preemption_timeout_default: float = 3600.0
     """How long a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
     stop_grace: float = 10.0
@@ -59,6 +61,11 @@ class Settings:
     """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
     users: UserIds | None = None
     """Whose files a master run by root may read and remove for a user; None for one that is not root."""
+
+    @property
+    def outputs_dir(self) -> Path:
+        """Where the files lie that user tasks hand over."""
+        return self.state_dir / "outputs"
 
     def files_of(self, owner: str) -> int | None:
         """Return the uid that checkpoint files of a user must have; None: the kernel judges by itself.

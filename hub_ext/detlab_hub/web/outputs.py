@@ -1,0 +1,60 @@
+"""Routes of the files that user tasks hand over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detlab.errors import DetlabError
+from detlab.schemas.taskwire import OutputList, OutputView
+from detlab_hub.services.outputs import OutputsTooLarge
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.files import send_file
+from detlab_hub.web.scopes import needs
+from detlab_hub.web.uploads import Upload
+
+
+class TaskOutput(Upload):
+    """One file of the calling task."""
+
+    sessions = False
+
+    def initialize(self) -> None:
+        """Take the operator's limit."""
+        super().initialize()
+        self.body_limit = self.services.settings.outputs_limit  # type: ignore[misc]
+
+    @property
+    def folder(self) -> Path:
+        """Beside the stored files."""
+        return self.services.settings.outputs_dir
+
+    def too_large(self) -> DetlabError:
+        """Return the refusal with the quota."""
+        return OutputsTooLarge(
+            f"the file is larger than the {self.body_limit // 1024 // 1024} MB that a task may hold",
+            hint="write large results to storage that your notebook reads, too",
+        )
+
+    @needs("task", accepts="application/octet-stream")
+    async def put(self, name: str) -> OutputView:
+        """Hand over a file; one of the same name is replaced."""
+        return await self.services.outputs.put(self.task, name, await self.uploaded())
+
+
+class Outputs(Guarded):
+    """All files of a task."""
+
+    @needs("read")
+    async def get(self, task_id: str) -> OutputList:
+        """Return what a task has handed over so far."""
+        return await self.services.outputs.list(self.person, task_id)
+
+
+class OutputBytes(Guarded):
+    """One of them."""
+
+    @needs("read", media="application/octet-stream")
+    async def get(self, task_id: str, digest: str) -> None:
+        """Download a file that a task has handed over."""
+        file, size = await self.services.outputs.open(self.person, task_id, digest)
+        await send_file(self, file, "application/octet-stream", size)

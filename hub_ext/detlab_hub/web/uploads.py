@@ -1,0 +1,79 @@
+"""Bodies that are files: streamed to a temporary one, on the file system where they stay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from detlab_hub.web.base import Guarded
+
+
+class Upload(Guarded):
+    """Base of routes whose PUT takes a file. The temporary file is removed unless the service moved it away."""
+
+    @property
+    def folder(self) -> Path:
+        """Where temporary files are made."""
+        raise NotImplementedError
+
+    def initialize(self) -> None:
+        """Nothing has come yet."""
+        super().initialize()
+        self._upload: BinaryIO | None = None
+
+    async def prepare(self) -> None:
+        """Open the temporary file once the caller is let in."""
+        await super().prepare()
+        if self.request.method == "PUT" and self._refusal is None:
+            self._upload = await asyncio.to_thread(_temporary, self.folder)
+
+    async def data_received(self, chunk: bytes) -> None:
+        """Write what comes to the temporary file, up to the limit."""
+        self._received += len(chunk)
+        if self._upload is not None and self._received <= self.body_limit:
+            await asyncio.to_thread(self._upload.write, chunk)
+
+    async def uploaded(self) -> Path:
+        """Return the file that has come.
+
+        Raises:
+            DetlabError: It is over the limit (`too_large`).
+        """
+        if self._received > self.body_limit:
+            raise self.too_large()
+        assert self._upload is not None
+        await asyncio.to_thread(_finish, self._upload)
+        return Path(self._upload.name)
+
+    def on_finish(self) -> None:
+        """Remove the temporary file, whatever happened; a stored one has been moved away."""
+        self._discard()
+
+    def on_connection_close(self) -> None:
+        """Remove the temporary file of an upload that broke off."""
+        super().on_connection_close()
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._upload is not None:
+            self._upload.close()
+            with contextlib.suppress(FileNotFoundError):
+                Path(self._upload.name).unlink()
+            self._upload = None
+
+
+def _temporary(folder: Path) -> BinaryIO:
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".upload-", dir=folder)
+    os.close(handle)
+    return Path(name).open("wb")
+
+
+def _finish(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
