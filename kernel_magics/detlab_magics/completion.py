@@ -19,7 +19,9 @@ _MAGIC = re.compile(r"\s*%{1,2}(det\w*)\s(?:.*\s)?(\S*)$")
 _METRIC = re.compile(r"\s*metric:\s*(\S*)$")
 _KEY = re.compile(r"(\w*)$")
 _REMEMBER_SECONDS = 10.0
-_BY_ID = frozenset({"det_watch", "det_pause", "det_activate", "det_kill"})
+_BY_ID = frozenset({"det_watch", "det_pause", "det_activate", "det_kill", "det_tensorboard"})
+_EVEN_ENDED = frozenset({"det_watch", "det_tensorboard"})
+_OF_VARIABLES = ("--in", "-i", "--out", "-o")
 
 
 class Completion:
@@ -28,11 +30,18 @@ class Completion:
     Args:
         session: Knows the connection.
         options: Magic name -> its options.
+        variables: Returns the names of the notebook's variables.
     """
 
-    def __init__(self, session: KernelSession, options: dict[str, list[str]]) -> None:
+    def __init__(
+        self,
+        session: KernelSession,
+        options: dict[str, list[str]],
+        variables: Callable[[], Iterable[str]] = lambda: (),
+    ) -> None:
         self._session = session
         self._options = options
+        self._variables = variables
         self._known: tuple[float, list[Any]] = (-1e9, [])
 
     def matcher(self) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -72,12 +81,25 @@ class Completion:
         if word.startswith("-"):
             return self._options.get(magic, [])
         if magic in _BY_ID:
-            return [str(e.id) for e in self._experiments() if magic == "det_watch" or not e.state.terminal]
+            return [str(e.id) for e in self._experiments() if magic in _EVEN_ENDED or not e.state.terminal]
         if magic == "det_logs":
             return self._trials()
+        if magic == "det_run":
+            return self._for_run(word, line.removesuffix(word).split()[-1:])
         if magic == "det_experiment":
             folders = line.rstrip(word).rstrip().endswith(("--context", "-c"))
             return _paths(word, lambda p: p.is_dir() or (not folders and p.suffix in {".yaml", ".yml"}))
+        return []
+
+    def _for_run(self, word: str, before: list[str]) -> Iterable[str]:
+        """Variables after --in and --out, folders after --context, else the caller's borrowed cells."""
+        if before and before[0] in _OF_VARIABLES:
+            others = word[: word.rfind(",") + 1]
+            return [others + name for name in self._variables() if not name.startswith("_")]
+        if before and before[0] in {"--context", "-c"}:
+            return _paths(word, lambda path: path.is_dir())
+        if before and before[0] == "--runtime":
+            return ["process", "docker"]
         return []
 
     def _experiments(self) -> list[Any]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from detlab.client import Experiment
 
 F = TypeVar("F", bound=Callable[..., Any])
-_CELL_MAGICS = frozenset({"det_module", "det_experiment"})
+_CELL_MAGICS = frozenset({"det_module", "det_experiment", "det_run"})
 _HIDDEN = frozenset({"det_misplaced"})
 
 
@@ -36,7 +36,7 @@ def short_errors(method: F) -> F:
     """Turn detlab's errors into the short ones that a cell shows; keep the long one for %det_debug."""
 
     @functools.wraps(method)
-    def wrapped(self: DetMagics, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
         except MagicError as problem:
@@ -72,7 +72,7 @@ class DetMagics(Magics):
         self.session.modules.install()
         self._transformer = explain_misplaced(self._is_complete)
         self.shell.input_transformers_cleanup.append(self._transformer)
-        self._matcher = Completion(self.session, magic_options()).matcher()
+        self._matcher = Completion(self.session, magic_options(), self._variables).matcher()
         self.shell.Completer.custom_matchers.append(self._matcher)
 
     def uninstall(self) -> None:
@@ -116,7 +116,7 @@ class DetMagics(Magics):
                 "%det_module makes a whole cell a module: it needs two percent signs and the code below it",
                 hint=f"write %%det_module {line.strip() or 'train'} in the first line of the cell that holds the code",
             )
-        args = _parse(self.det_module, line)
+        args = parse_line(self.det_module, line)
         module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
         count = len(cell.splitlines())
         print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
@@ -152,7 +152,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = _parse(self.det_experiment, line)
+        args = parse_line(self.det_experiment, line)
         if args.watch and args.wait:
             raise MagicError("--watch returns at once and --wait does not: give one of them")
         if args.out is not None and not args.out.isidentifier():
@@ -167,7 +167,7 @@ class DetMagics(Magics):
             text=cell if cell is not None else _read(args.file),
             where=f"cell {cell_number()}" if cell is not None else args.file,
             first_line=1 if cell is None else 2,
-            name=_expanded(args.name, namespace),
+            name=expanded(args.name, namespace),
             slots=args.slots,
             context=pathlib.Path(args.context).expanduser() if args.context else None,
             wait=True if args.wait else False if args.watch else None,
@@ -193,7 +193,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = _parse(self.det_watch, line)
+        args = parse_line(self.det_watch, line)
         actions.watch(self.session, self._id(args.id), wait=args.wait or None)
 
     @magic_arguments()
@@ -210,7 +210,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = _parse(self.det_list, line)
+        args = parse_line(self.det_list, line)
         display(actions.listing(self.session, active=args.active, limit=args.limit))
 
     @magic_arguments()
@@ -228,7 +228,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        args = _parse(self.det_logs, line)
+        args = parse_line(self.det_logs, line)
         actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow)
 
     @magic_arguments()
@@ -244,7 +244,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(_parse(self.det_pause, line).id), "pause"))
+        print(actions.act(self.session, self._id(parse_line(self.det_pause, line).id), "pause"))
 
     @magic_arguments()
     @_id_argument
@@ -259,7 +259,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(_parse(self.det_activate, line).id), "activate"))
+        print(actions.act(self.session, self._id(parse_line(self.det_activate, line).id), "activate"))
 
     @magic_arguments()
     @_id_argument
@@ -274,7 +274,7 @@ class DetMagics(Magics):
         """
         from detlab_magics import actions
 
-        print(actions.act(self.session, self._id(_parse(self.det_kill, line).id), "kill"))
+        print(actions.act(self.session, self._id(parse_line(self.det_kill, line).id), "kill"))
 
     @line_magic
     def det_debug(self, line: str) -> None:
@@ -306,6 +306,10 @@ class DetMagics(Magics):
             self.shell.user_ns[variable] = experiment
         self.shell.displayhook.update_user_ns(experiment)
 
+    def _variables(self) -> list[str]:
+        hidden = getattr(self.shell, "user_ns_hidden", {})
+        return [name for name in self.shell.user_ns if name not in hidden]
+
     def _is_complete(self, text: str) -> bool:
         """Whether some lines of a cell are whole statements (magics and shell lines count as such)."""
         lines = ["pass" if line.startswith(("%", "!")) else line for line in text.splitlines()]
@@ -322,7 +326,7 @@ class DetMagics(Magics):
         return found
 
 
-def _parse(magic: Any, line: str) -> Any:
+def parse_line(magic: Any, line: str) -> Any:
     """Parse a magic's line as a shell would: quotes hold words together and are not part of them."""
     try:
         return magic.parser.parse_args(shlex.split(line))
@@ -332,7 +336,8 @@ def _parse(magic: Any, line: str) -> Any:
         raise MagicError(str(problem), hint=f"%{magic.__name__}? shows its options") from None
 
 
-def _expanded(name: str | None, namespace: dict[str, Any]) -> str | None:
+def expanded(name: str | None, namespace: dict[str, Any]) -> str | None:
+    """Return a word of the line with `${variable}`s replaced."""
     if name is None:
         return None
     expansion = Expansion(namespace, first_line=1)
@@ -347,15 +352,18 @@ def _read(path: str) -> str:
         raise MagicError(f"cannot read {path}: {reason}", hint="%det_experiment FILE.yaml") from problem
 
 
-def _magic_names() -> list[str]:
-    return sorted(n for n in vars(DetMagics) if n.startswith("det") and n not in _HIDDEN)
+def _magics() -> dict[str, Any]:
+    from detlab_magics.taskmagics import TaskMagics  # which imports this module
+
+    found = {**vars(DetMagics), **vars(TaskMagics)}
+    return {name: found[name] for name in sorted(found) if name.startswith("det") and name not in _HIDDEN}
 
 
 def magic_table() -> list[tuple[str, str]]:
     """Return (magic, what it does in one line) for all magics."""
     found = []
-    for name in _magic_names():
-        doc = textwrap.dedent(vars(DetMagics)[name].__doc__ or "").strip()
+    for name, magic in _magics().items():
+        doc = textwrap.dedent(magic.__doc__ or "").strip()
         lines = [text.strip() for text in doc.splitlines() if text.strip() and not text.strip().startswith("::")]
         first = next((text for text in lines if not text.startswith(("%", "["))), "")
         found.append((("%%" if name in _CELL_MAGICS else "%") + name, first))
@@ -364,7 +372,7 @@ def magic_table() -> list[tuple[str, str]]:
 
 def magic_options() -> dict[str, list[str]]:
     """Return magic -> its options (`--name`)."""
-    parsers = {name: getattr(vars(DetMagics)[name], "parser", None) for name in _magic_names()}
+    parsers = {name: getattr(magic, "parser", None) for name, magic in _magics().items()}
     return {
         name: [option for option in parser._option_string_actions if option.startswith("--")]
         for name, parser in parsers.items()

@@ -46,10 +46,12 @@ class Encoded:
     Attributes:
         data: The archive.
         pickled: Its type's name if it had to be pickled, else None.
+        modules: Top-level modules that unpickling it needs.
     """
 
     data: bytes
     pickled: str | None = None
+    modules: tuple[str, ...] = ()
 
 
 def encode(value: Any, name: str = "the value") -> Encoded:
@@ -70,15 +72,22 @@ def encode(value: Any, name: str = "the value") -> Encoded:
     return Encoded(_archive(head, writer.parts))
 
 
-def decode(data: bytes, name: str = "the value") -> Any:
-    """Return the value in `encode`'s bytes. May unpickle: only for bytes of one's own.
+def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
+    """Return the value in `encode`'s bytes.
+
+    Args:
+        data: The bytes.
+        name: What the variable is called, in errors.
+        own: Whether they are the caller's own, so that a pickle in them may be read: that runs code.
 
     Raises:
-        ValueProblem: They are damaged, or need a module or class that is not here.
+        ValueProblem: They are damaged, need a module or class that is not here, or hold a pickle of somebody else's.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             head = json.loads(archive.read("value.json"))
+            if "pickle" in head and not own:
+                raise ValueProblem(f"{name} is pickled, and somebody else's: reading it would run their code here")
             if "pickle" in head:
                 return _unpickled(archive.read("value.pickle"), head, name)
             return _Reader(archive).tree(head["tree"])
@@ -353,7 +362,7 @@ def _pickled(value: Any, name: str) -> Encoded:
             f" Put the definition in a %%det_module cell and import it from there"
         )
     modules = sorted({module.partition(".")[0] for module, _ in found})
-    return Encoded(_archive({"pickle": shown, "modules": modules}, {"value.pickle": content}), pickled=shown)
+    return Encoded(_archive({"pickle": shown, "modules": modules}, {"value.pickle": content}), shown, tuple(modules))
 
 
 def _unpickled(content: bytes, head: dict[str, Any], name: str) -> Any:

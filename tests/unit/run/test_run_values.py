@@ -77,7 +77,9 @@ def test_arrays_come_back_with_dtype_and_shape_without_pickle(array):
 
 
 def test_numpy_numbers_and_arrays_inside_of_containers():
-    back, pickled = there_and_back({"loss": np.float32(0.5), "all": [np.arange(3), np.int64(2)], "dtype": np.dtype("f4")})
+    back, pickled = there_and_back(
+        {"loss": np.float32(0.5), "all": [np.arange(3), np.int64(2)], "dtype": np.dtype("f4")}
+    )
     assert pickled is None
     assert type(back["loss"]) is np.float32
     assert back["all"][0].tolist() == [0, 1, 2]
@@ -85,7 +87,9 @@ def test_numpy_numbers_and_arrays_inside_of_containers():
     assert back["dtype"] == np.dtype("float32")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint8]
+)
 def test_tensors_come_back_with_every_dtype_without_pickle(dtype):
     tensor = torch.arange(6).reshape(2, 3).to(dtype)
     back, pickled = there_and_back({"weight": tensor, "scalar": tensor[1, 1], "none": tensor[:0], "view": tensor.t()})
@@ -155,12 +159,12 @@ def test_a_class_of_the_notebook_itself_is_refused_with_what_to_do(monkeypatch):
     main = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     exec("class Net:\n    pass\n", main.__dict__)
-    with pytest.raises(ValueProblem, match="x .Net. needs Net, defined in a cell.*%%det_module"):
+    with pytest.raises(ValueProblem, match=r"x .Net. needs Net, defined in a cell.*%%det_module"):
         encode(main.Net(), "x")
 
 
 def test_what_cannot_be_pickled_is_named():
-    with pytest.raises(ValueProblem, match="f .*cannot be pickled"):
+    with pytest.raises(ValueProblem, match=r"f .*cannot be pickled"):
         encode(lambda: 1, "f")
 
 
@@ -182,3 +186,9 @@ def test_damaged_bytes_are_refused(data):
 
 def test_the_same_value_is_the_same_bytes():
     assert encode({"a": np.arange(3)}).data == encode({"a": np.arange(3)}).data
+
+
+def test_somebody_elses_pickle_is_not_read():
+    with pytest.raises(ValueProblem, match="somebody else's"):
+        decode(encode(fractions.Fraction(1, 2)).data, "f", own=False)
+    assert decode(encode([1]).data, own=False) == [1]

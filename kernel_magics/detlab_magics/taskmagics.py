@@ -1,0 +1,132 @@
+"""The magics of user tasks: borrowed cells, TensorBoards, notebook servers."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+
+from detlab_magics.errors import MagicError
+from detlab_magics.kernel import cell_number
+from detlab_magics.magics import expanded, parse_line, short_errors
+
+if TYPE_CHECKING:
+    from detlab_magics.kernel import KernelSession
+
+
+@magics_class
+class TaskMagics(Magics):
+    """What a notebook does on the cluster beside experiments."""
+
+    shell: Any
+
+    def __init__(self, shell: Any, session: KernelSession) -> None:
+        super().__init__(shell)
+        self.session = session
+
+    @magic_arguments()
+    @argument("task", nargs="?", help="line magic only: a borrowed cell to follow, whose variables come back")
+    @argument("--slots", "-s", type=int, default=1, help="slots (GPUs, or CPU slots) to borrow; default 1")
+    @argument("--in", "-i", dest="ins", action="append", metavar="A,B", help="variables that go into the cell")
+    @argument("--out", "-o", dest="outs", action="append", metavar="X,Y", help="variables that come back")
+    @argument("--name", "-n", help="display name")
+    @argument("--image", help="container image; runs it by docker")
+    @argument("--runtime", choices=["process", "docker"], help="a process on the node, or a container")
+    @argument("--pool", help="resource pool")
+    @argument("--priority", type=int, help="1 to 99; lower goes first")
+    @argument("--context", "-c", help="folder whose files are shipped; default: what the cell imports")
+    @argument("--detach", "-d", action="store_true", help="return at once; the task is in _")
+    @needs_local_scope
+    @no_var_expand
+    @line_cell_magic
+    @short_errors
+    def det_run(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
+        """Run the cell in a fresh process on borrowed slots; give them back at its end.
+
+        The cell sees nothing of the notebook but the variables named by `--in`, the captured cells (`%%det_module`) and
+        the modules beside the notebook. Plain data, arrays, tables and tensors travel as they are, anything else as a
+        pickle. An interrupt asks whether to kill it. Examples::
+
+            %%det_run --slots 1 --in data --out model_state,losses
+            import train
+            model_state, losses = train.fit(data)
+
+            %det_run cell-3f9a1c20b7d4
+        """
+        from detlab_magics import taskactions
+        from detlab_magics.borrowing import names_of
+
+        args = parse_line(self.det_run, line)
+        if cell is None:
+            if args.task is None:
+                raise MagicError(
+                    "%det_run follows a borrowed cell that was started before; to run one it needs two percent signs",
+                    hint="%%det_run in the first line of a cell, the code below it",
+                )
+            return taskactions.attach(self.session, args.task, self.shell.user_ns)
+        if args.task is not None:
+            raise MagicError(f"%%det_run takes no name of a task: {args.task}", hint="variables go in by --in a,b")
+        if args.slots < 0:
+            raise MagicError("--slots must be 0 (no GPU) or more")
+        namespace = {**self.shell.user_ns, **(local_ns or {})}
+        wish = taskactions.Borrow(
+            text=cell,
+            cell=cell_number(),
+            slots=args.slots,
+            ins=names_of(args.ins, "--in"),
+            outs=names_of(args.outs, "--out"),
+            image=expanded(args.image, namespace),
+            runtime=args.runtime,
+            pool=args.pool,
+            priority=args.priority,
+            name=expanded(args.name, namespace),
+            context=pathlib.Path(args.context).expanduser() if args.context else None,
+            detach=args.detach,
+        )
+        task = taskactions.borrow(self.session, wish, self.shell.user_ns)
+        if args.detach:
+            self.shell.displayhook.update_user_ns(task)
+        return None
+
+    @magic_arguments()
+    @argument("experiments", nargs="*", type=int, help="experiment ids; default: the one submitted last")
+    @argument("--trial", "-t", dest="trials", action="append", type=int, help="a single trial; repeat it")
+    @argument("--new", action="store_true", help="start another one although one shows the same")
+    @line_magic
+    @short_errors
+    def det_tensorboard(self, line: str) -> None:
+        """Start a TensorBoard of experiments and open it; it ends by itself when nobody looks.
+
+        Examples::
+
+            %det_tensorboard
+            %det_tensorboard 7 8
+        """
+        from detlab_magics import taskactions
+
+        args = parse_line(self.det_tensorboard, line)
+        chosen = args.experiments
+        if not chosen and not args.trials:
+            if self.session.latest is None:
+                raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
+            chosen = [self.session.latest]
+        taskactions.tensorboard(self.session, chosen, args.trials or [], new=args.new)
+
+    @magic_arguments()
+    @argument("--all", "-a", action="store_true", help="those that have ended, too")
+    @line_magic
+    @short_errors
+    def det_notebook(self, line: str) -> None:
+        """List your notebook servers on the cluster, with links.
+
+        Example::
+
+            %det_notebook
+        """
+        from detlab_magics import taskactions
+
+        args = parse_line(self.det_notebook, line)
+        display(taskactions.notebooks(self.session, everything=args.all))
