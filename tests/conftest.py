@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from testbed import postgres
+from testbed import docker as docker_testbed
+from testbed import docker_images, postgres
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script: the programs that tests interrupt would inherit the deafness.
@@ -33,6 +34,21 @@ def postgres_server() -> Iterator[postgres.Server]:
         pytest.skip(str(error))
     yield server
     postgres.down(server.directory)
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[docker_testbed.Engine]:
+    """A private Docker engine for this test run, with the images of `testbed.docker_images`."""
+    docker_testbed.sweep()
+    try:
+        found = docker_testbed.up()
+    except docker_testbed.CannotRun as error:
+        pytest.skip(str(error))
+    try:
+        docker_images.build_all(found)
+        yield found
+    finally:
+        docker_testbed.down(found.directory)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -23,6 +23,23 @@ def _range(context: click.Context, parameter: click.Parameter, value: str) -> tu
         raise click.BadParameter(str(error)) from error
 
 
+def _runtimes(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in (value or "").split(",") if part.strip()))
+    unknown = [name for name in names if name not in {"process", "docker"}]
+    if unknown:
+        raise click.BadParameter(f"no runtime {', '.join(unknown)}: write process, docker or process,docker")
+    return names
+
+
+def _ports(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, separator, last = value.partition("-")
+    if not (separator and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 65536):
+        raise click.BadParameter(f"{value!r} is no range of ports: write for example 30000-30999")
+    return int(first), int(last)
+
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -50,6 +67,38 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--user-map", type=_FILE, help='JSON: hub user to uid, such as {"alice": 1005}.')
 @click.option("--users-file", type=_FILE, help="Where allocated uids are kept [default: DIR/users.json].")
 @click.option("--serves-user", metavar="NAME", help="The hub user of an agent that is not run by root.")
+@click.option(
+    "--runtime",
+    "runtimes",
+    callback=_runtimes,
+    metavar="NAMES",
+    help="process, docker or both, as process,docker [default: process, and docker if root finds an engine].",
+)
+@click.option(
+    "--docker-host", default="", metavar="URL", help="The engine [default: $DOCKER_HOST, or its usual socket]."
+)
+@click.option(
+    "--allow-mount",
+    "allow_mounts",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Containers may have mounts from here (repeatable; default: none).",
+)
+@click.option("--allow-privileges", is_flag=True, help="Containers may have capabilities and devices.")
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Where the Hub's proxy reaches this machine; notebooks and the like listen there.",
+)
+@click.option("--service-ports", callback=_ports, metavar="A-B", help="Ports for them [default: any free one].")
+@click.option(
+    "--homes",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Homes of users who have none on this machine [default: DIR/homes].",
+)
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -63,6 +112,13 @@ def run(
     user_map: Path | None,
     users_file: Path | None,
     serves_user: str | None,
+    runtimes: tuple[str, ...],
+    docker_host: str,
+    allow_mounts: tuple[Path, ...],
+    allow_privileges: bool,
+    address: str,
+    service_ports: tuple[int, int] | None,
+    homes: Path | None,
     insecure_http: bool,
     log_level: str,
 ) -> None:
@@ -71,7 +127,7 @@ def run(
     The agent dials out and listens on nothing. Its tasks survive its end and are taken up again at its next start.
     """
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("httpx", "httpcore"):
+    for chatty in ("httpx", "httpcore", "docker", "urllib3"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         settings = AgentSettings(
@@ -84,6 +140,13 @@ def run(
             uid_range=uid_range,
             user_map=read_user_map(user_map) if user_map else None,
             serves_user=serves_user,
+            runtimes=runtimes,
+            docker_host=docker_host,
+            allow_mounts=allow_mounts,
+            allow_privileges=allow_privileges,
+            address=address,
+            service_ports=service_ports,
+            homes=homes,
         )
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:

@@ -56,6 +56,13 @@ class Connector:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, cap=15.0))
     heartbeat: float = HEARTBEAT
     silence: float = SILENCE
+    _connection: WebSocketClientConnection | None = None
+
+    def introduce_again(self) -> None:
+        """Connect anew: what the Hello says has changed (a runtime came or went)."""
+        if self._connection is not None:
+            self.backoff.reset()
+            self._connection.close()
 
     async def run(self) -> None:
         """Connect, serve, and connect again; ends only by cancellation."""
@@ -109,8 +116,10 @@ class Connector:
                 raise ConnectionLost(f"the master did not welcome this agent: {why or 'no reason given'}")
             self.backoff.reset()
             _log.info("connected to cluster %s at %s", welcome.cluster_id, self.endpoints.base)
+            self._connection = connection
             await self._serve(connection, welcome)
         finally:
+            self._connection = None
             self.table.detach()
             connection.close()
 

@@ -13,6 +13,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import detlab
 from detlab.launch.identity import DEFAULT_RANGE, UserIds
@@ -28,6 +29,9 @@ from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
+
+if TYPE_CHECKING:
+    from detlab_agent.runtimes.docker import DockerRuntime
 
 _log = logging.getLogger(__name__)
 
@@ -144,9 +148,37 @@ async def run_agent(settings: AgentSettings) -> None:
         os.close(lock)
 
 
-def _runtimes(settings: AgentSettings, maker: TaskMaker) -> list[NodeRuntime]:
-    """Return the runtimes that were asked for."""
-    return [ProcessRuntime(maker, os.environ)]
+def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> DockerRuntime | None:
+    """Return the docker runtime if it was asked for, or if this agent is root and nothing else was said.
+
+    Raises:
+        AgentError: It was asked for, and the library that speaks to the engine is not installed.
+    """
+    if "docker" not in settings.runtimes and (settings.runtimes or os.geteuid() != 0):
+        return None
+    try:
+        from detlab_agent.runtimes.container import Allowance
+        from detlab_agent.runtimes.docker import DockerRuntime
+        from detlab_agent.runtimes.engine import DEFAULT_URL
+    except ImportError as error:
+        if "docker" in settings.runtimes:
+            raise AgentError(f"{error}; containers need the extra: pip install 'detlab[agent]'") from error
+        return None
+    runtime = DockerRuntime(
+        maker,
+        settings.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_URL,
+        settings.agent_id,
+        Allowance(settings.allow_mounts, settings.allow_privileges),
+        directory / "package",
+        os.environ,
+    )
+    runtime.look()
+    return runtime
+
+
+def _runtimes(settings: AgentSettings, maker: TaskMaker, docker: DockerRuntime | None) -> list[NodeRuntime]:
+    processes = not settings.runtimes or "process" in settings.runtimes
+    return [*([ProcessRuntime(maker, os.environ)] if processes else []), *([docker] if docker is not None else [])]
 
 
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
@@ -168,7 +200,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         settings.address,
         settings.service_ports,
     )
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker))
+    docker = await asyncio.to_thread(_docker, settings, maker, directory)
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker))
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 
@@ -184,8 +217,11 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
+    connector = Connector(settings.endpoints, keys, table, hello)
+    if docker is not None:
+        docker.watch(connector.introduce_again)
     try:
-        await run_until(Connector(settings.endpoints, keys, table, hello), stop)
+        await run_until(connector, stop)
     finally:
         await table.close()
     _log.info("agent %s ends; its tasks run on", settings.agent_id)

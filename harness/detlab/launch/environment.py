@@ -62,6 +62,9 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )
-    if "CUDA_VISIBLE_DEVICES" in base:
-        env["CUDA_VISIBLE_DEVICES"] = base["CUDA_VISIBLE_DEVICES"]
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "DET_SERVICE_ADDRESS", "DET_SERVICE_PORT"):
+        if name in base:
+            env[name] = base[name]
+    if "PYTHONPATH" in base and "PYTHONPATH" in experiment:
+        env["PYTHONPATH"] = f"{experiment['PYTHONPATH']}:{base['PYTHONPATH']}"  # detlab itself may be on ours
     return env

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from detlab.launch import procfs
+from detlab.launch.cgroup import oom_kills
 from detlab.launch.delivery import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.output import LogSpool, OutputPump
@@ -89,6 +91,9 @@ class Launcher:
         self._stop_signal: int | None = None
         self._stop_at = 0.0
         self._asked: set[int] = set()
+        self._slain = False
+        self._port_taken = False
+        self._oom_before = oom_kills()
         self._logs = LogSpool(task.stream("logs"))
 
     def run(self) -> int:
@@ -98,6 +103,7 @@ class Launcher:
             sys.stderr.write("not a subreaper: daemons that the task starts may outlive it\n")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_slay)
         pump = self._start()
         deliverer = self._make_deliverer()
         deliverer.start()
@@ -109,9 +115,17 @@ class Launcher:
             self._end_stragglers()
             while not pump.join(OUTPUT_GRACE) and self._logs.holding and deliverer.running:
                 pass  # the output waits for room in the spool, which the master makes
+        oom = code != 0 and self._out_of_memory()
         deliverer.finish()
-        self._write_exit(code, deliverer.ending)
+        self._write_exit(code, deliverer.ending, oom=oom)
         return code
+
+    def _out_of_memory(self) -> bool:
+        """Whether the kernel ended a process of our container for its limit; elsewhere the count is not ours."""
+        if os.getpid() != 1 or oom_kills() <= self._oom_before:
+            return False
+        self._logs.say("detlab: the container's memory limit was reached, and the kernel ended a process of the task")
+        return True
 
     # --- the entrypoint -----------------------------------------------------------------------------------
 
@@ -120,6 +134,8 @@ class Launcher:
         entrypoint = self._launch["entrypoint"]
         argv = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else [str(a) for a in entrypoint]
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
+        if self._launch.get("service") is not None and not self._service_port_free(env):
+            return None
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         try:
@@ -141,9 +157,25 @@ class Launcher:
             os.close(out_write)
             os.close(err_write)
         self._write_identity(self._child.pid)
+        if self._slain:
+            self._signal_group(signal.SIGKILL)
         if self._stop_signal is not None:  # it came before there was anybody to pass it on to
             self._stop_group(self._stop_signal)
         return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
+
+    def _service_port_free(self, env: dict[str, str]) -> bool:
+        """Whether the port that the agent chose is still free; a service that cannot listen says so less plainly."""
+        address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
+        try:
+            family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+        except OSError as error:
+            self._port_taken = True
+            self._logs.say(f"detlab: port {port} of {address} cannot be used by this task: {error}")
+            return False
+        return True
 
     def _wait(self) -> int:
         """Reap every child, adopted orphans included, until the entrypoint has ended."""
@@ -166,7 +198,7 @@ class Launcher:
             deadline = max(deadline, self._stop_at + STOP_GRACE)
         asked = self._asked
         while left := procfs.descendants(os.getpid()):
-            if time.monotonic() < deadline:
+            if time.monotonic() < deadline and not self._slain:
                 procfs.send_signal((p for p in left if p.pid not in asked), signal.SIGTERM)
                 asked.update(p.pid for p in left)
             else:
@@ -187,6 +219,11 @@ class Launcher:
             self._stop_at = time.monotonic()
         self._stop_signal = number
         self._stop_group(number)
+
+    def _on_slay(self, number: int, frame: FrameType | None) -> None:
+        """SIGKILL everything but ourselves, deliver, end: what the agent does itself where it sees the processes."""
+        self._slain = True
+        procfs.send_signal(procfs.descendants(os.getpid()), signal.SIGKILL)
 
     def _stop_group(self, number: int) -> None:
         if self._child is not None and self._child.returncode is None:
@@ -211,7 +248,12 @@ class Launcher:
             return Source(reader, StreamShipper(name, acked=mark), interval)
 
         def open_transport() -> Transport:
-            return HttpTransport(api_url)
+            try:
+                return HttpTransport(api_url)
+            except ImportError:
+                from detlab.launch.plain_http import PlainTransport
+
+                return PlainTransport(api_url)
 
         return Deliverer(
             open_transport,
@@ -247,11 +289,12 @@ class Launcher:
         identity = {"pid": pid, "start_time": procfs.start_time(pid), "pgid": pgid}
         write_json(self._task.launcher, identity)
 
-    def _write_exit(self, code: int, ending: Ending) -> None:
+    def _write_exit(self, code: int, ending: Ending, *, oom: bool) -> None:
         rank = first_failing_rank(self._task.ranks) if code else None
         # What is not delivered, because the delivery broke down, the agent ships in our place.
         delivered = ending in {Ending.DELIVERED, Ending.FENCED}
         report = {"exit_code": code, "rank": rank, "time": time.time(), "delivered": delivered}
+        report |= {name: True for name, so in (("oom", oom), ("port_taken", self._port_taken)) if so}
         for _ in range(EXIT_PATIENCE):
             try:
                 write_json(self._task.exit, report, durable=True)

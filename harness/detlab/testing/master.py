@@ -52,6 +52,8 @@ class Allocation:
     marks: dict[str, int] = field(default_factory=lambda: {"metrics": 0, "logs": 0})
     records: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"metrics": [], "logs": []})
     started: int = 0
+    starts: list[wire.TaskStarted] = field(default_factory=list)
+    stages: list[wire.TaskStage] = field(default_factory=list)
     exits: list[wire.TaskExited] = field(default_factory=list)
     acknowledge: bool = True
     fenced: bool = False
@@ -64,10 +66,12 @@ class MasterDouble:
 
     Args:
         token_life: Life of task tokens, seconds.
+        address: Where it listens.
     """
 
-    def __init__(self, token_life: float = 3600.0) -> None:
+    def __init__(self, token_life: float = 3600.0, address: str = "127.0.0.1") -> None:
         self.token_life = token_life
+        self.address = address
         self.enrolment_token = f"dtenrol_{secrets.token_hex(32)}"
         self.agent_tokens: dict[str, str] = {}
         self.allocations: dict[str, Allocation] = {}
@@ -91,7 +95,7 @@ class MasterDouble:
     @property
     def url(self) -> str:
         """Address of the service."""
-        return f"http://127.0.0.1:{self.port}{wire.SERVICE_PREFIX}"
+        return f"http://{self.address}:{self.port}{wire.SERVICE_PREFIX}"
 
     def start(self) -> None:
         """Listen."""
@@ -129,7 +133,7 @@ class MasterDouble:
         ]
         application = Application(routes, double=self, log_function=lambda handler: None)
         server = HTTPServer(application, max_body_size=1 << 30)
-        server.add_sockets(bind_sockets(self.port, "127.0.0.1", reuse_port=False))
+        server.add_sockets(bind_sockets(self.port, self.address, reuse_port=False))
         ready.set()
         await self._stop.wait()
         server.stop()
@@ -157,8 +161,9 @@ class MasterDouble:
         environment: dict[str, str] | None = None,
         bundle: str | None = None,
         config: dict[str, Any] | None = None,
+        **more: Any,
     ) -> Allocation:
-        """Make an allocation with its token and Launch message, without sending it."""
+        """Make an allocation with its token and Launch message (`more`: its further fields), without sending it."""
         number = len(self.allocations) + 1
         name = allocation_id or f"{number}.{secrets.token_hex(8)}.{run}"
         token = f"dttask_{secrets.token_hex(32)}"
@@ -188,6 +193,7 @@ class MasterDouble:
             info=info,
             task_token=token,
             token_expires_at=time.time() + self.token_life,
+            **more,
         )
         allocation = Allocation(launch, token)
         self.allocations[name] = allocation
@@ -401,6 +407,10 @@ class _Connect(WebSocketHandler):
             case wire.TaskStarted():
                 if message.allocation_id in double.allocations:
                     double.allocations[message.allocation_id].started += 1
+                    double.allocations[message.allocation_id].starts.append(message)
+            case wire.TaskStage():
+                if message.allocation_id in double.allocations:
+                    double.allocations[message.allocation_id].stages.append(message)
             case wire.TaskExited():
                 await self._on_exit(message)
             case wire.Heartbeat():

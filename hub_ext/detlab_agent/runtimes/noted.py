@@ -50,7 +50,11 @@ class NotedTask:
 
     def note(self) -> None:
         """Write the record: it names the task for the next life of the agent."""
-        value = {
+        write_json(self.record, self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says."""
+        return {
             "runtime": self.runtime,
             "run": self.run,
             "slots": list(self.slots),
@@ -61,7 +65,6 @@ class NotedTask:
             "address": self.address,
             "port": self.port,
         }
-        write_json(self.record, value)
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from detlab.testing.master import MasterDouble
+from testbed import docker_images
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -42,6 +43,41 @@ def agent(master, open_tmp, request):
         process.end()
         if request.node.stash.get(_FAILED, False):
             print(process.log.read_text())
+
+
+@pytest.fixture
+def docker_agents(master, open_tmp, docker_engine, request):
+    """Start an agent with the docker runtime and the given further options."""
+    started = []
+
+    def start(*options, url=master):
+        shared = open_tmp / "shared"
+        shared.mkdir(exist_ok=True)
+        shared.chmod(0o777)
+        allowed = [part for path in [*docker_images.host_mounts(), shared] for part in ("--allow-mount", str(path))]
+        always = ("--uid-range", "23000-23099", "--runtime", "process,docker", "--docker-host", docker_engine.url)
+        process = AgentProcess(url, open_tmp / "agent", *always, *allowed, *options)
+        process.engine, process.shared = docker_engine, shared
+        process.start()
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.end()
+            if request.node.stash.get(_FAILED, False):
+                print(process.log.read_text())
+        docker_engine.start()
+        docker_engine.remove_containers()
+
+
+@pytest.fixture
+def docker_agent(master, docker_agents):
+    process = docker_agents()
+    master.wait_for(master.connected, what="the agent connects")
+    return process
 
 
 _FAILED = pytest.StashKey[bool]()

@@ -1,0 +1,45 @@
+"""HTTP with the standard library alone, for containers whose image has nothing but Python."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from urllib.parse import urlsplit
+
+from detlab.launch.delivery import TransportError
+
+TIMEOUT = 30.0
+
+
+class PlainTransport:
+    """A `Transport` over one kept connection; redirects are not followed, proxies are not used.
+
+    Args:
+        api_url: Base of the API, ends with `/api/v1/`.
+    """
+
+    def __init__(self, api_url: str) -> None:
+        parts = urlsplit(api_url)
+        self._path = parts.path
+        host, port = parts.hostname or "", parts.port
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()  # SSL_CERT_FILE counts
+            self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+
+    def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
+        """See `Transport.post`."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        try:
+            self._connection.request("POST", self._path + path, body, headers)
+            reply = self._connection.getresponse()
+            return reply.status, reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()  # the next request opens it again
+            raise TransportError(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        self._connection.close()

@@ -1,0 +1,32 @@
+"""What the tests of the docker runtime share."""
+
+from detlab.schemas import wire
+from testbed import docker_images
+
+
+def python(program):
+    return ["python3", "-u", "-c", program]
+
+
+def exited(allocation):
+    return lambda: allocation.exits
+
+
+def system_mounts():
+    """This machine's programs and the test environment, read-only, for the image that has no files of its own."""
+    return [
+        wire.Mount(host_path=str(path), container_path=str(path), read_only=True)
+        for path in docker_images.host_mounts()
+    ]
+
+
+def in_container(
+    master, entrypoint, *, image=docker_images.EMPTY, mounts=(), launch=None, environment=None, **container
+):
+    """Launch a task in a container; further fields of the ContainerSpec by name, of the Launch in `launch`."""
+    options = dict(launch or {})
+    for name in ("owner", "slots", "bundle", "service", "user_home"):
+        if name in container:
+            options[name] = container.pop(name)
+    spec = wire.ContainerSpec(image=image, mounts=[*system_mounts(), *mounts], **container)
+    return master.launch(entrypoint, runtime="docker", container=spec, environment=environment, **options)
