@@ -31,7 +31,7 @@ POLICY = (
 )
 """What the hub page may load: its own files, and nothing inline."""
 
-VIEWS = ("work", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service")
+VIEWS = ("new", "work", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service")
 """Views with an address of their own, beside experiments, trials and tasks; the script tells them apart."""
 
 _RECENT = 20

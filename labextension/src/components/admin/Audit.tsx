@@ -1,0 +1,157 @@
+/** Who did what: newest first, by page, filtered by the master. */
+
+import { useCallback, useEffect, useState, type ReactElement } from 'react';
+
+import { asApiError, type ApiError } from '../../state/api';
+import { useApp, type Place } from '../../state/context';
+import type { AuditItem, AuditPage } from '../../state/wire';
+import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading } from '../common';
+import { Go, Sheet, View } from './parts';
+
+const PAGE = 100;
+const TYPING_MS = 300;
+
+interface Filter {
+  actor: string;
+  action: string;
+}
+
+export function Audit(): ReactElement {
+  const [typed, setTyped] = useState<Filter>({ actor: '', action: '' });
+  const [filter, setFilter] = useState(typed);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setFilter(typed), TYPING_MS);
+    return () => window.clearTimeout(timer);
+  }, [typed]);
+  const { items, more, error, loading, older, reload } = usePages(filter);
+  const filtered = Boolean(filter.actor || filter.action);
+  return (
+    <View
+      title="Audit log" lead="Everything that changed something, and who did it."
+      tools={<ActionButton label="Newest" onRun={reload} />}
+    >
+      <div className="det-adm-filters" role="search">
+        <label>
+          Who{' '}
+          <input
+            className="det-input" type="search" placeholder="everybody" value={typed.actor}
+            onChange={event => setTyped({ ...typed, actor: event.target.value })}
+          />
+        </label>
+        <label>
+          Did{' '}
+          <input
+            className="det-input" type="search" placeholder="anything, as task.create" value={typed.action}
+            onChange={event => setTyped({ ...typed, action: event.target.value })}
+          />
+        </label>
+      </div>
+      {error && <ErrorBanner error={error} onRetry={reload} what="Audit log" />}
+      {loading && !items.length && <Loading what="Asking for the log" />}
+      {!loading && !error && !items.length && (
+        <EmptyState title={filtered ? 'Nothing fits the filter.' : 'Nothing has been done yet.'}>
+          {filtered && 'The names are whole: “ada”, “experiment.kill”.'}
+        </EmptyState>
+      )}
+      {items.length > 0 && <Log items={items} choose={change => setTyped({ ...typed, ...change })} />}
+      {more && (
+        <div className="det-adm-more">
+          <ActionButton label="Older" onRun={older} />
+        </div>
+      )}
+    </View>
+  );
+}
+
+interface Pages {
+  items: AuditItem[];
+  more: boolean;
+  error: ApiError | null;
+  loading: boolean;
+  older(): Promise<void>;
+  reload(): void;
+}
+
+function usePages(filter: Filter): Pages {
+  const { api } = useApp();
+  const [round, setRound] = useState(0);
+  const [state, setState] = useState<{ items: AuditItem[]; next: number | null; error: ApiError | null; loading: boolean }>(
+    { items: [], next: null, error: null, loading: true }
+  );
+  const path = useCallback(
+    (before: number | null): string => {
+      const query = new URLSearchParams({ limit: String(PAGE) });
+      if (filter.actor.trim()) query.set('actor', filter.actor.trim());
+      if (filter.action.trim()) query.set('action', filter.action.trim());
+      if (before !== null) query.set('before', String(before));
+      return `audit?${query}`;
+    },
+    [filter]
+  );
+  useEffect(() => {
+    const control = new AbortController();
+    setState(old => ({ ...old, loading: true }));
+    api.get<AuditPage>(path(null), control.signal).then(
+      page => !control.signal.aborted && setState({ items: page.items, next: page.next, error: null, loading: false }),
+      error => !control.signal.aborted && setState({ items: [], next: null, error: asApiError(error), loading: false })
+    );
+    return () => control.abort();
+  }, [api, path, round]);
+  const older = async (): Promise<void> => {
+    try {
+      const page = await api.get<AuditPage>(path(state.next));
+      setState(old => ({ ...old, items: [...old.items, ...page.items], next: page.next, error: null }));
+    } catch (error) {
+      setState(old => ({ ...old, error: asApiError(error) }));
+    }
+  };
+  return { ...state, more: state.next !== null, older, reload: () => setRound(n => n + 1) };
+}
+
+function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<Filter>) => void }): ReactElement {
+  const head = (
+    <>
+      <th>When</th>
+      <th>Who</th>
+      <th>Did</th>
+      <th>To</th>
+      <th>Detail</th>
+    </>
+  );
+  return (
+    <Sheet label="Audit log" head={head}>
+      {items.map(item => (
+        <tr key={item.id}>
+          <td className="det-num">{formatTime(item.time)}</td>
+          <td>
+            <button type="button" className="det-link" title="Show only theirs" onClick={() => choose({ actor: item.actor })}>
+              {item.actor}
+            </button>
+          </td>
+          <td>
+            <button type="button" className="det-link" title="Show only these" onClick={() => choose({ action: item.action })}>
+              {item.action}
+            </button>
+          </td>
+          <td><Subject text={item.subject} /></td>
+          <td className="det-adm-wide">{item.detail}</td>
+        </tr>
+      ))}
+    </Sheet>
+  );
+}
+
+/** `experiment 12`, `trial 3` and `task nb-1a` are links. */
+function Subject({ text }: { text: string }): ReactElement {
+  const place = placeOf(text);
+  return place ? <Go to={place}>{text}</Go> : <>{text}</>;
+}
+
+export function placeOf(subject: string): Place | null {
+  const match = /^(experiment|trial|task) (\S+)$/.exec(subject);
+  if (!match) return null;
+  const [, kind, id] = match;
+  if (kind === 'task') return { kind: 'task', id: id! };
+  if (!/^\d{1,15}$/.test(id!)) return null;
+  return kind === 'trial' ? { kind: 'trial', id: Number(id) } : { kind: 'experiment', id: Number(id) };
+}

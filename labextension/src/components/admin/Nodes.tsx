@@ -1,0 +1,181 @@
+/** Nodes: what each offers and who holds it; for administrators also enable, disable, remove, enrol. */
+
+import { useState, type ReactElement } from 'react';
+
+import { useApp, useStore } from '../../state/context';
+import type { AgentView } from '../../state/wire';
+import { ActionButton, EmptyState, Loading, plural } from '../common';
+import { Enrol } from './Enrol';
+import { heldOn, slotlessOn, type Held } from './holders';
+import { useAct } from './load';
+import { Ago, Go, View } from './parts';
+
+const WORDS: Record<AgentView['state'], string> = {
+  connected: 'connected',
+  suspect: 'silent for a moment',
+  lost: 'lost'
+};
+
+export function Nodes({ title, steer = false }: { title: string; steer?: boolean }): ReactElement {
+  const { ready, agents, cluster } = useStore(snapshot => snapshot);
+  const [enrolling, setEnrolling] = useState(false);
+  const taken = agents.reduce((sum, agent) => sum + agent.slots.filter(slot => slot.allocation_id).length, 0);
+  const all = agents.reduce((sum, agent) => sum + agent.slots.length, 0);
+  const lead = ready ? `${plural(agents.length, 'node')}, ${taken} of ${plural(all, 'slot')} taken` : undefined;
+  const tools = steer && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
+  return (
+    <View title={title} lead={lead} tools={tools}>
+      {enrolling && <Enrol onClose={() => setEnrolling(false)} />}
+      {!ready && <Loading what="Asking for the nodes" />}
+      {ready && !agents.length && (
+        <EmptyState title="No node is connected, so nothing can run.">
+          {steer ? 'Enrol a node makes a token and says what to run there. ' : 'An administrator can enrol one. '}
+          On the machine of this service <code>det status</code> says why its own agent is missing.
+        </EmptyState>
+      )}
+      <ul className="det-adm-nodes">
+        {agents.map(agent => (
+          <li key={agent.id}>
+            <Node agent={agent} version={cluster?.version ?? ''} steer={steer} />
+          </li>
+        ))}
+      </ul>
+    </View>
+  );
+}
+
+function Node({ agent, version, steer }: { agent: AgentView; version: string; steer: boolean }): ReactElement {
+  const experiments = useStore(snapshot => snapshot.experiments);
+  const tasks = useStore(snapshot => snapshot.tasks);
+  const held = heldOn(agent, experiments, tasks);
+  const slotless = slotlessOn(agent, tasks);
+  const taken = agent.slots.filter(slot => slot.allocation_id).length;
+  const shown = agent.state !== 'connected' ? WORDS[agent.state] : agent.enabled ? 'connected' : 'disabled';
+  const tone = agent.state === 'lost' ? 'bad' : shown === 'connected' ? 'good' : 'off';
+  return (
+    <article className="det-adm-node" aria-label={`Node ${agent.id}`} data-state={shown}>
+      <header>
+        <h2>{agent.id}</h2>
+        <span className="det-badge" data-tone={tone}>
+          {shown}
+        </span>
+        {steer && <NodeActions agent={agent} />}
+      </header>
+      {!agent.enabled && <p className="det-adm-note">What runs here goes on; nothing new starts.</p>}
+      <SlotGrid agent={agent} held={held} />
+      <p className="det-soft">
+        {taken} of {plural(agent.slots.length, 'slot')} taken
+        {agent.slots[0]?.name ? `, ${agent.slots[0].name}` : ''}
+      </p>
+      <Holders held={held} slotless={slotless} />
+      <dl className="det-adm-facts">
+        <dt>Runs</dt>
+        <dd>{agent.runtimes.join(', ') || 'nothing'}</dd>
+        <dt>Serves</dt>
+        <dd>{agent.serves_user ?? 'every user'}</dd>
+        <dt>Version</dt>
+        <dd>
+          {agent.version || '–'}
+          {version && agent.version && agent.version !== version && (
+            <span className="det-adm-warn"> the master has {version}</span>
+          )}
+        </dd>
+        <dt>Address</dt>
+        <dd>{agent.address || '–'}</dd>
+        <dt>Heard of</dt>
+        <dd>
+          <Ago time={agent.last_seen} />
+        </dd>
+        <dt>Enrolled</dt>
+        <dd>
+          <Ago time={agent.enrolled_at} />
+        </dd>
+      </dl>
+    </article>
+  );
+}
+
+function NodeActions({ agent }: { agent: AgentView }): ReactElement {
+  const { api, store, confirm, notify } = useApp();
+  const act = useAct();
+  const at = `agents/${encodeURIComponent(agent.id)}`;
+  const word = agent.enabled ? 'Disable' : 'Enable';
+  const toggle = async (): Promise<void> => {
+    await act(async () => store.learn({ agent: await api.post<AgentView>(`${at}/${word.toLowerCase()}`) }));
+  };
+  const remove = async (): Promise<void> => {
+    const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials run again elsewhere.` : '';
+    const body = `Its key becomes void at once: it cannot come back without a new enrolment.${runs}`;
+    if (!(await confirm({ title: `Remove ${agent.id}?`, body, yes: 'Remove the node', danger: true }))) return;
+    if (!(await act(() => api.del(at)))) return;
+    notify(`${agent.id} is removed`, 'good');
+    await store.refresh();
+  };
+  return (
+    <div className="det-adm-tools">
+      <ActionButton label={word} onRun={toggle}>
+        {word}<span className="det-hidden"> {agent.id}</span>
+      </ActionButton>
+      <ActionButton label="Remove" danger onRun={remove}>
+        Remove …<span className="det-hidden"> {agent.id}</span>
+      </ActionButton>
+    </div>
+  );
+}
+
+function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
+  const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: i % 8 }])));
+  if (!agent.slots.length) return <p className="det-soft">It offers no slots: only tasks without slots run here.</p>;
+  return (
+    <ul className="det-adm-slots" aria-label={`Slots of ${agent.id}`}>
+      {agent.slots.map(slot => {
+        const found = holderAt.get(slot.id);
+        const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${found.holder.owner}` : ''}` : 'free';
+        return (
+          <li
+            key={slot.id}
+            className="det-adm-slot"
+            data-colour={found?.colour}
+            data-free={found ? undefined : ''}
+            data-off={slot.enabled ? undefined : ''}
+            title={`slot ${slot.id}, ${slot.kind}: ${state}`}
+          >
+            {slot.id}
+            <span className="det-hidden">: {state}</span>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> }): ReactElement | null {
+  if (!props.held.length && !props.slotless.length) return null;
+  return (
+    <ul className="det-adm-holders" aria-label="Who holds what">
+      {props.held.map(({ holder, slots }, i) => (
+        <li key={holder.what}>
+          <span className="det-adm-slot" data-colour={i % 8} aria-hidden="true">
+            {slots.length}
+          </span>{' '}
+          {holder.place ? <Go to={holder.place}>{holder.what}</Go> : holder.what}
+          {holder.name && <span className="det-adm-name"> {holder.name}</span>}
+          {holder.owner && <span className="det-soft"> of {holder.owner}</span>}
+          <span className="det-soft">, {plural(slots.length, 'slot')}</span>
+        </li>
+      ))}
+      {props.slotless.map(task => (
+        <li key={task.id}>
+          <span className="det-adm-slot" data-free="" aria-hidden="true">
+            0
+          </span>{' '}
+          <Go to={{ kind: 'task', id: task.id }}>
+            {task.kind.replace('_', ' ')} {task.id}
+          </Go>
+          <span className="det-adm-name"> {task.name}</span>
+          <span className="det-soft"> of {task.owner}, no slot</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,78 @@
+/** The queue as the scheduler looks at it: who waits, for how much, and why. */
+
+import type { ReactElement } from 'react';
+
+import { useStore, type Place } from '../../state/context';
+import type { QueueItem } from '../../state/wire';
+import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
+import { Go, Sheet, View } from './parts';
+
+export function Queue(): ReactElement {
+  const { ready, queue, cluster } = useStore(snapshot => snapshot);
+  const mine = queue.filter(item => item.mine).length;
+  const lead = queue.length ? `${plural(queue.length, 'request')} waiting, ${mine} of them yours` : undefined;
+  return (
+    <View title="Queue" lead={lead}>
+      {cluster?.draining && (
+        <p className="det-banner" data-tone="paused" role="status">
+          The cluster is draining: nothing new starts until its service is restarted.
+        </p>
+      )}
+      {!ready && <Loading what="Asking for the queue" />}
+      {ready && !queue.length && (
+        <EmptyState title="Nothing waits.">
+          {cluster?.slots_total
+            ? `${cluster.slots_total - cluster.slots_used} of ${plural(cluster.slots_total, 'slot')} free: what you start now starts at once.`
+            : 'But no node offers slots: what needs one will wait here.'}
+        </EmptyState>
+      )}
+      {queue.length > 0 && <QueueSheet queue={queue} />}
+    </View>
+  );
+}
+
+function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
+  const now = useNow(5000);
+  const head = (
+    <>
+      <th className="det-right">Place</th>
+      <th>What</th>
+      <th>Owner</th>
+      <th className="det-right">Slots</th>
+      <th className="det-right" title="Lower goes first">Priority</th>
+      <th className="det-right">Waiting</th>
+      <th>Why</th>
+    </>
+  );
+  return (
+    <Sheet label="Queue" head={head}>
+      {queue.map(item => (
+        <tr key={item.allocation_id} data-mine={item.mine ? '' : undefined}>
+          <td className="det-right det-num">{item.place}</td>
+          <td>
+            <What item={item} />
+          </td>
+          <td>{item.mine ? 'you' : item.owner}</td>
+          <td className="det-right det-num">{item.slots}</td>
+          <td className="det-right det-num">{item.priority}</td>
+          <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
+          <td className="det-adm-wide">{item.reason || '–'}</td>
+        </tr>
+      ))}
+    </Sheet>
+  );
+}
+
+function What({ item }: { item: QueueItem }): ReactElement {
+  const kind = item.kind.replaceAll('_', ' ');
+  const place: Place | null =
+    item.task_id !== null ? { kind: 'task', id: item.task_id }
+      : item.experiment_id !== null ? { kind: 'experiment', id: item.experiment_id } : null;
+  const word = item.trial_id !== null ? `trial ${item.trial_id}` : kind;
+  return (
+    <>
+      {place ? <Go to={place}>{word}</Go> : word}
+      {item.name && <span className="det-adm-name"> {item.name}</span>}
+    </>
+  );
+}

@@ -1,0 +1,43 @@
+/** How the service is. */
+
+import type { ReactElement } from 'react';
+
+import type { HealthView } from '../../state/wire';
+import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatTime, Loading, useNow } from '../common';
+import { useGet, useReloadOn } from './load';
+import { View } from './parts';
+
+export function Service(): ReactElement {
+  const { data, error, reload } = useGet<HealthView>('service');
+  useReloadOn('cluster', reload, 5000);
+  const now = useNow(5000);
+  const lead = data ? `detlab ${data.version}, up for ${formatDuration(now - data.started_at)}` : undefined;
+  const failing = data?.items.filter(item => !item.ok).length ?? 0;
+  return (
+    <View title="Service" lead={lead} tools={<ActionButton label="Look again" onRun={reload} />}>
+      {error && <ErrorBanner error={error} onRetry={reload} what="Service" />}
+      {!data && !error && <Loading what="Asking how the service is" />}
+      {data && (
+        <>
+          <p className="det-banner" data-tone={data.ok ? 'good' : 'bad'} role="status">
+            {data.ok ? 'All is well.' : `${failing || 'Some'} of its parts need a look.`}
+          </p>
+          {!data.items.length && <EmptyState title="It names no parts." />}
+          <ul className="det-adm-health">
+            {data.items.map(item => (
+              <li key={item.name} data-ok={item.ok ? 'yes' : 'no'}>
+                <span className="det-badge" data-tone={item.ok ? 'good' : 'bad'}>
+                  <span aria-hidden="true" className="det-badge-sign">{item.ok ? '✓' : '✕'}</span>
+                  {item.name}
+                </span>
+                <span className="det-hidden">{item.ok ? 'well: ' : 'not well: '}</span>
+                <span className="det-adm-detail">{item.detail}</span>
+              </li>
+            ))}
+          </ul>
+          <p className="det-soft">Started {formatTime(data.started_at)}. Its log is logs/master.log in the state folder.</p>
+        </>
+      )}
+    </View>
+  );
+}

@@ -1,0 +1,103 @@
+/** Who used how much: slot-hours by person over time, as a chart, a table and CSV. */
+
+import { useMemo, useState, type ReactElement } from 'react';
+
+import { useApp } from '../../state/context';
+import type { UsageView } from '../../state/wire';
+import { ActionButton, EmptyState, ErrorBanner, formatPercent, Loading, plural } from '../common';
+import { useAct, useGet } from './load';
+import { Sheet, View } from './parts';
+import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
+import { UsageChart } from './UsageChart';
+
+const SPANS = [7, 30, 90];
+const DAY_MS = 86_400_000;
+
+/** `own`: the caller sees only their own. */
+export function Usage({ own = false, today = Date.now() }: { own?: boolean; today?: number }): ReactElement {
+  const { api } = useApp();
+  const act = useAct();
+  const [first, setFirst] = useState(() => dayOf(today - 29 * DAY_MS));
+  const [last, setLast] = useState(() => dayOf(today));
+  const valid = first <= last;
+  const query = `usage?first=${encodeURIComponent(first)}&last=${encodeURIComponent(last)}`;
+  const { data, error, reload } = useGet<UsageView>(query);
+  const people = useMemo(() => byPerson(data?.items ?? []), [data]);
+  const total = people.reduce((sum, person) => sum + person.hours, 0);
+  const download = async (): Promise<void> => {
+    await act(async () => save(await api.text(query), `usage-${first}-${last}.csv`));
+  };
+  const lead = `${formatHours(total)} slot-hours${own ? '' : ` of ${plural(people.length, 'person', 'people')}`}`;
+  const tools = <ActionButton label="Download CSV" why={valid ? null : 'the first day is after the last'} onRun={download} />;
+  return (
+    <View title={own ? 'My usage' : 'Usage'} lead={data ? lead : undefined} tools={tools}>
+      <div className="det-adm-filters">
+        <label>
+          From <input className="det-input" type="date" value={first} max={last} onChange={e => e.target.value && setFirst(e.target.value)} />
+        </label>
+        <label>
+          to <input className="det-input" type="date" value={last} onChange={e => e.target.value && setLast(e.target.value)} />
+        </label>
+        {SPANS.map(days => (
+          <button
+            key={days} type="button" className="det-button"
+            aria-pressed={first === dayOf(today - (days - 1) * DAY_MS) && last === dayOf(today)}
+            onClick={() => { setFirst(dayOf(today - (days - 1) * DAY_MS)); setLast(dayOf(today)); }}
+          >
+            {days} days
+          </button>
+        ))}
+      </div>
+      {error && <ErrorBanner error={error} onRetry={reload} what="Usage" />}
+      {!data && !error && <Loading what="Adding up" />}
+      {data && !people.length && (
+        <EmptyState title="No slot was used in these days.">Trials, commands and borrowed cells count from the moment they run.</EmptyState>
+      )}
+      {data && people.length > 0 && (
+        <>
+          <UsageChart stack={stack(data.items, data.first, data.last)} />
+          <People people={people} total={total} />
+        </>
+      )}
+    </View>
+  );
+}
+
+function People({ people, total }: { people: PersonUsage[]; total: number }): ReactElement {
+  const head = (
+    <>
+      <th>Person</th>
+      <th className="det-right">Slot-hours</th>
+      <th className="det-right">Share</th>
+      <th>By kind</th>
+    </>
+  );
+  return (
+    <Sheet label="Slot-hours by person" head={head}>
+      {people.map(person => (
+        <tr key={person.user}>
+          <td>{person.user}</td>
+          <td className="det-right det-num">{formatHours(person.hours)}</td>
+          <td className="det-right det-num">{formatPercent(person.share)}</td>
+          <td className="det-adm-wide">
+            {person.kinds.map(({ kind, hours }) => `${kind.replaceAll('_', ' ')} ${formatHours(hours)}`).join(', ')}
+          </td>
+        </tr>
+      ))}
+      <tr className="det-adm-sum">
+        <td>All</td>
+        <td className="det-right det-num">{formatHours(total)}</td>
+        <td className="det-right det-num">100 %</td>
+        <td />
+      </tr>
+    </Sheet>
+  );
+}
+
+function save(text: string, name: string): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  link.download = name;
+  link.click();
+  window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,78 @@
+/** Slot-hours by day as stacked bars. One SVG: its shapes are attributes, so that no style is needed inline. */
+
+import { useState, type ReactElement } from 'react';
+
+import { axis, formatHours, OTHERS, type Stack } from './slothours';
+
+const WIDTH = 900;
+const HEIGHT = 260;
+const LEFT = 48;
+const TOP = 12;
+const BOTTOM = 28;
+
+export function UsageChart({ stack }: { stack: Stack }): ReactElement {
+  const [hovered, setHovered] = useState<number | null>(null);
+  const { top, marks } = axis(Math.max(0, ...stack.totals));
+  const inner = HEIGHT - TOP - BOTTOM;
+  const y = (hours: number): number => TOP + inner * (1 - hours / top);
+  const step = (WIDTH - LEFT) / Math.max(stack.days.length, 1);
+  const every = Math.ceil(stack.days.length / 10);
+  return (
+    <figure className="det-adm-chart">
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={told(stack)} onMouseLeave={() => setHovered(null)}>
+        {marks.map(mark => (
+          <g key={mark}>
+            <line className="det-adm-gridline" x1={LEFT} x2={WIDTH} y1={y(mark)} y2={y(mark)} />
+            <text x={LEFT - 8} y={y(mark) + 4} textAnchor="end">{formatHours(mark)}</text>
+          </g>
+        ))}
+        {stack.days.map((day, i) => {
+          let floor = 0;
+          const x = LEFT + i * step;
+          return (
+            <g key={day} onMouseEnter={() => setHovered(i)} data-hovered={hovered === i ? '' : undefined}>
+              <rect className="det-adm-catch" x={x} y={TOP} width={step} height={inner} />
+              {stack.bands.map((band, b) => {
+                const hours = stack.hours[b]![i]!;
+                floor += hours;
+                if (!hours) return null;
+                return (
+                  <rect
+                    key={band} data-colour={band === OTHERS ? 'others' : b} x={x + step * 0.12} width={step * 0.76}
+                    y={y(floor)} height={Math.max(0, y(floor - hours) - y(floor))}
+                  />
+                );
+              })}
+              {i % every === 0 && (
+                <text x={x + step / 2} y={HEIGHT - 8} textAnchor="middle">{day.slice(5)}</text>
+              )}
+            </g>
+          );
+        })}
+      </svg>
+      <figcaption>
+        <ul className="det-adm-legend">
+          {stack.bands.map((band, b) => (
+            <li key={band}>
+              <i data-colour={band === OTHERS ? 'others' : b} aria-hidden="true" />
+              {band}
+              {hovered !== null && <b className="det-num"> {formatHours(stack.hours[b]![hovered]!)}</b>}
+            </li>
+          ))}
+        </ul>
+        <p className="det-soft" aria-hidden="true">
+          {hovered === null
+            ? 'Slot-hours by day (UTC)'
+            : `${stack.days[hovered]}: ${formatHours(stack.totals[hovered]!)} slot-hours`}
+        </p>
+      </figcaption>
+    </figure>
+  );
+}
+
+function told(stack: Stack): string {
+  const all = stack.totals.reduce((sum, n) => sum + n, 0);
+  const most = stack.totals.indexOf(Math.max(...stack.totals));
+  const day = all ? `, most on ${stack.days[most]}` : '';
+  return `Slot-hours by day and person: ${formatHours(all)} in ${stack.days.length} days${day}. The table below has the numbers.`;
+}

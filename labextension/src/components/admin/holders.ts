@@ -1,0 +1,59 @@
+/** Who holds which slot: an allocation's name says of which experiment or task it is. */
+
+import type { Place } from '../../state/context';
+import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
+
+export interface Holder {
+  /** `experiment 12`, `notebook nb-1a2b`; for grouping and for people. */
+  what: string;
+  name: string;
+  /** "" if the caller may not know. */
+  owner: string;
+  place: Place | null;
+}
+
+/** What holds a slot, or null if it is free. Of others' work a non-admin learns only that it is there. */
+export function holderOf(
+  slot: SlotView, experiments: readonly ExperimentView[], tasks: readonly TaskView[]
+): Holder | null {
+  const allocation = slot.allocation_id;
+  if (!allocation) return null;
+  const first = allocation.split('.')[0]!;
+  if (/^\d+$/.test(first)) {
+    const id = Number(first);
+    const found = experiments.find(one => one.id === id);
+    const place: Place = { kind: 'experiment', id };
+    return { what: `experiment ${id}`, name: found?.name ?? '', owner: found?.owner ?? '', place: found ? place : null };
+  }
+  const task = tasks.find(one => one.id === first || allocation.startsWith(`${one.id}.`));
+  if (!task) return { what: 'a task', name: '', owner: '', place: null };
+  const kind = task.kind.replace('_', ' ');
+  return { what: `${kind} ${task.id}`, name: task.name, owner: task.owner, place: { kind: 'task', id: task.id } };
+}
+
+export interface Held {
+  holder: Holder;
+  slots: SlotView[];
+}
+
+/** The holders of an agent's slots, each once, in the order of its slots. */
+export function heldOn(
+  agent: AgentView, experiments: readonly ExperimentView[], tasks: readonly TaskView[]
+): Held[] {
+  const found = new Map<string, Held>();
+  for (const slot of agent.slots) {
+    const holder = holderOf(slot, experiments, tasks);
+    if (!holder) continue;
+    const known = found.get(holder.what);
+    if (known) known.slots.push(slot);
+    else found.set(holder.what, { holder, slots: [slot] });
+  }
+  return [...found.values()];
+}
+
+/** What runs on an agent without slots: notebooks and shells hold none. */
+export function slotlessOn(agent: AgentView, tasks: readonly TaskView[]): TaskView[] {
+  return tasks.filter(
+    task => task.agent_id === agent.id && task.state === 'ACTIVE' && !task.slots.length && task.allocation_state !== null
+  );
+}

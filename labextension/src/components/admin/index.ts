@@ -1,0 +1,11 @@
+/** What administrators see beside what everybody sees. */
+
+export { Audit } from './Audit';
+export { Dialog } from './Dialog';
+export { Everybody } from './Everybody';
+export { Nodes } from './Nodes';
+export { Go, View } from './parts';
+export { Queue } from './Queue';
+export { Service } from './Service';
+export { Tokens } from './Tokens';
+export { Usage } from './Usage';

@@ -1,0 +1,51 @@
+/** Asking and acting in the admin views. */
+
+import { useCallback, useEffect, useRef } from 'react';
+
+import { asApiError } from '../../state/api';
+import { useApp } from '../../state/context';
+import { useLoaded, type Loaded } from '../common';
+
+/** GET a path as JSON; what the path before gave stays until there is better. */
+export function useGet<T>(path: string): Loaded<T> {
+  const { api } = useApp();
+  return useLoaded<T>(path, signal => api.get<T>(path, signal));
+}
+
+/** Reload when the store hears an event of this kind, at most once in `wait` ms. */
+export function useReloadOn(kind: string, reload: () => void, wait = 1000): void {
+  const { store } = useApp();
+  const timer = useRef(0);
+  useEffect(() => {
+    const off = store.onEvent(event => {
+      if (event.kind !== kind || timer.current) return;
+      timer.current = window.setTimeout(() => {
+        timer.current = 0;
+        reload();
+      }, wait);
+    });
+    return () => {
+      off();
+      window.clearTimeout(timer.current);
+      timer.current = 0;
+    };
+  }, [store, kind, reload, wait]);
+}
+
+/** Do something that the master may refuse; the refusal is told in passing. Resolves to whether it was done. */
+export function useAct(): (work: () => Promise<unknown>) => Promise<boolean> {
+  const { notify } = useApp();
+  return useCallback(
+    async work => {
+      try {
+        await work();
+        return true;
+      } catch (error) {
+        const problem = asApiError(error);
+        notify(problem.hint ? `${problem.message}. ${problem.hint}` : problem.message, 'bad');
+        return false;
+      }
+    },
+    [notify]
+  );
+}

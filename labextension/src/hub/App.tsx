@@ -1,0 +1,182 @@
+/** The hub page: which view is shown, in which frame, fed by which store. */
+
+import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
+
+import { Audit, Everybody, Nodes, Queue, Service, Tokens, Usage, View } from '../components/admin';
+import { ErrorBoundary } from './ErrorBoundary';
+import { EmptyState } from '../components/common';
+import { ExperimentView } from '../components/experiment/index';
+import { TrialView } from '../components/trial';
+import { AppProvider, type AppContext, type Place } from '../state/context';
+import { Store } from '../state/store';
+import type { HubApi } from './api';
+import { FOR_ALL, Header, NAMES, Nav, Notices } from './Chrome';
+import { Home } from './Home';
+import { useOverlay } from './overlay';
+import type { PageInfo } from './page';
+import { usePlace, type HubPlace, type Router } from './router';
+
+export function App({ page, api, router }: { page: PageInfo; api: HubApi; router: Router }): ReactElement {
+  const place = usePlace(router);
+  const overlay = useOverlay();
+  const [ended, setEnded] = useState(false);
+  const main = useRef<HTMLElement>(null);
+  const { store, pair } = useStores(api, page.admin && !(place.kind === 'list' && place.view === 'work'));
+  useEffect(() => {
+    api.onSessionEnd = () => {
+      pair.dispose();
+      setEnded(true);
+    };
+  }, [api, pair]);
+  useArrival(place, main);
+  const { confirm, notify } = overlay;
+  const app = useMemo<AppContext>(
+    () => ({
+      api, store, confirm, notify,
+      host: 'hub',
+      navigate: (to: Place) => router.go(to),
+      address: (to: Place) => router.href(to),
+      openUrl: path => void window.open(path, '_blank', 'noopener')
+    }),
+    [api, store, confirm, notify, router]
+  );
+  return (
+    <AppProvider value={app}>
+      <div className="det-app det-hub">
+        <Header page={page} router={router} />
+        <Nav page={page} router={router} place={place} />
+        <main id="main" ref={main} tabIndex={-1}>
+          <Notices page={page} ended={ended} />
+          <ErrorBoundary key={keyOf(place)}>
+            <Shown place={place} page={page} />
+          </ErrorBoundary>
+        </main>
+        {overlay.element}
+      </div>
+    </AppProvider>
+  );
+}
+
+/** Mine for my work; everybody's for what else an administrator looks at. Only the one in use has a stream. */
+class StorePair {
+  readonly mine: Store;
+  readonly all: Store;
+
+  constructor(api: HubApi) {
+    this.mine = new Store(api);
+    this.all = new Store(api, { all: true });
+  }
+
+  use(everything: boolean): void {
+    const [used, other] = everything ? [this.all, this.mine] : [this.mine, this.all];
+    used.start();
+    used.setVisible(true);
+    other.setVisible(false);
+  }
+
+  dispose(): void {
+    this.mine.dispose();
+    this.all.dispose();
+  }
+}
+
+function useStores(api: HubApi, everything: boolean): { store: Store; pair: StorePair } {
+  const pair = useMemo(() => new StorePair(api), [api]);
+  useEffect(() => pair.use(everything), [pair, everything]);
+  return { store: everything ? pair.all : pair.mine, pair };
+}
+
+/** A new view begins at its top, with its name in the title and the focus on its heading. */
+function useArrival(place: HubPlace, main: { current: HTMLElement | null }): void {
+  const first = useRef(true);
+  const key = keyOf(place);
+  useEffect(() => {
+    document.title = `${titleOf(place)} · detlab`;
+    if (first.current) {
+      first.current = false;
+      return;
+    }
+    window.scrollTo(0, 0);
+    const heading = main.current?.querySelector<HTMLElement>('h1[tabindex]');
+    (heading ?? main.current)?.focus({ preventScroll: true });
+    // the key says all of the place
+    // eslint-disable-next-line
+  }, [key]);
+}
+
+function titleOf(place: HubPlace): string {
+  switch (place.kind) {
+    case 'list':
+      return NAMES[place.view];
+    case 'experiment':
+      return `Experiment ${place.id}`;
+    case 'trial':
+      return `Trial ${place.id}`;
+    case 'task':
+      return place.id;
+    case 'new':
+      return 'New experiment';
+    case 'nowhere':
+      return 'Nothing here';
+  }
+}
+
+function keyOf(place: HubPlace): string {
+  return JSON.stringify(place.kind === 'trial' ? { kind: 'trial', id: place.id } : place);
+}
+
+function Shown({ place, page }: { place: HubPlace; page: PageInfo }): ReactElement {
+  switch (place.kind) {
+    case 'experiment':
+      return <ExperimentView id={place.id} />;
+    case 'trial':
+      return <TrialView id={place.id} tab={place.tab} />;
+    case 'task':
+      return <View title={place.id}>{null}</View>;
+    case 'new':
+      return <View title="New experiment">{null}</View>;
+    case 'nowhere':
+      return (
+        <View title="There is nothing here">
+          <EmptyState title={`“${place.path}” is no view of this page.`}>
+            <a href={page.base}>My work</a>
+          </EmptyState>
+        </View>
+      );
+    case 'list':
+      return page.admin || FOR_ALL.includes(place.view) ? <List view={place.view} page={page} /> : <Refused name={NAMES[place.view]} />;
+  }
+}
+
+function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view']; page: PageInfo }): ReactElement {
+  switch (view) {
+    case 'work':
+      return <Home />;
+    case 'queue':
+      return <Queue />;
+    case 'cluster':
+      return <Nodes title="Cluster" />;
+    case 'nodes':
+      return <Nodes title="Nodes" steer />;
+    case 'everybody':
+      return <Everybody />;
+    case 'usage':
+      return <Usage own={!page.admin} />;
+    case 'tokens':
+      return <Tokens />;
+    case 'audit':
+      return <Audit />;
+    case 'service':
+      return <Service />;
+  }
+}
+
+function Refused({ name }: { name: string }): ReactElement {
+  return (
+    <View title={name}>
+      <EmptyState title="This view is for administrators.">
+        They hold the scope <code>custom:detlab:admin</code>. Who runs this Hub can give it to you.
+      </EmptyState>
+    </View>
+  );
+}

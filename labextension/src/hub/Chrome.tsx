@@ -1,0 +1,101 @@
+/** The frame of the page: name, navigation, who is logged in, and how the connection stands. */
+
+import { useState, type ReactElement } from 'react';
+
+import { LinkStatus } from '../components/panel';
+import { useStore } from '../state/context';
+import type { PageInfo } from './page';
+import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router } from './router';
+import { switchTheme, themeNow } from './theme';
+
+export const NAMES: Record<ListView | AdminView, string> = {
+  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'Everybody', usage: 'Usage',
+  tokens: 'Tokens', audit: 'Audit log', service: 'Service'
+};
+
+/** Users see their own usage; the rest is the administrators'. */
+export const FOR_ALL: readonly (ListView | AdminView)[] = [...LISTS, 'usage'];
+
+export function Header({ page, router }: { page: PageInfo; router: Router }): ReactElement {
+  const cluster = useStore(snapshot => snapshot.cluster);
+  return (
+    <header className="det-hub-top">
+      <a className="det-hub-skip" href="#main">Skip to content</a>
+      <a className="det-hub-brand" href={router.href({ kind: 'list', view: 'work' })}>detlab</a>
+      {cluster && (
+        <span className="det-hub-glance det-num">
+          {cluster.slots_used} of {cluster.slots_total} slots in use
+        </span>
+      )}
+      <span className="det-hub-right">
+        <ThemeSwitch />
+        <span className="det-hub-user">
+          {page.user}
+          {page.admin && <span className="det-soft"> (admin)</span>}
+        </span>
+        <a href={`${page.hub}home`}>Hub</a>
+        <a href={`${page.hub}logout`}>Log out</a>
+      </span>
+    </header>
+  );
+}
+
+function ThemeSwitch(): ReactElement {
+  const [theme, setTheme] = useState(themeNow);
+  const other = theme === 'dark' ? 'light' : 'dark';
+  return (
+    <button
+      type="button" className="det-button det-compact" aria-label={`Switch to ${other} colours`}
+      title={`Switch to ${other} colours`} onClick={() => setTheme(switchTheme())}
+    >
+      <span aria-hidden="true">◐</span>
+    </button>
+  );
+}
+
+export function Nav({ page, router, place }: { page: PageInfo; router: Router; place: HubPlace }): ReactElement {
+  const waiting = useStore(snapshot => snapshot.queue.length);
+  const entry = (view: ListView | AdminView): ReactElement => (
+    <li key={view}>
+      <a href={router.href({ kind: 'list', view })} aria-current={place.kind === 'list' && place.view === view ? 'page' : undefined}>
+        {view === 'usage' && !page.admin ? 'My usage' : NAMES[view]}
+        {view === 'queue' && waiting > 0 && <span className="det-hub-count det-num">{waiting}</span>}
+      </a>
+    </li>
+  );
+  return (
+    <nav className="det-hub-nav" aria-label="Views">
+      <ul>{FOR_ALL.filter(view => view !== 'usage' || !page.admin).map(entry)}</ul>
+      {page.admin && (
+        <>
+          <h2 id="det-admin">Administration</h2>
+          <ul aria-labelledby="det-admin">{ADMIN.map(entry)}</ul>
+        </>
+      )}
+    </nav>
+  );
+}
+
+/** What must be seen on every view: no session, no connection, another version. */
+export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): ReactElement {
+  const version = useStore(snapshot => snapshot.cluster?.version ?? page.version);
+  const reload = (): void => window.location.reload();
+  return (
+    <div className="det-hub-notices">
+      {ended ? (
+        <div className="det-banner" data-tone="bad" role="alert">
+          <span>Your session has ended. What runs goes on; log in again to see it.</span>
+          <button type="button" className="det-button" onClick={reload}>Log in</button>
+        </div>
+      ) : (
+        <LinkStatus />
+      )}
+      {page.version && version !== page.version && (
+        <div className="det-banner" data-tone="paused" role="status">
+          <span>detlab is now {version}; this page is of {page.version}.</span>
+          <button type="button" className="det-button" onClick={reload}>Reload</button>
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,86 @@
+/** What is mine: work, what waits, and how the cluster is; and starting something new. */
+
+import { useState, type ReactElement, type ReactNode } from 'react';
+
+import { View } from '../components/admin';
+import { ActionButton, Loading, Menu, plural } from '../components/common';
+import { Cluster, Queue, WorkList } from '../components/panel';
+import { useApp, useStore } from '../state/context';
+import { isOver } from '../state/states';
+import { StartDialog, TITLES } from './start/StartDialog';
+import { START_KINDS, type StartKind } from './start/task';
+
+export function Home(): ReactElement {
+  const { navigate } = useApp();
+  const ready = useStore(snapshot => snapshot.ready);
+  const living = useStore(
+    snapshot =>
+      snapshot.experiments.filter(one => !isOver(one.state)).length + snapshot.tasks.filter(one => !isOver(one.state)).length
+  );
+  const [filter, setFilter] = useState('');
+  const [starting, setStarting] = useState<StartKind | null>(null);
+  const may = useMayWrite();
+  const start = (
+    <>
+      <ActionButton label="New experiment" primary why={may} onRun={() => navigate({ kind: 'new' })} />
+      <Menu
+        label="Start something else"
+        actions={START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: may, run: () => setStarting(kind) }))}
+      >
+        Notebook, shell … ▾
+      </Menu>
+    </>
+  );
+  return (
+    <View title="My work" lead={ready ? `${living || 'Nothing'} going on` : undefined} tools={start}>
+      {starting && <StartDialog kind={starting} onClose={() => setStarting(null)} />}
+      {ready ? (
+        <div className="det-hub-home">
+          <div className="det-hub-card">
+            <div className="det-hub-cardtools">
+              <input
+                className="det-input" type="search" placeholder="Filter by name, id, state" aria-label="Filter my work"
+                value={filter} onChange={event => setFilter(event.target.value)}
+              />
+            </div>
+            <WorkList filter={filter} />
+          </div>
+          <div className="det-hub-aside">
+            <Card title="Queue"><Queue filter="" /></Card>
+            <Card title="Cluster"><SlotsLine /><Cluster filter="" /></Card>
+          </div>
+        </div>
+      ) : (
+        <Loading what="Asking for your work" />
+      )}
+    </View>
+  );
+}
+
+function Card({ title, children }: { title: string; children: ReactNode }): ReactElement {
+  return (
+    <section className="det-hub-card" aria-label={title}>
+      <h2>{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+function SlotsLine(): ReactElement | null {
+  const cluster = useStore(snapshot => snapshot.cluster);
+  if (!cluster) return null;
+  return (
+    <p className="det-hub-slots det-num">
+      {cluster.slots_total - cluster.slots_used} of {plural(cluster.slots_total, 'slot')} free
+      {cluster.draining && <strong> · draining: nothing new starts</strong>}
+    </p>
+  );
+}
+
+/** Why the caller may not start anything, or null. */
+function useMayWrite(): string | null {
+  const me = useStore(snapshot => snapshot.me);
+  if (!me) return 'it is not known yet who you are';
+  const may = me.admin || me.scopes.some(scope => /^custom:detlab:(write|admin)(!|$)/.test(scope));
+  return may ? null : 'your login may look but not start anything (it lacks custom:detlab:write)';
+}

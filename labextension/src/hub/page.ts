@@ -1,0 +1,31 @@
+/** What the shell of the page says in its meta tags. */
+
+export interface PageInfo {
+  /** The service's prefix, `/services/detlab/`. */
+  base: string;
+  /** The Hub's prefix, `/hub/`. */
+  hub: string;
+  /** The token that every request has to carry. */
+  xsrf: string;
+  user: string;
+  admin: boolean;
+  version: string;
+}
+
+export function readPage(page: Document): PageInfo {
+  const meta = (name: string): string => page.querySelector(`meta[name="detlab-${name}"]`)?.getAttribute('content') ?? '';
+  return {
+    base: meta('base') || '/services/detlab/',
+    hub: meta('hub') || '/hub/',
+    xsrf: meta('xsrf'),
+    user: meta('user'),
+    admin: meta('admin') === 'yes',
+    version: meta('version')
+  };
+}
+
+/** The token in the cookie: newer than the page's own after somebody logged in again in another tab. */
+export function cookieToken(page: Document): string {
+  const found = page.cookie.split('; ').find(part => part.startsWith('_xsrf='));
+  return found ? found.slice('_xsrf='.length).replace(/^"|"$/g, '') : '';
+}

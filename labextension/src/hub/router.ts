@@ -1,0 +1,113 @@
+/** Addresses of the views. Each is a path that the service answers with the same page, so that a link survives a login. */
+
+import { useSyncExternalStore } from 'react';
+
+import type { Place } from '../state/context';
+
+export const LISTS = ['work', 'queue', 'cluster'] as const;
+export const ADMIN = ['nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'] as const;
+
+export type ListView = (typeof LISTS)[number];
+export type AdminView = (typeof ADMIN)[number];
+
+/** Where one may be on the hub page: the views that the components know, the lists, and addresses of nothing. */
+export type HubPlace = Place | { kind: 'list'; view: ListView | AdminView } | { kind: 'nowhere'; path: string };
+
+const TABS = new Set(['metrics', 'logs', 'checkpoints']);
+
+export function isAdminView(view: string): view is AdminView {
+  return (ADMIN as readonly string[]).includes(view);
+}
+
+/** The place of an address below the service's prefix. */
+export function placeOf(path: string, search = ''): HubPlace {
+  const parts = path.split('/').filter(part => part !== '');
+  const [first = 'work', second] = parts;
+  if (parts.length <= 1) {
+    if (first === 'new') return { kind: 'new' };
+    if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
+      return { kind: 'list', view: first as ListView | AdminView };
+    }
+  }
+  if (parts.length === 2 && second !== undefined) {
+    const id = /^\d{1,15}$/.test(second) ? Number(second) : null;
+    if (first === 'experiments' && id !== null) return { kind: 'experiment', id };
+    if (first === 'trials' && id !== null) return { kind: 'trial', id, ...tabOf(search) };
+    if (first === 'tasks') return { kind: 'task', id: decoded(second) };
+  }
+  return { kind: 'nowhere', path };
+}
+
+function tabOf(search: string): { tab?: 'metrics' | 'logs' | 'checkpoints' } {
+  const tab = new URLSearchParams(search).get('tab');
+  return tab && TABS.has(tab) ? { tab: tab as 'metrics' | 'logs' | 'checkpoints' } : {};
+}
+
+/** The address of a place below the service's prefix. */
+export function pathOf(place: HubPlace): string {
+  switch (place.kind) {
+    case 'experiment':
+      return `experiments/${place.id}`;
+    case 'trial':
+      return `trials/${place.id}${place.tab ? `?tab=${place.tab}` : ''}`;
+    case 'task':
+      return `tasks/${encodeURIComponent(place.id)}`;
+    case 'new':
+      return 'new';
+    case 'nowhere':
+      return place.path;
+    case 'list':
+      return place.view === 'work' ? '' : place.view;
+  }
+}
+
+export class Router {
+  private listeners = new Set<() => void>();
+  private now: HubPlace;
+
+  constructor(readonly base: string) {
+    this.now = this.read();
+    window.addEventListener('popstate', () => this.moved());
+  }
+
+  get place(): HubPlace {
+    return this.now;
+  }
+
+  href(place: HubPlace): string {
+    return this.base + pathOf(place);
+  }
+
+  go(place: HubPlace): void {
+    const href = this.href(place);
+    if (href !== window.location.pathname + window.location.search) window.history.pushState(null, '', href);
+    this.moved();
+  }
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  private read(): HubPlace {
+    const { pathname, search } = window.location;
+    return placeOf(pathname.startsWith(this.base) ? pathname.slice(this.base.length) : '', search);
+  }
+
+  private moved(): void {
+    this.now = this.read();
+    this.listeners.forEach(listener => listener());
+  }
+}
+
+export function usePlace(router: Router): HubPlace {
+  return useSyncExternalStore(router.subscribe, () => router.place);
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

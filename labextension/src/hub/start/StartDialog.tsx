@@ -1,0 +1,184 @@
+/** Start a notebook, shell, TensorBoard or command, wait for it, and open it. */
+
+import { useMemo, useState, type FormEvent, type ReactElement, type ReactNode } from 'react';
+
+import { Dialog } from '../../components/admin';
+import { ErrorBanner } from '../../components/common';
+import { asApiError, type ApiError } from '../../state/api';
+import { useApp, useStore } from '../../state/context';
+import type { CreateTaskReply, ProblemView } from '../../state/wire';
+import { Started } from './Started';
+import { blank, placed, requestOf, type Answers, type StartKind } from './task';
+
+export const TITLES: Record<StartKind, string> = {
+  notebook: 'New notebook', shell: 'New shell', tensorboard: 'New TensorBoard', command: 'New command'
+};
+
+const LEADS: Record<StartKind, string> = {
+  notebook: 'JupyterLab on a node. It needs no slots of its own: cells borrow them, and experiments wait in the queue.',
+  shell: 'A terminal on a node, in the browser.',
+  tensorboard: 'Curves of experiments, side by side.',
+  command: 'One command line on a node; its output and exit code are kept.'
+};
+
+export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () => void }): ReactElement {
+  const { api, store } = useApp();
+  const [answers, setAnswers] = useState<Answers>(() => blank(kind));
+  const [error, setError] = useState<ApiError | null>(null);
+  const [busy, setBusy] = useState(false);
+  const [started, setStarted] = useState<string | null>(null);
+  const key = useMemo(() => crypto.randomUUID?.() ?? String(Math.random()), []);
+  const set = (change: Partial<Answers>): void => setAnswers(old => ({ ...old, ...change }));
+  const start = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    if (busy) return;
+    setBusy(true);
+    setError(null);
+    try {
+      const reply = await api.post<CreateTaskReply>('tasks', requestOf(kind, answers, key));
+      if (reply.task) {
+        store.learn({ task: reply.task });
+        setStarted(reply.task.id);
+      }
+    } catch (problem) {
+      setError(asApiError(problem));
+    } finally {
+      setBusy(false);
+    }
+  };
+  if (started !== null) {
+    return (
+      <Dialog title={TITLES[kind]} onClose={onClose}>
+        <Started id={started} kind={kind} onClose={onClose} />
+      </Dialog>
+    );
+  }
+  const { fields, others } = placed(error?.problems ?? []);
+  const general = error && (others.length > 0 || !error.problems.length);
+  return (
+    <Dialog title={TITLES[kind]} onClose={onClose}>
+      <p>{LEADS[kind]}</p>
+      {general && <ErrorBanner error={{ message: error.message, hint: error.hint, problems: others }} />}
+      <form noValidate onSubmit={event => void start(event)}>
+        <Fields kind={kind} answers={answers} set={set} problems={fields} />
+        <div className="det-dialog-buttons">
+          <button type="button" className="det-button" onClick={onClose}>Cancel</button>
+          <button type="submit" className="det-button det-primary" aria-disabled={busy || undefined}>
+            {busy ? 'Starting …' : 'Start'}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+type Problems = Partial<Record<keyof Answers, ProblemView>>;
+
+function Fields({ kind, answers, set, problems }: {
+  kind: StartKind; answers: Answers; set: (change: Partial<Answers>) => void; problems: Problems;
+}): ReactElement {
+  const text = (name: 'name' | 'slots' | 'image' | 'idle' | 'entrypoint', more: object = {}): ReactElement => (
+    <input
+      className="det-input" value={answers[name]} aria-invalid={problems[name] ? true : undefined}
+      aria-describedby={problems[name] ? `start-${name}` : undefined}
+      onChange={event => set({ [name]: event.target.value })} {...more}
+    />
+  );
+  return (
+    <>
+      {kind === 'command' && (
+        <Field label="Command line" name="entrypoint" problem={problems.entrypoint}>
+          {text('entrypoint', { placeholder: 'python train.py --epochs 3', autoFocus: true, className: 'det-input det-mono' })}
+        </Field>
+      )}
+      {kind === 'tensorboard' && <Experiments answers={answers} set={set} problem={problems.experiments} />}
+      <Field label="Name" name="name" problem={problems.name}>
+        {text('name', { placeholder: 'one is drawn' })}
+      </Field>
+      <div className="det-hub-pair">
+        <Field label="Slots" name="slots" problem={problems.slots} hint={<FreeSlots />}>
+          {text('slots', { inputMode: 'numeric' })}
+        </Field>
+        <RuntimeField answers={answers} set={set} problem={problems.runtime} />
+      </div>
+      {answers.runtime === 'docker' && (
+        <Field label="Image" name="image" problem={problems.image}>
+          {text('image', { placeholder: "the cluster's own" })}
+        </Field>
+      )}
+      {kind !== 'command' && (
+        <Field
+          label="Ends when unused for" name="idle" problem={problems.idle}
+          hint="Such as 30m or 2h; “never” keeps it. You are warned before."
+        >
+          {text('idle', { placeholder: 'as the cluster says' })}
+        </Field>
+      )}
+    </>
+  );
+}
+
+function Field({ label, name, problem, hint, children }: {
+  label: string; name: string; problem?: ProblemView; hint?: ReactNode; children: ReactNode;
+}): ReactElement {
+  return (
+    <label className="det-adm-field">
+      {label}
+      {children}
+      {hint && !problem && <small>{hint}</small>}
+      {problem && (
+        <small id={`start-${name}`} data-tone="bad" role="alert">
+          {problem.message}
+          {problem.hint ? `: ${problem.hint}` : ''}
+        </small>
+      )}
+    </label>
+  );
+}
+
+function FreeSlots(): ReactElement {
+  const free = useStore(snapshot => (snapshot.cluster ? snapshot.cluster.slots_total - snapshot.cluster.slots_used : 0));
+  return <>{free} free now</>;
+}
+
+function RuntimeField({ answers, set, problem }: {
+  answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;
+}): ReactElement {
+  const docker = useStore(snapshot => snapshot.agents.some(agent => agent.runtimes.includes('docker')));
+  return (
+    <Field label="Runs as" name="runtime" problem={problem} hint={docker ? undefined : 'No node runs containers now.'}>
+      <select
+        className="det-input" value={answers.runtime}
+        onChange={event => set({ runtime: event.target.value as Answers['runtime'] })}
+      >
+        <option value="">as the cluster says</option>
+        <option value="process">a process</option>
+        <option value="docker" disabled={!docker}>a container</option>
+      </select>
+    </Field>
+  );
+}
+
+function Experiments({ answers, set, problem }: {
+  answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;
+}): ReactElement {
+  const experiments = useStore(snapshot => snapshot.experiments);
+  const toggle = (id: number, on: boolean): void =>
+    set({ experiments: on ? [...answers.experiments, id] : answers.experiments.filter(one => one !== id) });
+  return (
+    <fieldset className="det-hub-choice">
+      <legend>Experiments</legend>
+      {!experiments.length && <p className="det-soft">You have none yet.</p>}
+      {experiments.slice(0, 50).map(one => (
+        <label key={one.id}>
+          <input
+            type="checkbox" checked={answers.experiments.includes(one.id)}
+            onChange={event => toggle(one.id, event.target.checked)}
+          />{' '}
+          <span className="det-num">{one.id}</span> <span className="det-adm-name">{one.name}</span>
+        </label>
+      ))}
+      {problem && <small data-tone="bad" role="alert">{problem.message}</small>}
+    </fieldset>
+  );
+}

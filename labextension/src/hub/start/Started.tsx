@@ -1,0 +1,65 @@
+/** How what was just started stands, until it is up; then it is opened. */
+
+import { useEffect, useRef, type ReactElement } from 'react';
+
+import { ActionButton, StateBadge } from '../../components/common';
+import { useAct } from '../../components/admin/load';
+import { useApp, useStore } from '../../state/context';
+import { isOver, shownState } from '../../state/states';
+import type { TaskView } from '../../state/wire';
+import type { StartKind } from './task';
+
+export function Started({ id, kind, onClose }: { id: string; kind: StartKind; onClose: () => void }): ReactElement {
+  const { api, store, openUrl, navigate } = useApp();
+  const act = useAct();
+  const task = useStore(snapshot => snapshot.tasks.find(one => one.id === id));
+  const url = task?.url ?? null;
+  const opened = useRef(false);
+  const link = useRef<HTMLAnchorElement>(null);
+  useEffect(() => {
+    if (!url || opened.current) return;
+    opened.current = true;
+    openUrl(url); // a browser may hold it back when the wait was long: the link stays
+    link.current?.focus();
+  }, [url, openUrl]);
+  const details = (): void => {
+    onClose();
+    navigate({ kind: 'task', id });
+  };
+  const cancel = async (): Promise<void> => {
+    await act(async () => store.learn({ task: await api.post<TaskView>(`tasks/${encodeURIComponent(id)}/kill`) }));
+  };
+  const over = task !== undefined && isOver(task.state);
+  return (
+    <div className="det-hub-started">
+      <p role="status">
+        {task && <StateBadge state={shownState(task)} />} {task ? words(task, kind) : 'Asked for …'}
+      </p>
+      {task?.failure && (
+        <p className="det-banner" data-tone="bad">
+          {task.failure.message}
+          {task.failure.hint ? ` ${task.failure.hint}` : ''}
+        </p>
+      )}
+      <div className="det-dialog-buttons">
+        <ActionButton label="Details and logs" onRun={details} />
+        {!url && !over && kind !== 'command' && <ActionButton label="Do not wait: end it" danger onRun={cancel} />}
+        {url && !over ? (
+          <a ref={link} className="det-button det-primary" href={url} target="_blank" rel="noopener">Open</a>
+        ) : (
+          <ActionButton label="Close" primary onRun={onClose} />
+        )}
+      </div>
+    </div>
+  );
+}
+
+function words(task: TaskView, kind: StartKind): string {
+  if (isOver(task.state)) return `It has ended${task.end_reason ? `: ${task.end_reason}` : ''}.`;
+  if (task.url) return 'It is up.';
+  if (kind === 'command' && task.allocation_state === 'RUNNING') return 'It runs.';
+  if (task.place !== null) {
+    return `Place ${task.place} in the queue${task.pending_reason ? `: ${task.pending_reason}` : ''}.`;
+  }
+  return task.stage_message || 'It starts …';
+}

@@ -1,0 +1,66 @@
+/** What a start dialog asks the master for. */
+
+import type { ProblemView, TaskKind } from '../../state/wire';
+
+/** Kinds that can be started from a page: those that need no files. */
+export type StartKind = Extract<TaskKind, 'notebook' | 'shell' | 'tensorboard' | 'command'>;
+
+export const START_KINDS: readonly StartKind[] = ['notebook', 'shell', 'tensorboard', 'command'];
+
+export interface Answers {
+  name: string;
+  slots: string;
+  runtime: '' | 'process' | 'docker';
+  image: string;
+  idle: string;
+  entrypoint: string;
+  experiments: number[];
+}
+
+export function blank(kind: StartKind): Answers {
+  return {
+    name: '', slots: kind === 'command' ? '1' : '0', runtime: '', image: '', idle: '', entrypoint: '', experiments: []
+  };
+}
+
+/** The body of POST tasks. What was left empty is left to the cluster. */
+export function requestOf(kind: StartKind, answers: Answers, key: string): Record<string, unknown> {
+  const config: Record<string, unknown> = {};
+  const resources: Record<string, unknown> = {};
+  if (answers.slots.trim() !== '') resources['slots'] = numberOr(answers.slots);
+  if (Object.keys(resources).length) config['resources'] = resources;
+  if (answers.runtime) config['runtime'] = answers.runtime;
+  if (answers.image.trim() && answers.runtime !== 'process') config['environment'] = { image: answers.image.trim() };
+  if (answers.idle.trim()) config['idle_timeout'] = answers.idle.trim();
+  if (kind === 'command') config['entrypoint'] = answers.entrypoint;
+  return {
+    kind, config, idempotency_key: key,
+    ...(answers.name.trim() ? { name: answers.name.trim() } : {}),
+    ...(kind === 'tensorboard' ? { experiment_ids: answers.experiments } : {})
+  };
+}
+
+/** The master judges what is no number: it says what is wrong with it. */
+function numberOr(text: string): number | string {
+  const value = Number(text);
+  return Number.isFinite(value) ? value : text;
+}
+
+const FIELDS: Record<string, keyof Answers> = {
+  description: 'name', name: 'name', 'resources.slots': 'slots', runtime: 'runtime', environment: 'image',
+  idle_timeout: 'idle', entrypoint: 'entrypoint', experiment_ids: 'experiments'
+};
+
+/** Problems at the fields that they are about; what fits none is told above the form. */
+export function placed(problems: readonly ProblemView[]): {
+  fields: Partial<Record<keyof Answers, ProblemView>>; others: ProblemView[];
+} {
+  const fields: Partial<Record<keyof Answers, ProblemView>> = {};
+  const others: ProblemView[] = [];
+  for (const problem of problems) {
+    const field = FIELDS[problem.path] ?? FIELDS[problem.path.split('.')[0]!];
+    if (field && !fields[field]) fields[field] = problem;
+    else others.push(problem);
+  }
+  return { fields, others };
+}
