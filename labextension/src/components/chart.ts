@@ -4,9 +4,9 @@ import uPlot from 'uplot';
 
 import { Curve, View } from './model';
 
-const COLORS = ['#4c78a8', '#54a24b', '#b279a2', '#2a9d8f', '#9d755d', '#c9a227', '#6a5acd', '#d16ba5'];
-const BEST = '#e8590c';
-const GREY = '#9aa5b1';
+export const COLORS = ['#4c78a8', '#54a24b', '#b279a2', '#2a9d8f', '#9d755d', '#c9a227', '#6a5acd', '#d16ba5'];
+export const BEST = '#e8590c';
+export const GREY = '#9aa5b1';
 const HEIGHT = 300;
 
 export interface ChartOptions {
@@ -176,10 +176,10 @@ function align(curves: Curve[]): (number[] | Column)[] {
   return x.length ? [x, ...columns] : [[0, 1], ...curves.map(() => [null, null])];
 }
 
-function tick(value: number | null): string {
+export function tick(value: number | null): string {
   return value === null ? '' : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(Number(value.toPrecision(6)));
 }
 
-function cssColor(el: HTMLElement, name: string, fallback: string): string {
+export function cssColor(el: HTMLElement, name: string, fallback: string): string {
   return getComputedStyle(el).getPropertyValue(name).trim() || fallback;
 }

@@ -1,0 +1,262 @@
+/** Parallel coordinates: lines on a canvas (ten thousand are fine), axes and brushes in SVG above it. */
+
+import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
+
+import { nameText } from '../logs/text';
+import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
+
+export interface ParallelProps {
+  items: readonly Item[];
+  /** Names of the axes in order; those that do not vary are left out. */
+  names: readonly string[];
+  /** The axis that colours, always shown last. */
+  metric: string;
+  smallerIsBetter: boolean;
+  onPick: (trial: number) => void;
+}
+
+const HEIGHT = 340;
+const TOP = 44;
+const BOTTOM = 16;
+const SIDE = 58;
+const LEAST_GAP = 116;
+const HANDLE = 13;
+/** A brush made by a key takes up so much of its axis. */
+const KEY_BRUSH = 0.25;
+
+export function ParallelCoordinates(props: ParallelProps): ReactElement {
+  const { items, names, metric, smallerIsBetter, onPick } = props;
+  const host = useRef<HTMLDivElement>(null);
+  const [wide, setWide] = useState(700);
+  const [brushes, setBrushes] = useState<ReadonlyMap<string, Brush>>(new Map());
+  const [lit, setLit] = useState<number | null>(null);
+  const axes = useMemo(
+    () => axesOf(items, [...names.filter(name => name !== metric), metric], [metric]), [items, names, metric]
+  );
+  useEffect(() => {
+    const sized = new ResizeObserver(() => setWide(host.current?.clientWidth ?? 700));
+    sized.observe(host.current!);
+    setWide(host.current!.clientWidth || 700);
+    return () => sized.disconnect();
+  }, []);
+  const width = Math.max(wide, 2 * SIDE + (axes.length - 1) * LEAST_GAP);
+  const xs = axes.map((_, i) => (axes.length > 1 ? SIDE + (i * (width - 2 * SIDE)) / (axes.length - 1) : width / 2));
+  const chosen = useMemo(() => items.filter(item => within(item, axes, brushes)), [items, axes, brushes]);
+  const set = (name: string, brush: Brush | null): void => {
+    const next = new Map(brushes);
+    if (brush && brush[1] - brush[0] > 0.005) next.set(name, brush);
+    else next.delete(name);
+    setBrushes(next);
+  };
+  const picture = { items, chosen, axes, xs, width, metric, smallerIsBetter, lit, brushed: brushes.size > 0 };
+  const point = (event: PointerEvent<SVGSVGElement>): void => {
+    const box = event.currentTarget.getBoundingClientRect();
+    setLit(nearestItem(chosen, axes, xs, event.clientX - box.left, event.clientY - box.top));
+  };
+  return (
+    <div className="det-parallel">
+      <p className="det-curve-hint" role="status">
+        {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${items.length} trials. Drag along an axis to keep a part of it. `}
+        {lit !== null && litText(items.find(item => item.id === lit), axes)}
+        {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
+      </p>
+      <div ref={host} className="det-parallel-scroll" tabIndex={0} role="group" aria-label={`Parallel coordinates of ${axes.length} axes`}>
+        <div style={{ width, height: HEIGHT, position: 'relative' }}>
+          <Lines {...picture} />
+          <svg
+            width={width} height={HEIGHT} className="det-parallel-axes"
+            onPointerMove={point} onPointerLeave={() => setLit(null)}
+          >
+            {axes.map((axis, i) => (
+              <AxisMark
+                key={axis.name} axis={axis} x={xs[i]!} brush={brushes.get(axis.name) ?? null} metric={axis.name === metric}
+                onBrush={brush => set(axis.name, brush)} onMiss={() => lit !== null && onPick(lit)}
+              />
+            ))}
+          </svg>
+        </div>
+      </div>
+    </div>
+  );
+}
+
+interface Picture {
+  items: readonly Item[];
+  chosen: readonly Item[];
+  axes: readonly Axis[];
+  xs: readonly number[];
+  width: number;
+  metric: string;
+  smallerIsBetter: boolean;
+  lit: number | null;
+  brushed: boolean;
+}
+
+function Lines(picture: Picture): ReactElement {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const top = useRef<HTMLCanvasElement>(null);
+  const { items, chosen, axes, xs, width, metric, smallerIsBetter, brushed, lit } = picture;
+  const layout = `${width} ${xs.join(' ')}`;
+  useEffect(() => {
+    const context = prepared(canvas.current!, width);
+    if (!context) return;
+    const alpha = Math.min(0.9, Math.max(0.12, 60 / Math.max(chosen.length, 1)));
+    if (brushed) for (const item of items) strokeItem(context, item, axes, xs, 'rgba(140,150,160,0.10)', 1);
+    context.globalAlpha = alpha;
+    const ranked = [...chosen].sort((a, b) => (goodness(a, axes, metric, smallerIsBetter) ?? -1) - (goodness(b, axes, metric, smallerIsBetter) ?? -1));
+    for (const item of ranked) strokeItem(context, item, axes, xs, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
+    context.globalAlpha = 1;
+    // eslint-style lists would name xs, which is a new array each time: its text stands for it.
+  }, [items, chosen, axes, layout, metric, smallerIsBetter, brushed]);
+  useEffect(() => {
+    const context = prepared(top.current!, width);
+    const item = lit === null ? undefined : chosen.find(one => one.id === lit);
+    if (context && item) strokeItem(context, item, axes, xs, colourOf(goodness(item, axes, metric, smallerIsBetter)), 3.4);
+  }, [lit, chosen, axes, layout, metric, smallerIsBetter]);
+  return (
+    <>
+      <canvas ref={canvas} className="det-parallel-lines" style={{ opacity: lit === null ? 1 : 0.3 }} aria-hidden="true" />
+      <canvas ref={top} className="det-parallel-lines" aria-hidden="true" />
+    </>
+  );
+}
+
+function prepared(canvas: HTMLCanvasElement, width: number): CanvasRenderingContext2D | null {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(HEIGHT * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${HEIGHT}px`;
+  const context = canvas.getContext('2d');
+  context?.scale(ratio, ratio);
+  return context;
+}
+
+function goodness(item: Item, axes: readonly Axis[], metric: string, smallerIsBetter: boolean): number | null {
+  const axis = axes.find(one => one.name === metric);
+  const at = axis ? place(axis, item.values[metric] ?? null) : null;
+  return at === null ? null : smallerIsBetter ? 1 - at : at;
+}
+
+function yOf(at: number): number {
+  return HEIGHT - BOTTOM - at * (HEIGHT - TOP - BOTTOM);
+}
+
+function strokeItem(
+  context: CanvasRenderingContext2D, item: Item, axes: readonly Axis[], xs: readonly number[], colour: string, width: number
+): void {
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.beginPath();
+  let open = false;
+  axes.forEach((axis, i) => {
+    const at = place(axis, item.values[axis.name] ?? null);
+    if (at === null) open = false;
+    else if (open) context.lineTo(xs[i]!, yOf(at));
+    else {
+      context.moveTo(xs[i]!, yOf(at));
+      open = true;
+    }
+  });
+  context.stroke();
+}
+
+function nearestItem(items: readonly Item[], axes: readonly Axis[], xs: readonly number[], px: number, py: number): number | null {
+  const right = xs.findIndex(x => x >= px);
+  if (right < 1) return null;
+  const share = (px - xs[right - 1]!) / (xs[right]! - xs[right - 1]!);
+  let [found, least]: [number | null, number] = [null, 9];
+  for (const item of items) {
+    const a = place(axes[right - 1]!, item.values[axes[right - 1]!.name] ?? null);
+    const b = place(axes[right]!, item.values[axes[right]!.name] ?? null);
+    if (a === null || b === null) continue;
+    const distance = Math.abs(yOf(a) + share * (yOf(b) - yOf(a)) - py);
+    if (distance < least) [found, least] = [item.id, distance];
+  }
+  return found;
+}
+
+function litText(item: Item | undefined, axes: readonly Axis[]): string {
+  if (!item) return '';
+  const parts = axes.map(axis => {
+    const value = item.values[axis.name] ?? null;
+    return `${nameText(axis.name, 40)} ${value === null ? '–' : typeof value === 'number' ? String(Number(value.toPrecision(5))) : nameText(value, 40)}`;
+  });
+  return `${parts.join(', ')}. `;
+}
+
+interface MarkProps {
+  axis: Axis;
+  x: number;
+  brush: Brush | null;
+  metric: boolean;
+  onBrush: (brush: Brush | null) => void;
+  onMiss: () => void;
+}
+
+function AxisMark({ axis, x, brush, metric, onBrush, onMiss }: MarkProps): ReactElement {
+  const from = useRef<number | null>(null);
+  const atOf = (event: PointerEvent<SVGRectElement>): number => {
+    const box = event.currentTarget.ownerSVGElement!.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (HEIGHT - BOTTOM - (event.clientY - box.top)) / (HEIGHT - TOP - BOTTOM)));
+  };
+  const down = (event: PointerEvent<SVGRectElement>): void => {
+    from.current = atOf(event);
+    event.currentTarget.setPointerCapture(event.pointerId);
+  };
+  const move = (event: PointerEvent<SVGRectElement>): void => {
+    if (from.current === null) return;
+    const at = atOf(event);
+    if (Math.abs(at - from.current) > 0.02) onBrush([Math.min(at, from.current), Math.max(at, from.current)]);
+  };
+  const up = (event: PointerEvent<SVGRectElement>): void => {
+    if (from.current !== null && Math.abs(atOf(event) - from.current) <= 0.02) {
+      if (brush) onBrush(null);
+      else onMiss();
+    }
+    from.current = null;
+  };
+  const keys = (event: KeyboardEvent): void => {
+    const next = brushKey(event, brush);
+    if (next === undefined) return;
+    event.preventDefault();
+    onBrush(next);
+  };
+  const title = nameText(axis.name, 60);
+  const label = title.length > 17 ? `…${title.slice(-16)}` : title;
+  const words = brush ? brushText(axis, brush) : 'everything';
+  return (
+    <g className={metric ? 'det-axis det-axis-metric' : 'det-axis'}>
+      <title>{`${title}${axis.kind === 'log' ? ' (logarithmic)' : ''}: ${words}`}</title>
+      <text x={x} y={14} textAnchor="middle" className="det-axis-name">{label}</text>
+      <text x={x} y={29} textAnchor="middle" className="det-axis-kind">{brush ? nameText(words, 20) : axis.kind === 'log' ? 'log' : ''}</text>
+      <line x1={x} x2={x} y1={yOf(0)} y2={yOf(1)} />
+      {ticks(axis).map(tick => (
+        <g key={tick.text + tick.at}>
+          <line x1={x - 4} x2={x} y1={yOf(tick.at)} y2={yOf(tick.at)} />
+          <text x={x - 7} y={yOf(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 9)}</text>
+        </g>
+      ))}
+      {brush && (
+        <rect className="det-brush" x={x - 6} width={12} y={yOf(brush[1])} height={Math.max(2, yOf(brush[0]) - yOf(brush[1]))} />
+      )}
+      <rect
+        className="det-axis-handle" x={x - HANDLE} width={2 * HANDLE} y={TOP - 6} height={HEIGHT - TOP - BOTTOM + 12}
+        tabIndex={0} role="slider" aria-orientation="vertical" aria-label={`Part of ${title} to keep`}
+        aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 * (brush ? (brush[0] + brush[1]) / 2 : 0.5))}
+        aria-valuetext={words}
+        onPointerDown={down} onPointerMove={move} onPointerUp={up} onKeyDown={keys}
+      />
+    </g>
+  );
+}
+
+/** What a key makes of a brush; undefined if it is not for us. */
+export function brushKey(event: { key: string; shiftKey: boolean }, brush: Brush | null): Brush | null | undefined {
+  if (event.key === 'Escape' || event.key === 'Delete') return null;
+  const step = event.key === 'ArrowUp' ? 0.05 : event.key === 'ArrowDown' ? -0.05 : 0;
+  if (!step) return undefined;
+  if (!brush) return step > 0 ? [1 - KEY_BRUSH, 1] : [0, KEY_BRUSH];
+  if (!event.shiftKey) return moved(brush, step);
+  return [Math.max(0, brush[0] - step / 2), Math.min(1, brush[1] + step / 2)];
+}

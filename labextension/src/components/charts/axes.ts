@@ -1,0 +1,139 @@
+/** What a chart's axes show: ranges that hold still while data grows, smoothing, the best so far. */
+
+import { Curve } from './curve';
+
+export type XAxis = 'steps' | 'time';
+export type Range = readonly [number, number];
+
+/** What is drawn of the curves, and how. */
+export interface PlotOptions {
+  x: XAxis;
+  log: boolean;
+  /** Weight of the past in the moving average, 0..0.99; 0 draws the raw curves alone. */
+  smoothing: number;
+  /** Draw the best value of all trials so far as a line of its own. */
+  best: boolean;
+  /** Leave out a few hopeless values that would flatten the rest. */
+  focus: boolean;
+}
+
+/** One drawable line: x ascending; NaN breaks it. */
+export interface Line {
+  xs: number[];
+  ys: number[];
+}
+
+/** The x values of a curve: its steps, or seconds since `origin` (seconds since the epoch). */
+export function xsOf(curve: Curve, axis: XAxis, origin: number): number[] {
+  return axis === 'steps' ? curve.steps : curve.times.map(time => time - origin);
+}
+
+/** Exponential moving average with `weight` on the past, corrected for its start; NaN stays NaN. */
+export function smooth(values: readonly number[], weight: number): number[] {
+  let mean = 0;
+  let mass = 0;
+  return values.map(value => {
+    if (Number.isNaN(value)) return NaN;
+    mean = weight * mean + (1 - weight) * value;
+    mass = weight * mass + (1 - weight);
+    return mean / mass;
+  });
+}
+
+/** The best value of all curves up to each x: the search's own curve, as a staircase. */
+export function incumbent(lines: readonly Line[], smallerIsBetter: boolean): Line {
+  const points: [number, number][] = [];
+  for (const line of lines) {
+    line.xs.forEach((x, i) => {
+      if (Number.isFinite(line.ys[i]!) && Number.isFinite(x)) points.push([x, line.ys[i]!]);
+    });
+  }
+  points.sort((a, b) => a[0] - b[0]);
+  const stairs: Line = { xs: [], ys: [] };
+  let best = NaN;
+  for (const [x, y] of points) {
+    if (!(Number.isNaN(best) || (smallerIsBetter ? y < best : y > best))) continue;
+    if (!Number.isNaN(best)) add(stairs, x, best);
+    add(stairs, x, y);
+    best = y;
+  }
+  const last = points[points.length - 1];
+  if (last && stairs.xs.length && last[0] > stairs.xs[stairs.xs.length - 1]!) add(stairs, last[0], best);
+  return stairs;
+}
+
+function add(line: Line, x: number, y: number): void {
+  line.xs.push(x);
+  line.ys.push(y);
+}
+
+/** Smallest and largest finite value of some lists, or null if there is none. `positive` skips values <= 0. */
+export function extent(lists: Iterable<readonly number[]>, positive = false): Range | null {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const list of lists) {
+    for (let i = 0; i < list.length; i += 1) {
+      const value = list[i]!;
+      if (!Number.isFinite(value) || (positive && value <= 0)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  return low <= high ? [low, high] : null;
+}
+
+const SAMPLE = 4000;
+
+/** The extent without the worst twentieth, if that would flatten the rest (more than four times the span). */
+export function focused(lists: readonly (readonly number[])[], smallerIsBetter: boolean): Range | null {
+  const whole = extent(lists);
+  if (!whole) return null;
+  const total = lists.reduce((sum, list) => sum + list.length, 0);
+  const stride = Math.max(1, Math.floor(total / SAMPLE));
+  const sample: number[] = [];
+  let seen = 0;
+  for (const list of lists) {
+    for (const value of list) if (Number.isFinite(value) && seen++ % stride === 0) sample.push(value);
+  }
+  const sorted = Float64Array.from(sample).sort();
+  const cut = Math.floor(sorted.length * 0.05);
+  const core: Range = smallerIsBetter
+    ? [whole[0], sorted[sorted.length - 1 - cut]!]
+    : [sorted[cut]!, whole[1]];
+  const span = core[1] - core[0];
+  return cut > 0 && span > 0 && whole[1] - whole[0] > 4 * span ? core : whole;
+}
+
+/** Room around data, so that no line runs along the frame. On a logarithmic axis it is a factor. */
+export function padded(range: Range, log: boolean, share = 0.06): Range {
+  const [low, high] = range;
+  if (log) {
+    const factor = Math.max((high / low) ** share, 1.05);
+    return [low / factor, high * factor];
+  }
+  const pad = (high - low) * share || Math.abs(high) * 0.1 || 1;
+  return [low - pad, high + pad];
+}
+
+/**
+ * The range to show for data of `want`: the one that is shown while it holds the data and the data fills over half
+ * of it, so that a growing curve does not move the axes with each point; else a new one with `room` beyond the end.
+ */
+export function steady(shown: Range | null, want: Range, room: number): Range {
+  const [low, high] = want;
+  if (shown && shown[0] <= low && shown[1] >= high && high - low > 0.5 * (shown[1] - shown[0])) return shown;
+  return [low, high + (high - low || 1) * room];
+}
+
+/** The x of a point in plain words for the line under the chart. */
+export function xLabel(x: number, axis: XAxis): string {
+  return axis === 'steps' ? `step ${Math.round(x)}` : clock(x);
+}
+
+/** Seconds as m:ss or h:mm:ss. */
+export function clock(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  const tail = String(whole % 60).padStart(2, '0');
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60 ? `${minutes}:${tail}` : `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, '0')}:${tail}`;
+}

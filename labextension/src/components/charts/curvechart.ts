@@ -1,0 +1,338 @@
+/**
+ * Learning curves: uPlot draws the axes and answers the mouse, a layer of our own draws the lines.
+ *
+ * Each trial keeps its own x values (times differ between trials, and aligning them would make a table of all times by
+ * all trials), and a report that comes in costs one segment, not one hundred curves.
+ */
+
+import uPlot from 'uplot';
+
+import { COLORS, cssColor, tick } from '../chart';
+import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady } from './axes';
+import { Curve } from './curve';
+import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
+
+/** One trial's curve and how it is told apart. */
+export interface Entry {
+  curve: Curve;
+  index: number;
+  /** Its course is over and it is out of the race. */
+  grey: boolean;
+  best: boolean;
+}
+
+export interface Scene {
+  entries: readonly Entry[];
+  options: PlotOptions;
+  /** Seconds since the epoch at which the time axis begins. */
+  origin: number;
+  smallerIsBetter: boolean;
+  /** More will come: room is left at the right. */
+  live: boolean;
+}
+
+export interface Hover {
+  trial: number;
+  x: number;
+  y: number;
+}
+
+const ROOM = 0.12;
+const REACH = 26;
+/** Fewer pixels than this dragged in a direction do not zoom in it. */
+const DRAGGED = 24;
+
+export class CurveChart {
+  private plot: uPlot | null = null;
+  private shape = '';
+  private lines: Drawable[] = [];
+  private traces = new Map<number, Trace>();
+  private shownX: Range | null = null;
+  private shownY: Range | null = null;
+  private zoom: { x: Range; y: Range } | null = null;
+  private base: CurveLayer;
+  private top: CurveLayer;
+  private scene: Scene | null = null;
+  private lit: number | null = null;
+  /** Lines outside the drawn range, for the legend. */
+  outside = 0;
+
+  constructor(
+    private host: HTMLElement,
+    private height: number,
+    private onHover: (hover: Hover | null) => void,
+    private onPick: (trial: number) => void
+  ) {
+    this.base = new CurveLayer(layerCanvas());
+    this.top = new CurveLayer(layerCanvas());
+  }
+
+  /** Draw the scene. What only grew since the last call costs only what is new. */
+  update(scene: Scene): void {
+    const axis = scene.options.x;
+    if (this.scene && (this.scene.options.x !== axis || this.scene.options.log !== scene.options.log)) this.zoom = null;
+    this.scene = scene;
+    this.lines = this.linesOf(scene);
+    const wanted = this.ranges(scene);
+    const [x, y] = this.zoom ? [this.zoom.x, this.zoom.y] : [wanted.x, wanted.y];
+    this.ensurePlot(scene);
+    this.setRanges(x, y);
+    this.paint();
+  }
+
+  /** Make one trial stand out, or none. */
+  highlight(trial: number | null): void {
+    if (trial === this.lit) return;
+    this.lit = trial;
+    this.paintTop();
+  }
+
+  /** Colours of the page changed. */
+  retheme(): void {
+    this.shape = '';
+    this.base.clear();
+    if (this.scene) this.update(this.scene);
+  }
+
+  resize(): void {
+    const width = this.host.clientWidth;
+    if (!this.plot || width < 40 || width === this.plot.width) return;
+    this.plot.setSize({ width, height: this.height });
+    this.paint();
+  }
+
+  resetZoom(): void {
+    if (!this.zoom) return;
+    this.zoom = null;
+    if (this.scene) this.update(this.scene);
+  }
+
+  get zoomed(): boolean {
+    return this.zoom !== null;
+  }
+
+  get fullDraws(): number {
+    return this.base.fullDraws;
+  }
+
+  destroy(): void {
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  private linesOf(scene: Scene): Drawable[] {
+    const smoothing = scene.options.smoothing;
+    const styles = scene.entries.map(entry => styleOf(entry, this.host));
+    const raw: Drawable[] = [];
+    const over: Drawable[] = [];
+    const live = new Set<number>();
+    scene.entries.forEach((entry, i) => {
+      const id = entry.curve.trial;
+      live.add(id);
+      let trace = this.traces.get(id);
+      if (!trace?.fits(entry.curve, scene)) this.traces.set(id, (trace = new Trace(entry.curve, scene)));
+      trace.grow();
+      const style = styles[i]!;
+      const below = smoothing > 0 ? { ...style, width: 1, alpha: style.alpha * 0.25, dots: false } : style;
+      raw.push({ key: `${trace.key} raw`, xs: trace.xs, ys: entry.curve.values, style: below, gaps: entry.curve.gaps });
+      if (smoothing > 0) {
+        over.push({ key: `${trace.key} smooth ${smoothing}`, xs: trace.xs, ys: trace.ys, style, gaps: entry.curve.gaps });
+      }
+    });
+    for (const id of this.traces.keys()) if (!live.has(id)) this.traces.delete(id);
+    const lines = smoothing > 0 ? [...raw, ...over] : raw;
+    return scene.options.best ? [...lines, this.bestLine(raw, scene)] : lines;
+  }
+
+  private bestLine(lines: readonly Drawable[], scene: Scene): Drawable {
+    const stairs = incumbent(lines, scene.smallerIsBetter);
+    const style: Style = { stroke: cssColor(this.host, '--det-chart-best', '#e8590c'), width: 2.2, alpha: 0.9 };
+    return { ...stairs, key: `best ${stairs.xs.length} ${stairs.ys[stairs.ys.length - 1]}`, style, gaps: [] };
+  }
+
+  private ranges(scene: Scene): { x: Range; y: Range } {
+    const traces = [...this.traces.values()];
+    const xs = extent(traces.map(trace => trace.ends)) ?? [0, 1];
+    const values = scene.entries.map(entry => entry.curve.values);
+    const { log, focus } = scene.options;
+    const all = extent(traces.map(trace => trace.range), log) ?? (log ? [0.1, 1] : [0, 1]);
+    const whole: Range = log ? extent(values, true) ?? [0.1, 1] : all;
+    const ys = !log && focus ? focused(values, scene.smallerIsBetter) ?? whole : whole;
+    const [low, high] = xs[0] === xs[1] ? [xs[0] - 0.5, xs[1] + 0.5] : xs;
+    this.shownX = scene.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
+    const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
+    const span = (r: Range): number => (log ? Math.log(r[1] / r[0]) : r[1] - r[0]);
+    if (!inside || span(ys) < 0.5 * span(this.shownY!)) this.shownY = padded(ys, log);
+    this.outside = ys === whole ? 0 : values.reduce((sum, list) => sum + list.filter(v => v < ys[0] || v > ys[1]).length, 0);
+    return { x: this.shownX, y: this.shownY! };
+  }
+
+  private setRanges(x: Range, y: Range): void {
+    const plot = this.plot!;
+    const same = (key: string, range: Range): boolean =>
+      plot.scales[key]!.min === range[0] && plot.scales[key]!.max === range[1];
+    if (same('x', x) && same('y', y)) return;
+    plot.batch(() => {
+      plot.setScale('x', { min: x[0], max: x[1] });
+      plot.setScale('y', { min: y[0], max: y[1] });
+    });
+  }
+
+  private ensurePlot(scene: Scene): void {
+    const ink = cssColor(this.host, '--det-soft', '#59636e');
+    const rule = cssColor(this.host, '--det-rule', 'rgba(123,135,148,.3)');
+    const shape = [scene.options.log, scene.options.x, ink, rule].join(' ');
+    if (this.plot && shape === this.shape) return;
+    this.plot?.destroy();
+    this.shape = shape;
+    this.plot = new uPlot(this.options(scene, ink, rule), [[0, 1], [null, null]], this.host);
+    const over = this.plot.over;
+    over.prepend(this.base.canvas, this.top.canvas);
+    over.addEventListener('mousemove', event => this.moved(event));
+    over.addEventListener('mouseleave', () => this.hover(null));
+    over.addEventListener('click', () => { if (this.lit !== null) this.onPick(this.lit); });
+  }
+
+  private options(scene: Scene, ink: string, rule: string): uPlot.Options {
+    const font = '11px system-ui, sans-serif';
+    const axis = { stroke: ink, font, labelFont: font, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
+    const time = scene.options.x === 'time';
+    return {
+      width: Math.max(this.host.clientWidth, 120),
+      height: this.height,
+      legend: { show: false },
+      padding: [10, 12, 0, 0],
+      cursor: {
+        points: { show: false },
+        drag: { x: true, y: true, uni: DRAGGED, setScale: false },
+        bind: { dblclick: () => () => { this.resetZoom(); return null; } }
+      },
+      scales: { x: { time: false, auto: false }, y: scene.options.log ? { distr: 3, auto: false } : { auto: false } },
+      axes: [
+        { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32,
+          values: (_u, splits) => splits.map(v => (v === null ? '' : time ? clock(v) : tick(v))) },
+        { ...axis, size: 58, values: (_u, splits) => splits.map(tick) }
+      ],
+      series: [{}, { show: false, scale: 'y' }],
+      hooks: { setSelect: [plot => this.selected(plot)] }
+    };
+  }
+
+  private selected(plot: uPlot): void {
+    const { left, top, width, height } = plot.select;
+    if (width < DRAGGED / 2 && height < DRAGGED) return;
+    const [x, y] = [plot.scales.x!, plot.scales.y!];
+    this.zoom = {
+      x: width < DRAGGED / 2 ? [x.min!, x.max!] : [plot.posToVal(left, 'x'), plot.posToVal(left + width, 'x')],
+      y: height < DRAGGED || height >= plot.over.clientHeight - 1
+        ? [y.min!, y.max!] : [plot.posToVal(top + height, 'y'), plot.posToVal(top, 'y')]
+    };
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    if (this.scene) this.update(this.scene);
+  }
+
+  private frame(): Frame {
+    const plot = this.plot!;
+    return {
+      width: Math.round(plot.bbox.width), height: Math.round(plot.bbox.height), ratio: devicePixelRatio || 1,
+      x: [plot.scales.x!.min!, plot.scales.x!.max!], y: [plot.scales.y!.min!, plot.scales.y!.max!],
+      log: Boolean(this.scene?.options.log)
+    };
+  }
+
+  private paint(): void {
+    this.base.draw(this.lines, this.frame());
+    this.paintTop();
+  }
+
+  private paintTop(): void {
+    const lit = this.lit === null ? [] : this.lines.filter(line => line.key.startsWith(`${this.lit}:`));
+    this.base.canvas.style.opacity = lit.length ? '0.25' : '1';
+    if (!this.plot) return;
+    const bold = lit.map(line => ({ ...line, key: `lit ${line.key}`, style: { ...line.style, width: line.style.width + 1, alpha: Math.max(line.style.alpha, 0.5) } }));
+    this.top.clear();
+    if (bold.length) this.top.draw(bold, this.frame());
+  }
+
+  private moved(event: MouseEvent): void {
+    const box = this.plot!.over.getBoundingClientRect();
+    const ratio = devicePixelRatio || 1;
+    const trials = this.lines.filter(line => !line.key.startsWith('best'));
+    const near = nearest(trials, this.frame(), (event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio, REACH * ratio);
+    const line = near ? trials[near.line]! : null;
+    this.hover(line && near ? { trial: Number(line.key.split(':')[0]), x: line.xs[near.point]!, y: line.ys[near.point]! } : null);
+  }
+
+  private hover(hover: Hover | null): void {
+    this.highlight(hover?.trial ?? null);
+    if (this.plot) this.plot.over.style.cursor = hover ? 'pointer' : 'crosshair';
+    this.onHover(hover);
+  }
+}
+
+/** A curve as the chart draws it: x values of its axis and smoothed values, grown with it. */
+class Trace {
+  readonly key: string;
+  xs: number[] = [];
+  ys: number[] = [];
+  /** First and last x. */
+  ends: number[] = [];
+  /** Smallest and largest value. */
+  range: number[] = [];
+  private mean = 0;
+  private mass = 0;
+  private done = 0;
+  private readonly version: number;
+  private readonly smoothing: number;
+  private readonly time: boolean;
+  private readonly origin: number;
+
+  constructor(private curve: Curve, scene: Scene) {
+    this.version = curve.version;
+    this.smoothing = scene.options.smoothing;
+    this.time = scene.options.x === 'time';
+    this.origin = scene.origin;
+    this.key = `${curve.trial}:${curve.version} ${this.time ? `time ${scene.origin}` : 'steps'}`;
+    if (!this.time) this.xs = curve.steps;
+  }
+
+  fits(curve: Curve, scene: Scene): boolean {
+    return curve === this.curve && curve.version === this.version && scene.options.smoothing === this.smoothing
+      && (scene.options.x === 'time') === this.time && (!this.time || scene.origin === this.origin)
+      && (this.time || this.xs === curve.steps);
+  }
+
+  grow(): void {
+    const { values, times } = this.curve;
+    let [low, high] = [this.range[0] ?? Infinity, this.range[1] ?? -Infinity];
+    for (let i = this.done; i < values.length; i += 1) {
+      const value = values[i]!;
+      if (this.time) this.xs.push(times[i]! - this.origin);
+      if (value < low) low = value;
+      if (value > high) high = value;
+      if (this.smoothing > 0) this.ys.push(this.smoothed(value));
+    }
+    this.done = values.length;
+    this.range = low <= high ? [low, high] : [];
+    this.ends = this.xs.length ? [this.xs[0]!, this.xs[this.xs.length - 1]!] : [];
+  }
+
+  private smoothed(value: number): number {
+    if (Number.isNaN(value)) return NaN;
+    this.mean = this.smoothing * this.mean + (1 - this.smoothing) * value;
+    this.mass = this.smoothing * this.mass + (1 - this.smoothing);
+    return this.mean / this.mass;
+  }
+}
+
+function styleOf(entry: Entry, host: HTMLElement): Style {
+  if (entry.best) return { stroke: cssColor(host, '--det-chart-best', '#e8590c'), width: 2.4, alpha: 1, dots: true };
+  if (entry.grey) return { stroke: cssColor(host, '--det-chart-grey', '#9aa5b1'), width: 1.2, alpha: 0.55, dots: true };
+  return { stroke: COLORS[entry.index % COLORS.length]!, width: 1.4, alpha: 1, dots: true };
+}
+
+function layerCanvas(): HTMLCanvasElement {
+  const canvas = document.createElement('canvas');
+  canvas.className = 'det-curve-layer';
+  return canvas;
+}

@@ -1,0 +1,176 @@
+/** Polylines on a canvas of their own: all of them once, then only the segments that are new. */
+
+import { Line, Range } from './axes';
+
+export interface Style {
+  stroke: string;
+  width: number;
+  alpha: number;
+  /** Draw a dot at points that have no neighbour (and at all of a short curve). */
+  dots?: boolean;
+}
+
+export interface Drawable extends Line {
+  /** Stays the same while the line only grows at its end. */
+  key: string;
+  style: Style;
+  /** Indices before which no segment is drawn. */
+  gaps: readonly number[];
+}
+
+/** Where values lie on the canvas, in device pixels. */
+export interface Frame {
+  width: number;
+  height: number;
+  x: Range;
+  y: Range;
+  log: boolean;
+  ratio: number;
+}
+
+/** Functions from values to device pixels. */
+export function projection(frame: Frame): { x: (value: number) => number; y: (value: number) => number } {
+  const [x0, x1] = frame.x;
+  const f = frame.log ? Math.log10 : (v: number): number => v;
+  const [y0, y1] = [f(frame.y[0]), f(frame.y[1])];
+  const kx = frame.width / (x1 - x0 || 1);
+  const ky = frame.height / (y1 - y0 || 1);
+  return {
+    x: value => (value - x0) * kx,
+    y: value => (frame.log && value <= 0 ? NaN : frame.height - (f(value) - y0) * ky)
+  };
+}
+
+function sameFrame(a: Frame | null, b: Frame): boolean {
+  return (
+    !!a && a.width === b.width && a.height === b.height && a.log === b.log && a.ratio === b.ratio &&
+    a.x[0] === b.x[0] && a.x[1] === b.x[1] && a.y[0] === b.y[0] && a.y[1] === b.y[1]
+  );
+}
+
+/** Draws lists of lines; a list that only grew since the last call costs only what is new. */
+export class CurveLayer {
+  private frame: Frame | null = null;
+  private order = '';
+  private drawn = new Map<string, number>();
+  /** How many times everything was drawn; for tests and the bench. */
+  fullDraws = 0;
+
+  constructor(readonly canvas: HTMLCanvasElement) {}
+
+  draw(lines: readonly Drawable[], frame: Frame): void {
+    const order = lines.map(line => `${line.key} ${line.style.stroke} ${line.style.alpha} ${line.style.width}`).join('|');
+    const grown = sameFrame(this.frame, frame) && order === this.order
+      && lines.every(line => line.xs.length >= (this.drawn.get(line.key) ?? 0));
+    const context = this.canvas.getContext('2d');
+    if (!context) return;
+    if (!grown) {
+      this.fullDraws += 1;
+      this.canvas.width = frame.width;
+      this.canvas.height = frame.height;
+      this.drawn.clear();
+    }
+    const at = projection(frame);
+    context.lineJoin = 'round';
+    for (const line of lines) {
+      const done = this.drawn.get(line.key) ?? 0;
+      if (done < line.xs.length) stroke(context, line, Math.max(0, done - 1), at, frame.ratio);
+      this.drawn.set(line.key, line.xs.length);
+    }
+    this.frame = frame;
+    this.order = order;
+  }
+
+  clear(): void {
+    this.canvas.width = Math.max(1, this.canvas.width);
+    this.frame = null;
+    this.drawn.clear();
+  }
+}
+
+const DOTTED = 40;
+
+function stroke(
+  context: CanvasRenderingContext2D, line: Drawable, from: number,
+  at: ReturnType<typeof projection>, ratio: number
+): void {
+  const { xs, ys, style } = line;
+  const gaps = line.gaps.length ? new Set(line.gaps) : null;
+  context.strokeStyle = context.fillStyle = style.stroke;
+  context.globalAlpha = style.alpha;
+  context.lineWidth = style.width * ratio;
+  context.beginPath();
+  let open = false;
+  const dots: [number, number][] = [];
+  for (let i = from; i < xs.length; i += 1) {
+    const x = at.x(xs[i]!);
+    const y = at.y(ys[i]!);
+    if (Number.isNaN(y) || Number.isNaN(x)) {
+      open = false;
+      continue;
+    }
+    if (open && !gaps?.has(i)) context.lineTo(x, y);
+    else context.moveTo(x, y);
+    const alone = !open && (i + 1 >= xs.length || Number.isNaN(ys[i + 1]!));
+    if (style.dots && (alone || xs.length <= DOTTED)) dots.push([x, y]);
+    open = true;
+  }
+  context.stroke();
+  for (const [x, y] of dots) {
+    context.beginPath();
+    context.arc(x, y, 2 * ratio, 0, 2 * Math.PI);
+    context.fill();
+  }
+}
+
+/** The point of a line nearest to a place on the canvas, with its distance in device pixels. */
+export interface Near {
+  line: number;
+  point: number;
+  distance: number;
+}
+
+/** Find the line whose drawn course passes nearest to (px, py), or null if none does within `reach` pixels. */
+export function nearest(lines: readonly Drawable[], frame: Frame, px: number, py: number, reach: number): Near | null {
+  const at = projection(frame);
+  const wanted = frame.x[0] + (px / (frame.width || 1)) * (frame.x[1] - frame.x[0]);
+  let found: Near | null = null;
+  lines.forEach((line, index) => {
+    const i = lowerBound(line.xs, wanted);
+    for (const point of [i - 1, i]) {
+      const distance = distanceTo(line, point, at, px, py);
+      if (distance <= reach && (!found || distance < found.distance)) found = { line: index, point, distance };
+    }
+    const between = segmentDistance(line, i, at, px, py);
+    const closer = i > 0 && Math.abs(at.x(line.xs[i - 1]!) - px) < Math.abs(at.x(line.xs[i] ?? Infinity) - px) ? i - 1 : i;
+    if (between <= reach && (!found || between < found.distance)) found = { line: index, point: closer, distance: between };
+  });
+  return found;
+}
+
+function distanceTo(line: Line, i: number, at: ReturnType<typeof projection>, px: number, py: number): number {
+  if (i < 0 || i >= line.xs.length) return Infinity;
+  const distance = Math.hypot(at.x(line.xs[i]!) - px, at.y(line.ys[i]!) - py);
+  return Number.isNaN(distance) ? Infinity : distance;
+}
+
+function segmentDistance(line: Line, i: number, at: ReturnType<typeof projection>, px: number, py: number): number {
+  if (i <= 0 || i >= line.xs.length) return Infinity;
+  const [x0, y0, x1, y1] = [at.x(line.xs[i - 1]!), at.y(line.ys[i - 1]!), at.x(line.xs[i]!), at.y(line.ys[i]!)];
+  const length = (x1 - x0) ** 2 + (y1 - y0) ** 2;
+  const share = length ? Math.min(1, Math.max(0, ((px - x0) * (x1 - x0) + (py - y0) * (y1 - y0)) / length)) : 0;
+  const distance = Math.hypot(x0 + share * (x1 - x0) - px, y0 + share * (y1 - y0) - py);
+  return Number.isNaN(distance) ? Infinity : distance;
+}
+
+/** Index of the first element that is not less than `value`, in an ascending list. */
+export function lowerBound(list: readonly number[], value: number): number {
+  let low = 0;
+  let high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle]! < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

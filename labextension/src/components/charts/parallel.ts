@@ -1,0 +1,168 @@
+/** Layout of parallel coordinates: which axes there are, where a value lies on one, what brushes leave. */
+
+export type Value = number | string | null;
+
+/** One trial as the picture sees it. */
+export interface Item {
+  id: number;
+  /** By axis name; what a trial lacks is null. */
+  values: Record<string, Value>;
+}
+
+export interface Axis {
+  name: string;
+  kind: 'linear' | 'log' | 'category';
+  /** Of a numeric axis. */
+  low: number;
+  high: number;
+  /** Of a category axis, from the bottom up. */
+  categories: string[];
+}
+
+/** Selected part of an axis, 0 (bottom) to 1 (top). */
+export type Brush = readonly [number, number];
+
+const MOST_CATEGORIES = 40;
+/** A positive axis that spans more than this factor is logarithmic. */
+const LOG_SPAN = 50;
+
+/** Turn nested hyperparameters into `a.b` names with scalar values; lists become their JSON text. */
+export function flatten(hparams: Record<string, unknown>, prefix = '', into: Record<string, Value> = {}): Record<string, Value> {
+  for (const [key, value] of Object.entries(hparams)) {
+    const name = prefix ? `${prefix}.${key}` : key;
+    if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
+      flatten(value as Record<string, unknown>, name, into);
+    } else if (typeof value === 'number' || typeof value === 'string' || value === null) {
+      into[name] = value;
+    } else {
+      into[name] = typeof value === 'boolean' ? String(value) : JSON.stringify(value);
+    }
+  }
+  return into;
+}
+
+/** The axes of some items in the order of `names`; one whose values are all the same is left out (not of `keep`). */
+export function axesOf(items: readonly Item[], names: readonly string[], keep: readonly string[] = []): Axis[] {
+  return names.flatMap(name => {
+    const values = items.map(item => item.values[name] ?? null).filter(value => value !== null);
+    const distinct = new Set(values.map(String));
+    if (!values.length || (distinct.size < 2 && !keep.includes(name))) return [];
+    return [axisOf(name, values)];
+  });
+}
+
+function axisOf(name: string, values: (number | string)[]): Axis {
+  const numbers = values.filter((value): value is number => typeof value === 'number' && Number.isFinite(value));
+  if (numbers.length === values.filter(value => value === value).length && numbers.length) {
+    let [low, high] = [Infinity, -Infinity];
+    for (const value of numbers) {
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+    const kind = low > 0 && high / low > LOG_SPAN ? 'log' : 'linear';
+    return { name, kind, low, high, categories: [] };
+  }
+  const categories = [...new Set(values.map(String))].sort((a, b) => (a < b ? -1 : 1)).slice(0, MOST_CATEGORIES);
+  return { name, kind: 'category', low: 0, high: 1, categories };
+}
+
+/** Where a value lies on an axis, 0 to 1 from the bottom, or null if it does not. */
+export function place(axis: Axis, value: Value): number | null {
+  if (value === null) return null;
+  if (axis.kind === 'category') {
+    const at = axis.categories.indexOf(String(value));
+    if (at < 0) return null;
+    return axis.categories.length === 1 ? 0.5 : at / (axis.categories.length - 1);
+  }
+  if (typeof value !== 'number' || !Number.isFinite(value)) return null;
+  if (axis.high === axis.low) return 0.5;
+  return axis.kind === 'log'
+    ? Math.log(value / axis.low) / Math.log(axis.high / axis.low)
+    : (value - axis.low) / (axis.high - axis.low);
+}
+
+/** The value at a place of a numeric axis: the inverse of `place`. */
+export function valueAt(axis: Axis, at: number): number {
+  return axis.kind === 'log' ? axis.low * (axis.high / axis.low) ** at : axis.low + at * (axis.high - axis.low);
+}
+
+/** Places of the labels of an axis, with their texts. */
+export function ticks(axis: Axis, most = 6): { at: number; text: string }[] {
+  if (axis.kind === 'category') {
+    const stride = Math.ceil(axis.categories.length / 16);
+    return axis.categories.flatMap((text, i) => (i % stride ? [] : [{ at: place(axis, text)!, text }]));
+  }
+  if (axis.high === axis.low) return [{ at: 0.5, text: short(axis.low) }];
+  const values = axis.kind === 'log' ? decades(axis) : round(axis, most);
+  const inner = values.map(value => ({ at: place(axis, value)!, text: short(value) }));
+  const ends = [{ at: 0, text: short(axis.low) }, { at: 1, text: short(axis.high) }];
+  return [...ends, ...inner.filter(tick => tick.at > 0.07 && tick.at < 0.93)].sort((a, b) => a.at - b.at);
+}
+
+function decades(axis: Axis): number[] {
+  const [from, to] = [Math.ceil(Math.log10(axis.low)), Math.floor(Math.log10(axis.high))];
+  const stride = Math.ceil((to - from + 1) / 7) || 1;
+  return Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => from + i).filter(e => (e - from) % stride === 0).map(e => 10 ** e);
+}
+
+function round(axis: Axis, most: number): number[] {
+  const raw = (axis.high - axis.low) / most;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map(factor => factor * power).find(candidate => candidate >= raw)!;
+  const values: number[] = [];
+  for (let i = Math.ceil(axis.low / step); i * step <= axis.high; i += 1) values.push(i * step);
+  return values;
+}
+
+/** A number in a few characters. */
+export function short(value: number): string {
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (value !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, 'e').replace('e+', 'e');
+  return String(Number(value.toPrecision(4)));
+}
+
+/** Whether an item lies within all brushes; one that lacks a brushed value does not. */
+export function within(item: Item, axes: readonly Axis[], brushes: ReadonlyMap<string, Brush>): boolean {
+  for (const axis of axes) {
+    const brush = brushes.get(axis.name);
+    if (!brush) continue;
+    const at = place(axis, item.values[axis.name] ?? null);
+    if (at === null || at < brush[0] - 1e-9 || at > brush[1] + 1e-9) return false;
+  }
+  return true;
+}
+
+/** A brush in words. */
+export function brushText(axis: Axis, brush: Brush): string {
+  if (axis.kind === 'category') {
+    const inside = axis.categories.filter(name => {
+      const at = place(axis, name)!;
+      return at >= brush[0] && at <= brush[1];
+    });
+    return inside.join(', ') || 'nothing';
+  }
+  return `${short(valueAt(axis, brush[0]))} to ${short(valueAt(axis, brush[1]))}`;
+}
+
+/** A brush moved by `by` along its axis, kept within it. */
+export function moved(brush: Brush, by: number): Brush {
+  const size = brush[1] - brush[0];
+  const low = Math.min(1 - size, Math.max(0, brush[0] + by));
+  return [low, low + size];
+}
+
+/** Stops of the colour scale, worst to best; told apart also without colour vision, by lightness. */
+const STOPS: readonly (readonly [number, number, number])[] = [
+  [68, 60, 140], [49, 104, 142], [33, 145, 140], [94, 190, 98], [233, 196, 40]
+];
+
+/** Colour of a trial whose metric lies at `goodness`, 0 worst to 1 best; null is grey. */
+export function colourOf(goodness: number | null): string {
+  if (goodness === null) return 'rgb(154,165,177)';
+  const at = Math.min(1, Math.max(0, goodness)) * (STOPS.length - 1);
+  const low = STOPS[Math.floor(at)]!;
+  const high = STOPS[Math.min(STOPS.length - 1, Math.floor(at) + 1)]!;
+  const share = at - Math.floor(at);
+  return `rgb(${low.map((c, i) => Math.round(c + share * (high[i]! - c))).join(',')})`;
+}

@@ -1,0 +1,130 @@
+/** Learning curves with their controls. */
+
+import { ReactElement, useId, useMemo, useState } from 'react';
+
+import { useApp } from '../../state/context';
+import { isOver } from '../../state/states';
+import type { TrialView } from '../../state/wire';
+import { PlotOptions } from '../charts/axes';
+import type { Scene } from '../charts/curvechart';
+import { CurvePlot } from '../charts/CurvePlot';
+import { EmptyState, formatValue, useLoaded } from '../common';
+import { nameText } from '../logs/text';
+import type { ExperimentFeed, FeedState } from './feed';
+import { Metric, MAX_CURVES } from './model';
+import { greyed } from './progress';
+
+const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];
+
+export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: FeedState }): ReactElement {
+  const { navigate } = useApp();
+  const [options, setOptions] = useState<PlotOptions>({ x: 'steps', log: false, smoothing: 0, best: false, focus: true });
+  const model = state.model!;
+  const e = model.experiment;
+  const drawn = model.drawn();
+  const scene: Scene = {
+    entries: drawn.map(({ trial, curve }) => ({ curve, index: trial.index, grey: greyed(trial), best: trial.id === e.best?.trial_id })),
+    options, origin: e.started_at ?? e.created_at, smallerIsBetter: e.smaller_is_better, live: !isOver(e.state)
+  };
+  const describe = (id: number): string => hparamText(model.trials.get(id));
+  const withCurve = drawn.length;
+  return (
+    <div className="det-curves-tab">
+      <Controls feed={feed} metric={model.metric} options={options} onOptions={setOptions} />
+      {withCurve === 0 ? (
+        <EmptyState title={isOver(e.state) ? `No trial reported ${nameText(model.metric.name, 60)}.` : `Waiting for the first report of ${nameText(model.metric.name, 60)} …`}>
+          {!isOver(e.state) && 'Curves appear with the first validation of a trial.'}
+        </EmptyState>
+      ) : (
+        <>
+          <CurvePlot
+            scene={scene} metric={nameText(model.metric.name, 60)} describe={describe}
+            onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
+          />
+          <Legend best={options.best} drawn={withCurve} all={model.trials.size} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function hparamText(trial: TrialView | undefined): string {
+  const parts = Object.entries(trial?.hparams ?? {}).map(([name, value]) => `${nameText(name, 40)} ${nameText(formatValue(value), 60)}`);
+  return parts.slice(0, 8).join(', ');
+}
+
+function Legend({ best, drawn, all }: { best: boolean; drawn: number; all: number }): ReactElement {
+  return (
+    <ul className="det-legend-list" aria-label="Legend">
+      <li><i className="det-key-best" /> best trial</li>
+      <li><i className="det-key-going" /> other trials</li>
+      <li><i className="det-key-grey" /> stopped early or failed</li>
+      {best && <li><i className="det-key-stairs" /> best so far</li>}
+      {drawn >= MAX_CURVES && all > drawn && <li>the best and newest {drawn} of {all} trials are drawn</li>}
+    </ul>
+  );
+}
+
+function Controls({ feed, metric, options, onOptions }: {
+  feed: ExperimentFeed; metric: Metric; options: PlotOptions; onOptions: (options: PlotOptions) => void;
+}): ReactElement {
+  const id = useId();
+  const metrics = useMetrics(feed, metric);
+  const set = (change: Partial<PlotOptions>): void => onOptions({ ...options, ...change });
+  const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
+  return (
+    <div className="det-controls" role="group" aria-label="What is drawn">
+      <label htmlFor={`${id}-m`}>Metric</label>
+      <select
+        id={`${id}-m`} className="det-input" value={keyOf(metric)}
+        onChange={event => {
+          const chosen = metrics.find(m => keyOf(m) === event.target.value);
+          if (chosen) void feed.start(chosen);
+        }}
+      >
+        {metrics.map(m => <option key={keyOf(m)} value={keyOf(m)}>{`${nameText(m.group, 40)} / ${nameText(m.name, 60)}`}</option>)}
+      </select>
+      <label htmlFor={`${id}-x`}>over</label>
+      <select id={`${id}-x`} className="det-input" value={options.x} onChange={event => set({ x: event.target.value as 'steps' | 'time' })}>
+        <option value="steps">steps</option>
+        <option value="time">time</option>
+      </select>
+      <label htmlFor={`${id}-s`}>Smoothing</label>
+      <select id={`${id}-s`} className="det-input" value={options.smoothing} onChange={event => set({ smoothing: Number(event.target.value) })}>
+        {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}
+      </select>
+      <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; values of zero and below are left out" onChange={log => set({ log })} />
+      <Toggle on={options.best} label="Best so far" tip="The best value that any trial has had up to here" onChange={best => set({ best })} />
+      <Toggle on={options.focus} label="Focus" tip="Leave a few hopeless values out, which would flatten the rest" onChange={focus => set({ focus })} />
+    </div>
+  );
+}
+
+/** A button that stays pressed. */
+export function Toggle({ on, label, tip, onChange }: {
+  on: boolean; label: string; tip?: string; onChange: (on: boolean) => void;
+}): ReactElement {
+  return (
+    <button type="button" className="det-button det-toggle-button" aria-pressed={on} title={tip} onClick={() => onChange(!on)}>
+      {label}
+    </button>
+  );
+}
+
+/** The metrics there are, by what one trial reported: the best one, or the first. */
+function useMetrics(feed: ExperimentFeed, current: Metric): Metric[] {
+  const { api } = useApp();
+  const model = feed.getState().model!;
+  const e = model.experiment;
+  const trial = e.best?.trial_id ?? [...model.curves.keys()][0] ?? [...model.trials.keys()][0];
+  const { data } = useLoaded(trial === undefined ? null : `${trial}`, signal => api.get<TrialView>(`trials/${trial}`, signal));
+  return useMemo(() => {
+    const found: Metric[] = Object.entries(data?.summary ?? {})
+      .flatMap(([group, names]) => Object.keys(names).map(name => ({ group, name })));
+    for (const wanted of [current, { group: 'validation', name: e.metric }]) {
+      if (wanted.name && !found.some(m => m.group === wanted.group && m.name === wanted.name)) found.push(wanted);
+    }
+    const rank = (m: Metric): number => (m.name === e.metric && m.group === 'validation' ? 0 : m.group === 'validation' ? 1 : 2);
+    return found.sort((a, b) => rank(a) - rank(b) || (a.group + a.name < b.group + b.name ? -1 : 1));
+  }, [data, current.group, current.name, e.metric]);
+}

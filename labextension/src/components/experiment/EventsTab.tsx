@@ -1,0 +1,58 @@
+/** What happened to an experiment, newest last or first. */
+
+import { ReactElement, useMemo, useState } from 'react';
+
+import { useApp } from '../../state/context';
+import type { TimelineItem, TimelineView, TrialView } from '../../state/wire';
+import { Column, EmptyState, ErrorBanner, formatTime, Loading, Table, useLoaded } from '../common';
+import { nameText } from '../logs/text';
+import { useThrottled } from './useThrottled';
+
+interface EventRow {
+  key: string;
+  item: TimelineItem;
+  trial: number | null;
+}
+
+/** Asked for again at most so often while things happen. */
+const EVERY_MS = 2000;
+
+export function EventsTab({ id, version, trials }: {
+  id: number; version: number; trials: ReadonlyMap<number, TrialView>;
+}): ReactElement {
+  const { api, navigate } = useApp();
+  const round = useThrottled(version, EVERY_MS);
+  const { data, error, reload } = useLoaded(`${id} ${round}`, signal => api.get<TimelineView>(`experiments/${id}/timeline`, signal));
+  const [search, setSearch] = useState('');
+  const rows = useMemo(() => (data?.items ?? []).map((item, i): EventRow => ({
+    key: String(i), item, trial: item.trial_id === null ? null : trials.get(item.trial_id)?.index ?? null
+  })), [data]);
+  const found = useMemo(() => {
+    const wanted = search.trim().toLowerCase();
+    return wanted ? rows.filter(row => `${row.item.what} ${row.item.detail} trial ${row.trial ?? ''}`.toLowerCase().includes(wanted)) : rows;
+  }, [rows, search]);
+  if (error && !data) return <ErrorBanner error={error} what="Events" onRetry={reload} />;
+  if (!data) return <Loading what="Loading the events" />;
+  return (
+    <div className="det-events-tab">
+      <div className="det-controls">
+        <input className="det-input det-grow" type="search" aria-label="Filter events" placeholder="Filter events" value={search}
+          onChange={event => setSearch(event.target.value)} />
+      </div>
+      <Table
+        label={`Events of experiment ${id}`} rows={found} columns={COLUMNS} rowKey={row => row.key}
+        maxHeight="var(--det-table-height, 60vh)" initialSort={{ key: 'time', descending: true }}
+        onOpen={row => { if (row.item.trial_id !== null) navigate({ kind: 'trial', id: row.item.trial_id, experiment: id }); }}
+        empty={<EmptyState title={rows.length ? 'No event matches the filter.' : 'Nothing has happened yet.'} />}
+      />
+    </div>
+  );
+}
+
+const COLUMNS: readonly Column<EventRow>[] = [
+  { key: 'time', title: 'Time', width: 150, value: row => row.item.time, render: row => formatTime(row.item.time), descending: true },
+  { key: 'what', title: 'What', width: 130, value: row => nameText(row.item.what, 60) },
+  { key: 'trial', title: 'Trial', width: 64, align: 'right', value: row => row.trial, render: row => row.trial ?? '–' },
+  { key: 'run', title: 'Run', width: 58, align: 'right', value: row => row.item.run, render: row => row.item.run ?? '–' },
+  { key: 'detail', title: 'Detail', width: 160, grow: 1, value: row => nameText(row.item.detail, 400), render: row => nameText(row.item.detail, 400) || '–' }
+];

@@ -1,0 +1,94 @@
+/** One experiment in the main area: head, progress, and a tab for each way to look at it. */
+
+import { ReactElement, useMemo, useRef, useState } from 'react';
+
+import { experimentState, isOver, stateTone } from '../../state/states';
+import { useApp, useStore } from '../../state/context';
+import type { ExperimentView as Experiment } from '../../state/wire';
+import { ErrorBanner, formatAge, Loading, Notice, Progress, useNow, useVisible } from '../common';
+import { nameText } from '../logs/text';
+import { FailureCard } from '../trial/FailureCard';
+import { experimentActions } from './actions';
+import { CheckpointsTab } from './CheckpointsTab';
+import { CodeTab } from './CodeTab';
+import { ConfigTab } from './ConfigTab';
+import { CurvesTab } from './CurvesTab';
+import { EventsTab } from './EventsTab';
+import type { ExperimentFeed, FeedState } from './feed';
+import { Header, useAction } from './Header';
+import { LinkNotice } from './LinkNotice';
+import { ParallelTab } from './ParallelTab';
+import { progressParts } from './progress';
+import { Tabs } from './Tabs';
+import { RowCache } from './trialtable';
+import { TrialsTab } from './TrialsTab';
+import { useFeed } from './useFeed';
+
+export type ExperimentTab = 'curves' | 'trials' | 'parallel' | 'config' | 'code' | 'events' | 'checkpoints';
+
+export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?: ExperimentTab }): ReactElement {
+  const root = useRef<HTMLDivElement>(null);
+  const { feed, state } = useFeed(id, useVisible(root));
+  const [tab, setTab] = useState<ExperimentTab>(first);
+  let body: ReactElement;
+  if (state?.model && feed) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} />;
+  else if (state?.error) body = <ErrorBanner error={state.error} what={`Experiment ${id}`} onRetry={() => void feed?.start()} />;
+  else body = <Loading what={`Loading experiment ${id}`} />;
+  return <div ref={root} className="det-view-main" aria-busy={!state?.model && !state?.error}>{body}</div>;
+}
+
+function Shown({ feed, state, tab, onTab }: {
+  feed: ExperimentFeed; state: FeedState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
+}): ReactElement {
+  const { store } = useApp();
+  const me = useStore(s => s.me);
+  const now = useNow(5000);
+  const model = state.model!;
+  const e = model.experiment;
+  const cache = useMemo(() => new RowCache(), [feed]);
+  const rows = useMemo(() => cache.of(model.trials.values()), [cache, model, state.states, model.trials.size]);
+  const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, view => {
+    feed.learn(view);
+    store.learn({ experiment: { ...view, config: null } });
+  });
+  const tabs = [
+    { key: 'curves', label: 'Learning curves' },
+    { key: 'trials', label: 'Trials', note: rows.length || null },
+    { key: 'parallel', label: 'Parallel coordinates' },
+    { key: 'checkpoints', label: 'Checkpoints' },
+    { key: 'events', label: 'Events' },
+    { key: 'config', label: 'Config' },
+    { key: 'code', label: 'Code' }
+  ];
+  return (
+    <>
+      <Header
+        title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
+        facts={[nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`]}
+        actions={experimentActions(e, me)} onAction={run}
+      />
+      <div className="det-head-progress">
+        <Progress value={isOver(e.state) ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
+        <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
+      </div>
+      <LinkNotice link={state.link} onRetry={() => void feed.start()} />
+      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Waiting: {nameText(e.pending_reason, 400)}</Notice>}
+      {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
+      {e.failure && <FailureCard failure={e.failure} experiment={e.id} />}
+      <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
+        {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
+        {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}
+        {tab === 'parallel' && <ParallelTab experiment={e} rows={rows} />}
+        {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} trials={model.trials} />}
+        {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} trials={model.trials} />}
+        {tab === 'config' && <ConfigTab config={e.config} name={`experiment ${e.id}`} />}
+        {tab === 'code' && <CodeTab id={e.id} />}
+      </Tabs>
+    </>
+  );
+}
+
+function ago(time: number, now: number): string {
+  const age = formatAge(time, now);
+  return age === 'now' || age === '–' ? 'just now' : `${age} ago`;
+}

@@ -1,0 +1,63 @@
+/** The head of a view: what it is, how it stands, what may be done. */
+
+import type { ReactElement, ReactNode } from 'react';
+
+import { useApp } from '../../state/context';
+import { ActionButton, StateBadge } from '../common';
+import { nameText } from '../logs/text';
+import type { Action, Verb } from './actions';
+
+export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
+  title: string;
+  /** `Experiment 12` */
+  kind: string;
+  state: string;
+  word?: string;
+  about?: string | null;
+  facts: readonly (string | null | undefined | false)[];
+  actions: readonly Action[];
+  onAction: (action: Action) => Promise<void>;
+  /** More buttons, and lines below. */
+  children?: ReactNode;
+}): ReactElement {
+  return (
+    <header className="det-head-block">
+      <div className="det-head-line">
+        <h1 className="det-head-title" title={nameText(title, 2000)}><bdi>{nameText(title)}</bdi></h1>
+        <StateBadge state={state} word={word} about={about} />
+        <div className="det-head-actions" role="group" aria-label="Actions">
+          {children}
+          {actions.map(action => (
+            <ActionButton
+              key={action.verb} label={action.label} why={action.why} danger={action.verb === 'kill'}
+              onRun={() => onAction(action)}
+            />
+          ))}
+        </div>
+      </div>
+      <p className="det-head-facts">
+        {[kind, ...facts].filter(Boolean).map((fact, i) => <span key={i}>{fact}</span>)}
+      </p>
+    </header>
+  );
+}
+
+/** Run an action after asking when work is lost; tells how it went. */
+export function useAction<T>(
+  subject: string, path: (verb: Verb) => string, learn: (answer: T) => void
+): (action: Action) => Promise<void> {
+  const { api, confirm, notify } = useApp();
+  return async action => {
+    const name = nameText(subject, 80);
+    if (action.harsh) {
+      const sure = await confirm({ title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true });
+      if (!sure) return;
+    }
+    try {
+      learn(await api.post<T>(path(action.verb)));
+    } catch (error) {
+      const hint = (error as { hint?: string | null }).hint;
+      notify(`${action.label} ${name}: ${(error as Error).message}${hint ? ` (${hint})` : ''}`, 'bad');
+    }
+  };
+}

@@ -1,0 +1,81 @@
+/** The trials: filter, choice of columns, and the table. */
+
+import { ReactElement, useDeferredValue, useId, useMemo, useState } from 'react';
+
+import { useApp } from '../../state/context';
+import { shownState } from '../../state/states';
+import type { ExperimentView } from '../../state/wire';
+import { Column, EmptyState, plural, StateBadge, Table } from '../common';
+import { ColumnPicker } from './ColumnPicker';
+import { endWord } from './progress';
+import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
+
+const key = (row: TrialRow): string => String(row.trial.id);
+
+export function TrialsTab({ experiment: e, rows, surplus }: {
+  experiment: ExperimentView; rows: readonly TrialRow[]; surplus: boolean;
+}): ReactElement {
+  const { navigate } = useApp();
+  const id = useId();
+  const [filter, setFilter] = useState('');
+  const [choice, setChoice] = useState<ReadonlyMap<string, boolean>>(new Map());
+  const wanted = useDeferredValue(filter);
+  // Columns depend on the rows, but a search of many trials must not make them anew with every report.
+  const names = useMemo(() => columnSignature(rows), [rows]);
+  const columns = useMemo(
+    () => columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000), [names, e.metric, e.smaller_is_better]
+  );
+  const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
+  const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
+  const drawn = useMemo(() => shown.map(column => asColumn(column, rows)), [shown, names]);
+  const best = e.best?.trial_id;
+  return (
+    <div className="det-trials-tab">
+      <div className="det-controls">
+        <label htmlFor={id} className="det-hidden">Filter trials</label>
+        <input
+          id={id} className="det-input det-grow" type="search" value={filter} placeholder="Filter: words, lr<0.01, state:error"
+          onChange={event => setFilter(event.target.value)}
+        />
+        <ColumnPicker columns={columns} isShown={column => choice.get(column.key) ?? column.usual}
+          onChange={(column, on) => setChoice(new Map(choice).set(column, on))} onReset={() => setChoice(new Map())} />
+        <span className="det-soft det-num" role="status">
+          {wanted.trim() ? `${found.length} of ${plural(rows.length, 'trial')}` : plural(rows.length, 'trial')}
+          {surplus ? ' (more are not shown)' : ''}
+        </span>
+      </div>
+      <Table
+        label={`Trials of experiment ${e.id}`} rows={found} columns={drawn} rowKey={key} maxHeight="var(--det-table-height, 60vh)"
+        initialSort={{ key: 'best', descending: !e.smaller_is_better }}
+        rowClass={row => (row.trial.id === best ? 'det-best-row' : '')}
+        onOpen={row => navigate({ kind: 'trial', id: row.trial.id, experiment: e.id })}
+        empty={
+          <EmptyState title={rows.length ? 'No trial matches the filter.' : 'No trials yet.'}>
+            {!rows.length && 'The searcher makes the first ones when the experiment starts.'}
+          </EmptyState>
+        }
+      />
+    </div>
+  );
+}
+
+function columnSignature(rows: readonly TrialRow[]): string {
+  const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
+  const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
+  return `${rows.length} ${first} ${last}`;
+}
+
+function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {
+  return {
+    key: column.key,
+    title: column.title,
+    width: column.key === 'state' ? 128 : widthOf(column, rows),
+    grow: 1,
+    align: column.numeric ? 'right' : 'left',
+    descending: column.descending,
+    value: column.value,
+    render: column.key === 'state'
+      ? row => <StateBadge state={shownState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
+      : row => column.text(row)
+  };
+}

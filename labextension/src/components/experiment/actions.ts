@@ -1,0 +1,69 @@
+/** What may be done to an experiment, trial or task now; what may not says why. */
+
+import { isOver } from '../../state/states';
+import type { ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
+
+export type Verb = 'pause' | 'activate' | 'cancel' | 'kill';
+
+export interface Action {
+  verb: Verb;
+  label: string;
+  /** What it does, for the tooltip. */
+  tip: string;
+  /** Why it cannot be done now; null if it can. */
+  why: string | null;
+  /** Work is lost: asked for twice. */
+  harsh: boolean;
+}
+
+function stopping(state: string): boolean {
+  return state.startsWith('STOPPING');
+}
+
+/** Why this user may not steer something of `owner`, or null. */
+export function forbidden(me: UserView | null, owner: string): string | null {
+  if (!me) return 'It is not known yet who you are.';
+  const may = me.admin || me.scopes.some(scope => /^custom:detlab:(write|admin)(!|$)/.test(scope));
+  if (!may) return 'Your token may look but not change anything (it lacks the scope custom:detlab:write).';
+  return me.admin || me.name === owner ? null : `It is ${owner}'s; only its owner and admins may do this.`;
+}
+
+function notNow(state: string, verb: Verb, noun: string): string | null {
+  if (isOver(state) || state === 'DELETING') return `The ${noun} has ended (${state.toLowerCase()}).`;
+  if (state === 'STOPPING_KILLED') return `The ${noun} is being killed.`;
+  if (stopping(state) && verb !== 'kill') return `The ${noun} is stopping.`;
+  if (verb === 'pause' && state === 'PAUSED') return `The ${noun} is paused already.`;
+  if (verb === 'activate' && state === 'ACTIVE') return `The ${noun} is active already.`;
+  return null;
+}
+
+const TIPS: Record<Verb, string> = {
+  pause: 'Trials save a checkpoint and give their slots back; Activate goes on from there',
+  activate: 'Go on with the paused trials',
+  cancel: 'End it: trials save a checkpoint first',
+  kill: 'End it now: work since the last checkpoint is lost'
+};
+
+const LABELS: Record<Verb, string> = { pause: 'Pause', activate: 'Activate', cancel: 'Cancel', kill: 'Kill' };
+
+function action(verb: Verb, why: string | null): Action {
+  return { verb, label: LABELS[verb], tip: TIPS[verb], why, harsh: verb === 'kill' || verb === 'cancel' };
+}
+
+/** Pause, activate, cancel, kill of an experiment. */
+export function experimentActions(e: ExperimentView, me: UserView | null): Action[] {
+  const verbs: Verb[] = ['pause', 'activate', 'cancel', 'kill'];
+  return verbs.map(verb => action(verb, notNow(e.state, verb, 'experiment') ?? forbidden(me, e.owner)));
+}
+
+/** Kill of a trial. */
+export function trialActions(trial: TrialView, owner: string, me: UserView | null): Action[] {
+  const kill = action('kill', notNow(trial.state, 'kill', 'trial') ?? forbidden(me, owner));
+  return [{ ...kill, tip: 'End this trial now; its experiment goes on' }];
+}
+
+/** Kill of a user task. */
+export function taskActions(task: TaskView, me: UserView | null): Action[] {
+  const kill = action('kill', notNow(task.state, 'kill', 'task') ?? forbidden(me, task.owner));
+  return [{ ...kill, tip: `End this ${task.kind.replace('_', ' ')} now` }];
+}

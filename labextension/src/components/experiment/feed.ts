@@ -1,0 +1,164 @@
+/** What an experiment's view lives on: a snapshot, its trials page by page, then the experiment's stream. */
+
+import { Api, ApiError, asApiError } from '../../state/api';
+import { Follower, Link } from '../../state/follow';
+import { isOver } from '../../state/states';
+import type { CurvesView, Event, ExperimentView, TrialView } from '../../state/wire';
+import { ExperimentModel, MAX_CURVES, MAX_POINTS, Metric } from './model';
+
+/** Trials asked for at once, and the most that are kept. */
+const PAGE = 2000;
+const MOST_TRIALS = 20_000;
+
+export interface FeedState {
+  model: ExperimentModel | null;
+  /** Grows when there is something new to draw. */
+  version: number;
+  /** Grows when a checkpoint was written or deleted, and when trials or the experiment changed. */
+  checkpoints: number;
+  states: number;
+  link: Link;
+  /** Why there is nothing to show; trouble after that is told by `link`. */
+  error: ApiError | null;
+  /** Trials that exist beyond those that are kept. */
+  surplus: boolean;
+}
+
+export class ExperimentFeed {
+  private state: FeedState = {
+    model: null, version: 0, checkpoints: 0, states: 0, link: { kind: 'opening' }, error: null, surplus: false
+  };
+  private listeners = new Set<() => void>();
+  private follower: Follower | null = null;
+  private metric: Metric | null = null;
+  private config: Record<string, unknown> | null = null;
+  private frame = 0;
+  /** Answers to an older question than this are not heard. */
+  private round = 0;
+  private stopped = false;
+  private held = false;
+
+  constructor(private api: Api, readonly id: number) {}
+
+  getState = (): FeedState => this.state;
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  /** Begin, or begin again after an error, or with another metric. */
+  start = async (metric: Metric | null = this.metric): Promise<void> => {
+    this.metric = metric;
+    const round = (this.round += 1);
+    this.follower?.stop();
+    this.follower = null;
+    try {
+      await this.load(round);
+    } catch (error) {
+      if (round === this.round && !this.stopped) this.set({ error: asApiError(error) });
+      return;
+    }
+    if (round !== this.round || this.stopped) return;
+    if (isOver(this.state.model!.experiment.state)) this.set({ link: { kind: 'ended' } });
+    else this.follow();
+    await this.loadTrials(round);
+  };
+
+  setVisible(visible: boolean): void {
+    this.held = !visible;
+    if (visible) this.follower?.resume();
+    else this.follower?.pause();
+  }
+
+  /** Fold in what an action answered. */
+  learn(experiment: ExperimentView): void {
+    const model = this.state.model;
+    if (!model) return;
+    model.experiment = { ...experiment, config: experiment.config ?? this.config };
+    this.set({ states: this.state.states + 1 });
+  }
+
+  stop(): void {
+    this.stopped = true;
+    this.follower?.stop();
+    cancelAnimationFrame(this.frame);
+    this.listeners.clear();
+  }
+
+  private async load(round: number): Promise<void> {
+    if (!this.metric || !this.config) {
+      const view = await this.api.get<ExperimentView>(`experiments/${this.id}`);
+      this.config = view.config ?? {};
+      this.metric ??= { group: 'validation', name: view.metric };
+    }
+    const metric = this.metric;
+    const query = `group=${encodeURIComponent(metric.group)}&name=${encodeURIComponent(metric.name)}`;
+    const limits = `max_points=${MAX_POINTS}&max_trials=${MAX_CURVES}`;
+    const snapshot = await this.api.get<CurvesView>(`experiments/${this.id}/curves?${query}&${limits}`);
+    if (round !== this.round) return;
+    const model = new ExperimentModel(snapshot, metric);
+    model.experiment = { ...model.experiment, config: this.config };
+    const old = this.state.model;
+    // With another metric, or after a resync, the trials that were fetched are still those that exist.
+    if (old) model.addTrials([...old.trials.values()]);
+    this.set({ model, error: null, states: this.state.states + 1, checkpoints: this.state.checkpoints + 1 });
+  }
+
+  private async loadTrials(round: number): Promise<void> {
+    let after = 0;
+    for (let known = 0; known < MOST_TRIALS; known += PAGE) {
+      const page = await this.trialsAfter(after);
+      if (round !== this.round || this.stopped || !page) return;
+      this.state.model?.addTrials(page.items);
+      this.set({ surplus: page.next !== null && known + PAGE >= MOST_TRIALS });
+      if (page.next === null || !page.items.length) return;
+      after = page.next;
+    }
+  }
+
+  private async trialsAfter(after: number): Promise<{ items: TrialView[]; next: number | null } | null> {
+    try {
+      return await this.api.get(`experiments/${this.id}/trials?limit=${PAGE}${after ? `&after=${after}` : ''}`);
+    } catch (error) {
+      this.set({ link: { kind: 'lost', error: asApiError(error), retryAt: 0 } });
+      return null;
+    }
+  }
+
+  private follow(): void {
+    const metric = this.metric!;
+    const query = `names=${encodeURIComponent(metric.name)}&groups=${encodeURIComponent(metric.group)}`;
+    this.follower = new Follower(this.api, {
+      path: () => `experiments/${this.id}/stream?after=${this.state.model!.cursor}&${query}`,
+      onLine: line => this.take(line as Event),
+      onLink: link => this.set({ link })
+    });
+    if (this.held) this.follower.pause();
+  }
+
+  private take(event: Event): void {
+    const change = this.state.model!.apply(event);
+    if (change === 'resync') void this.start();
+    else if (change === 'checkpoints') this.later({ checkpoints: this.state.checkpoints + 1 });
+    else if (change === 'trials' || change === 'experiment') this.later({ states: this.state.states + 1 });
+    else if (change === 'curves') this.later({});
+  }
+
+  /** Tell in the next frame: a burst of events is one drawing. */
+  private later(change: Partial<FeedState>): void {
+    this.state = { ...this.state, ...change };
+    if (!this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.set({});
+      });
+    }
+  }
+
+  private set(change: Partial<FeedState>): void {
+    if (this.stopped) return;
+    this.state = { ...this.state, ...change, version: this.state.version + 1 };
+    for (const listener of this.listeners) listener();
+  }
+}

@@ -1,0 +1,56 @@
+/** The progress line: trials done of all, running, best, how long it may still take. */
+
+import type { ExperimentView, TrialView } from '../../state/wire';
+import { isOver } from '../../state/states';
+import { formatDuration, formatNumber } from '../common/format';
+import { nameText } from '../logs/text';
+
+/** Below this share of the search an estimate of the rest is a guess. */
+const TOO_EARLY = 0.02;
+
+/** The parts of the line, ready to be joined. `now` is in seconds since the epoch. */
+export function progressParts(e: ExperimentView, now: number): string[] {
+  const { done, running, total } = counts(e);
+  const parts = [`${done}${total === null ? '' : `/${total}`} ${total === 1 ? 'trial' : 'trials'} done`];
+  if (running) parts.push(`${running} running`);
+  if (e.trials.ERROR) parts.push(`${e.trials.ERROR} failed`);
+  if (e.best) {
+    const where = `trial ${e.best.trial_index}, step ${e.best.steps_completed}`;
+    parts.push(`best ${nameText(e.metric, 40) || 'metric'} ${formatNumber(e.best.value)} (${where})`);
+  }
+  const rest = remaining(e, now);
+  if (rest !== null) parts.push(`about ${formatDuration(rest)} left`);
+  if (isOver(e.state) && e.ended_at) parts.push(`took ${formatDuration(e.ended_at - (e.started_at ?? e.created_at))}`);
+  return parts;
+}
+
+/** How many trials are done, run now, and will be (null if the search cannot know). */
+export function counts(e: ExperimentView): { done: number; running: number; total: number | null } {
+  const by = e.trials;
+  const done = (by.COMPLETED ?? 0) + (by.CANCELED ?? 0) + (by.ERROR ?? 0);
+  return { done, running: by.RUNNING ?? 0, total: e.trials_total };
+}
+
+/** Seconds until the end at the pace so far, or null if nothing can be said. */
+export function remaining(e: ExperimentView, now: number): number | null {
+  const { progress, started_at: since } = e;
+  if (e.state !== 'ACTIVE' || !since || progress < TOO_EARLY || progress >= 1 || !e.trials.RUNNING) return null;
+  return ((now - since) / progress) * (1 - progress);
+}
+
+/** Whether the searcher stopped a trial before its time (at the top rung it stops those that are through). */
+export function stoppedEarly(trial: TrialView): boolean {
+  return trial.end_reason === 'stopped' && trial.progress < 1;
+}
+
+/** Whether a trial is out of the race: stopped early, canceled or failed. */
+export function greyed(trial: TrialView): boolean {
+  return stoppedEarly(trial) || trial.state === 'ERROR' || trial.state === 'CANCELED';
+}
+
+/** The end of a trial for people, where it says more than its state. */
+export function endWord(trial: TrialView): string | undefined {
+  if (stoppedEarly(trial)) return 'stopped early';
+  const reason = trial.end_reason;
+  return reason && reason !== 'completed' && reason !== 'stopped' ? reason.replaceAll('_', ' ') : undefined;
+}

@@ -1,0 +1,156 @@
+/** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
+
+import type { TrialView } from '../../state/wire';
+import { shownState, stateWord } from '../../state/states';
+import { Value, flatten } from '../charts/parallel';
+import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
+import { nameText } from '../logs/text';
+import { endWord } from './progress';
+
+/** One row: a trial with its hyperparameters flattened once. */
+export interface TrialRow {
+  trial: TrialView;
+  hparams: Record<string, Value>;
+}
+
+export interface TrialColumn {
+  /** `trial`, `state`, … or `hp:name`. */
+  key: string;
+  title: string;
+  /** What is compared; null and undefined come last in either direction. */
+  value: (row: TrialRow) => Value | undefined;
+  /** What is shown and filtered. */
+  text: (row: TrialRow) => string;
+  numeric: boolean;
+  /** Shown unless the user says otherwise. */
+  usual: boolean;
+  /** The first click sorts descending. */
+  descending?: boolean;
+}
+
+/** Rows of trials; those of a trial that has not changed stay the same objects, so that they are not drawn again. */
+export class RowCache {
+  private rows = new Map<number, TrialRow>();
+
+  of(trials: Iterable<TrialView>): TrialRow[] {
+    const found: TrialRow[] = [];
+    for (const trial of trials) {
+      const old = this.rows.get(trial.id);
+      if (old?.trial === trial) found.push(old);
+      else {
+        const row = { trial, hparams: flatten(trial.hparams) };
+        this.rows.set(trial.id, row);
+        found.push(row);
+      }
+    }
+    return found;
+  }
+}
+
+/** Hyperparameter columns that are shown unless the user says otherwise. */
+const USUAL_HPARAMS = 8;
+
+/** The columns for some rows; `now` tells seconds since the epoch. */
+export function columnsOf(
+  rows: readonly TrialRow[], metric: string, smallerIsBetter: boolean, now: () => number
+): TrialColumn[] {
+  const took = ({ trial }: TrialRow): number | null =>
+    trial.started_at ? (trial.ended_at ?? now()) - trial.started_at : null;
+  const number = (key: string, title: string, value: TrialColumn['value'], more: Partial<TrialColumn> = {}): TrialColumn =>
+    ({ key, title, value, text: row => formatNumber(value(row) as number | null), numeric: true, usual: true, ...more });
+  return [
+    number('trial', 'Trial', row => row.trial.index),
+    { key: 'state', title: 'State', value: row => stateText(row.trial), text: row => stateText(row.trial), numeric: false, usual: true },
+    number('best', `Best ${nameText(metric, 40) || 'validation'}`, row => toNumber(row.trial.best_validation), { descending: !smallerIsBetter }),
+    number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
+    number('steps', 'Steps', row => row.trial.steps_completed, { descending: true }),
+    ...hparamColumns(rows),
+    number('progress', 'Progress', row => row.trial.progress, { usual: false, text: row => formatPercent(row.trial.progress) }),
+    number('took', 'Took', took, { text: row => formatDuration(took(row)) }),
+    number('restarts', 'Restarts', row => row.trial.restarts, { descending: true }),
+    { key: 'node', title: 'Node', value: row => row.trial.agent_id, text: row => nameText(row.trial.agent_id ?? '–'), numeric: false, usual: false },
+    number('id', 'Id', row => row.trial.id, { usual: false, text: row => String(row.trial.id) })
+  ];
+}
+
+function hparamColumns(rows: readonly TrialRow[]): TrialColumn[] {
+  const names = new Map<string, { numeric: boolean; distinct: Set<string> }>();
+  for (const row of rows) {
+    for (const [name, value] of Object.entries(row.hparams)) {
+      let seen = names.get(name);
+      if (!seen) names.set(name, (seen = { numeric: true, distinct: new Set() }));
+      if (value !== null && typeof value !== 'number') seen.numeric = false;
+      if (seen.distinct.size < 2) seen.distinct.add(String(value));
+    }
+  }
+  // What varies comes first: constants say nothing about the difference between trials.
+  const varies = (seen: { distinct: Set<string> }): boolean => seen.distinct.size > 1 || rows.length < 2;
+  const order = [...names].sort((a, b) => Number(varies(b[1])) - Number(varies(a[1])) || (a[0] < b[0] ? -1 : 1));
+  return order.map(([name, seen], i) => ({
+    key: `hp:${name}`,
+    title: nameText(name, 80),
+    value: row => row.hparams[name],
+    text: row => nameText(formatValue(row.hparams[name])),
+    numeric: seen.numeric,
+    usual: i < USUAL_HPARAMS && varies(seen)
+  }));
+}
+
+/** The state for people, with the reason of its end. */
+export function stateText(trial: TrialView): string {
+  return endWord(trial) ?? stateWord(shownState(trial));
+}
+
+type Test = (row: TrialRow) => boolean;
+
+const TERM = /^(.+?)(<=|>=|!=|=|<|>|:)(.+)$/;
+
+/**
+ * What a filter text asks for: words that must occur somewhere in a row, and terms such as `lr<0.01`,
+ * `state:error`, `optimizer=adam` on a column by its title or key.
+ */
+export function filterOf(text: string, columns: readonly TrialColumn[]): Test {
+  const words = text.match(/"[^"]*"|\S+/g) ?? [];
+  const tests = words.map(word => {
+    const plain = word.replace(/^"|"$/g, '');
+    const match = word.startsWith('"') ? null : TERM.exec(plain);
+    const column = match && columnNamed(match[1]!, columns);
+    return match && column ? termTest(column, match[2]!, match[3]!) : wordTest(plain.toLowerCase(), columns);
+  });
+  return row => tests.every(test => test(row));
+}
+
+function columnNamed(name: string, columns: readonly TrialColumn[]): TrialColumn | undefined {
+  const wanted = name.toLowerCase();
+  return columns.find(c => [c.key, c.title, c.key.replace(/^hp:/, '')].some(label => label.toLowerCase() === wanted));
+}
+
+function termTest(column: TrialColumn, operator: string, wanted: string): Test {
+  const limit = Number(wanted);
+  return row => {
+    const value = column.value(row);
+    if (operator === ':') return column.text(row).toLowerCase().includes(wanted.toLowerCase());
+    if (value === null || value === undefined) return operator === '!=';
+    const same = typeof value === 'number' ? value === limit : value.toLowerCase() === wanted.toLowerCase();
+    switch (operator) {
+      case '=': return same;
+      case '!=': return !same;
+      case '<': return typeof value === 'number' && value < limit;
+      case '>': return typeof value === 'number' && value > limit;
+      case '<=': return typeof value === 'number' && value <= limit;
+      default: return typeof value === 'number' && value >= limit;
+    }
+  };
+}
+
+function wordTest(word: string, columns: readonly TrialColumn[]): Test {
+  return row => columns.some(column => column.text(row).toLowerCase().includes(word));
+}
+
+/** Widths in pixels from what stands in the columns (the heads and some rows). */
+export function widthOf(column: TrialColumn, rows: readonly TrialRow[]): number {
+  const stride = Math.ceil(rows.length / 120) || 1;
+  let longest = column.title.length + 2;
+  for (let i = 0; i < rows.length; i += stride) longest = Math.max(longest, column.text(rows[i]!).length);
+  return Math.min(240, Math.max(58, Math.round(longest * 7.1) + 20));
+}

@@ -1,0 +1,17 @@
+/** A value that follows another, but changes at most every so often. */
+
+import { useEffect, useRef, useState } from 'react';
+
+export function useThrottled<T>(value: T, everyMs: number): T {
+  const [shown, setShown] = useState(value);
+  const last = useRef(0);
+  useEffect(() => {
+    const wait = Math.max(0, last.current + everyMs - Date.now());
+    const timer = window.setTimeout(() => {
+      last.current = Date.now();
+      setShown(value);
+    }, wait);
+    return () => window.clearTimeout(timer);
+  }, [value, everyMs]);
+  return shown;
+}

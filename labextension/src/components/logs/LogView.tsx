@@ -1,0 +1,208 @@
+/** Log lines: filters, colours of ranks, follow; only the lines in sight are drawn, and text stays text. */
+
+import {
+  ReactElement, useDeferredValue, useEffect, useId, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore
+} from 'react';
+
+import { useApp } from '../../state/context';
+import { EmptyState, ErrorBanner, formatTime, Loading } from '../common';
+import { LinkNotice } from '../experiment/LinkNotice';
+import { LogFeed, LogState, MOST_TAIL, TAIL } from './feed';
+import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
+
+/** Height of a line, pixels. */
+const LINE = 18;
+const SPARE = 12;
+/** A search is sent when nobody has typed for so long. */
+const TYPING_MS = 350;
+
+export function LogView({ base, label, visible = true }: {
+  /** `trials/5/logs` or `tasks/x/logs` */
+  base: string;
+  label: string;
+  visible?: boolean;
+}): ReactElement {
+  const { api } = useApp();
+  const [filter, setFilter] = useState<LogFilter>(NO_FILTER);
+  const [tail, setTail] = useState(TAIL);
+  const [times, setTimes] = useState(false);
+  const [follow, setFollow] = useState(true);
+  const [feed, setFeed] = useState<LogFeed | null>(null);
+  const search = useSettled(filter.search, TYPING_MS);
+
+  useEffect(() => {
+    const made = new LogFeed(api, base);
+    setFeed(made);
+    return () => made.stop();
+  }, [api, base]);
+  useEffect(() => void feed?.start({ rank: filter.rank, search, tail }), [feed, filter.rank, search, tail]);
+  useEffect(() => feed?.setVisible(visible), [feed, visible]);
+  const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
+  const again = (): void => void feed?.start({ rank: filter.rank, search, tail });
+  const wanted = useDeferredValue(filter);
+  const buffer = state?.buffer;
+  const lines = useMemo(
+    () => (buffer ? buffer.lines.filter(line => passes(line, wanted)) : []), [buffer, wanted, state?.version]
+  );
+  if (state?.error && !state.ready) return <ErrorBanner error={state.error} what="Logs" onRetry={again} />;
+  if (!state?.ready || !buffer) return <Loading what="Loading the logs" />;
+  const busy = filter.search !== search || wanted !== filter;
+  return (
+    <div className="det-logs">
+      <Filters
+        filter={filter} onFilter={setFilter} ranks={[...buffer.ranks].sort((a, b) => a - b)} times={times} onTimes={setTimes}
+        follow={follow} onFollow={setFollow} ended={state.link.kind === 'ended'}
+      />
+      <LinkNotice link={state.link} onRetry={again} />
+      {state.error && <ErrorBanner error={state.error} what="Logs" onRetry={again} />}
+      {state.older && (
+        <p className="det-log-older">
+          {tail < MOST_TAIL
+            ? <>The last {tail} lines. <button type="button" className="det-link" onClick={() => setTail(MOST_TAIL)}>Load more</button></>
+            : `The last ${MOST_TAIL} lines; the command line shows all of them.`}
+        </p>
+      )}
+      {lines.length === 0
+        ? <NoLines filter={wanted} busy={busy} state={state} onClear={() => setFilter(NO_FILTER)} />
+        : <Lines lines={lines} label={label} search={wanted.search} times={times} follow={follow} onFollow={setFollow} />}
+    </div>
+  );
+}
+
+function nothing(): () => void {
+  return () => undefined;
+}
+
+function useSettled<T>(value: T, afterMs: number): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(value), afterMs);
+    return () => window.clearTimeout(timer);
+  }, [value, afterMs]);
+  return settled;
+}
+
+function NoLines({ filter, busy, state, onClear }: {
+  filter: LogFilter; busy: boolean; state: LogState; onClear: () => void;
+}): ReactElement {
+  if (busy) return <Loading what="Searching" />;
+  const filtered = filter.rank !== null || filter.level !== '' || filter.search !== '';
+  if (filtered) {
+    return (
+      <EmptyState title="No line matches.">
+        <button type="button" className="det-link" onClick={onClear}>Show all lines</button>
+      </EmptyState>
+    );
+  }
+  return <EmptyState title={state.link.kind === 'ended' ? 'It has written nothing.' : 'Nothing written yet; lines appear here as they come.'} />;
+}
+
+function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, ended }: {
+  filter: LogFilter;
+  onFilter: (filter: LogFilter) => void;
+  ranks: readonly number[];
+  times: boolean;
+  onTimes: (on: boolean) => void;
+  follow: boolean;
+  onFollow: (on: boolean) => void;
+  ended: boolean;
+}): ReactElement {
+  const id = useId();
+  return (
+    <div className="det-controls" role="group" aria-label="Which lines are shown">
+      <input
+        className="det-input det-grow" type="search" aria-label="Search in the logs" placeholder="Search" value={filter.search}
+        onChange={event => onFilter({ ...filter, search: event.target.value })}
+      />
+      <label htmlFor={`${id}-r`}>Rank</label>
+      <select
+        id={`${id}-r`} className="det-input" value={filter.rank ?? ''}
+        onChange={event => onFilter({ ...filter, rank: event.target.value === '' ? null : Number(event.target.value) })}
+      >
+        <option value="">all</option>
+        {ranks.map(rank => <option key={rank} value={rank}>{rank}</option>)}
+      </select>
+      <label htmlFor={`${id}-l`}>Level</label>
+      <select
+        id={`${id}-l`} className="det-input" value={filter.level}
+        onChange={event => onFilter({ ...filter, level: event.target.value as Level | '' })}
+      >
+        <option value="">all</option>
+        {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and worse'}</option>)}
+      </select>
+      <button type="button" className="det-button det-toggle-button" aria-pressed={times} onClick={() => onTimes(!times)}>Times</button>
+      <button
+        type="button" className="det-button det-toggle-button" aria-pressed={follow} onClick={() => onFollow(!follow)}
+        title={ended ? 'It has ended: no more lines will come' : 'Stay at the newest line'}
+      >
+        {ended ? 'End' : 'Follow'}
+      </button>
+    </div>
+  );
+}
+
+function Lines({ lines, label, search, times, follow, onFollow }: {
+  lines: readonly ShownLine[];
+  label: string;
+  search: string;
+  times: boolean;
+  follow: boolean;
+  onFollow: (on: boolean) => void;
+}): ReactElement {
+  const box = useRef<HTMLDivElement>(null);
+  const [range, setRange] = useState({ from: 0, to: 60 });
+  const expected = useRef(-1);
+  const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, line.text.length), 0), [lines]);
+  const ranked = useMemo(() => lines.some(line => line.rank !== null), [lines]);
+  const measure = (): void => {
+    const el = box.current!;
+    const from = Math.max(0, Math.floor(el.scrollTop / LINE) - SPARE);
+    const to = Math.ceil((el.scrollTop + (el.clientHeight || 600)) / LINE) + SPARE;
+    setRange(old => (old.from === from && old.to === to ? old : { from, to }));
+  };
+  useLayoutEffect(() => {
+    const el = box.current!;
+    if (follow) {
+      el.scrollTop = el.scrollHeight;
+      expected.current = el.scrollTop;
+    }
+    measure();
+  }, [lines, follow]);
+  const scrolled = (): void => {
+    const el = box.current!;
+    measure();
+    if (Math.abs(el.scrollTop - expected.current) < 2) return;
+    expected.current = -1;
+    const atEnd = el.scrollHeight - el.scrollTop - el.clientHeight < 1.5 * LINE;
+    if (atEnd !== follow) onFollow(atEnd);
+  };
+  return (
+    <div
+      ref={box} className="det-log-box" role="log" aria-live="off" aria-label={`Logs of ${label}`} tabIndex={0} onScroll={scrolled}
+    >
+      <div className="det-log-lines" style={{ height: lines.length * LINE, minWidth: `calc(${Math.min(longest, 8100)}ch + ${times ? 260 : 110}px)` }}>
+        {lines.slice(range.from, range.to).map((line, i) => (
+          <Line key={line.id} line={line} top={(range.from + i) * LINE} search={search} times={times} ranked={ranked} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function Line({ line, top, search, times, ranked }: {
+  line: ShownLine; top: number; search: string; times: boolean; ranked: boolean;
+}): ReactElement {
+  return (
+    <div className="det-log-line" data-level={line.level ?? undefined} data-std={line.stdtype} style={{ transform: `translateY(${top}px)` }}>
+      {times && <span className="det-log-time">{formatTime(line.time)}</span>}
+      {ranked && (
+        <span className="det-log-rank" style={{ color: rankColour(line.rank) }} title={line.rank === null ? undefined : `rank ${line.rank}`}>
+          {line.rank === null ? '' : `[${line.rank}]`}
+        </span>
+      )}
+      <span className="det-log-text" dir="ltr">
+        {pieces(line.text, search).map((piece, i) => (piece.hit ? <mark key={i}>{piece.text}</mark> : piece.text))}
+      </span>
+    </div>
+  );
+}

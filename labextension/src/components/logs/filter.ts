@@ -1,0 +1,118 @@
+/** Which log lines are shown, and what is kept of a stream that never ends. */
+
+import type { LogLine } from '../../state/wire';
+import { logText } from './text';
+
+export const LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR', 'CRITICAL'] as const;
+export type Level = (typeof LEVELS)[number];
+
+export interface LogFilter {
+  /** null: all. */
+  rank: number | null;
+  /** The least severe that is shown; '' shows lines without a level, too. */
+  level: Level | '';
+  search: string;
+}
+
+export const NO_FILTER: LogFilter = { rank: null, level: '', search: '' };
+
+/** Lines kept in memory; the oldest go first. */
+export const KEPT = 50_000;
+
+/** A line ready to be drawn. */
+export interface ShownLine {
+  id: number;
+  rank: number | null;
+  level: string | null;
+  stdtype: string;
+  time: number;
+  run: number;
+  text: string;
+}
+
+export function shownLine(line: LogLine): ShownLine {
+  return {
+    id: line.id,
+    rank: line.rank,
+    level: line.level,
+    stdtype: line.stdtype,
+    time: line.time,
+    run: line.run,
+    text: logText(line.text)
+  };
+}
+
+/** Whether a line passes the filter. Severity counts from the filter's level up; case does not count in a search. */
+export function passes(line: ShownLine, filter: LogFilter): boolean {
+  if (filter.rank !== null && line.rank !== filter.rank) return false;
+  if (filter.level && severity(line.level) < severity(filter.level)) return false;
+  return !filter.search || line.text.toLowerCase().includes(filter.search.toLowerCase());
+}
+
+function severity(level: string | null): number {
+  return LEVELS.indexOf((level ?? '') as Level);
+}
+
+/** Lines by id, ascending and without doubles: a stream that was taken up again may repeat some. */
+export class LogBuffer {
+  lines: ShownLine[] = [];
+  /** Lines that were let go because there were too many. */
+  dropped = 0;
+  ranks = new Set<number>();
+
+  constructor(private readonly kept = KEPT) {}
+
+  get last(): number {
+    return this.lines.length ? this.lines[this.lines.length - 1]!.id : 0;
+  }
+
+  /** Add lines; returns how many were new. */
+  add(more: readonly LogLine[]): number {
+    const last = this.last;
+    const fresh = more.map(shownLine).filter(line => line.id > last || line.id === 0);
+    for (const line of fresh) {
+      if (line.rank !== null && this.ranks.size < 4096) this.ranks.add(line.rank);
+      this.lines.push(line);
+    }
+    const surplus = this.lines.length - this.kept;
+    if (surplus > 0) {
+      this.lines.splice(0, surplus);
+      this.dropped += surplus;
+    }
+    return fresh.length;
+  }
+
+  clear(): void {
+    this.lines = [];
+    this.dropped = 0;
+  }
+}
+
+const RANK_COLOURS = 8;
+
+/** Which of the rank colours (`--det-rank-0` …) a rank has. */
+export function rankColour(rank: number | null): string {
+  return rank === null ? 'inherit' : `var(--det-rank-${rank % RANK_COLOURS})`;
+}
+
+/** A part of a text that matches the search, or does not. */
+export interface Piece {
+  text: string;
+  hit: boolean;
+}
+
+/** Cut a text at the places where it matches, for marking them. */
+export function pieces(text: string, search: string): Piece[] {
+  if (!search) return [{ text, hit: false }];
+  const [hay, needle] = [text.toLowerCase(), search.toLowerCase()];
+  if (hay.length !== text.length) return [{ text, hit: false }];
+  const found: Piece[] = [];
+  let at = 0;
+  for (let hit = hay.indexOf(needle); hit >= 0; hit = hay.indexOf(needle, at)) {
+    if (hit > at) found.push({ text: text.slice(at, hit), hit: false });
+    found.push({ text: text.slice(hit, hit + needle.length), hit: true });
+    at = hit + needle.length;
+  }
+  if (at < text.length) found.push({ text: text.slice(at), hit: false });
+  return found;
+}

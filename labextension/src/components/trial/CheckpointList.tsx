@@ -1,0 +1,105 @@
+/** Checkpoints, best first: their numbers, their uuid to copy, and each file to be downloaded. */
+
+import { ReactElement, useMemo, useState } from 'react';
+
+import { useApp } from '../../state/context';
+import type { CheckpointView } from '../../state/wire';
+import { EmptyState, formatBytes, formatNumber, formatTime, plural, toNumber } from '../common';
+import { CopyButton } from '../experiment/CopyButton';
+import { nameText } from '../logs/text';
+
+/** Shown at once; more on request. */
+const PAGE = 50;
+
+/** Best validation first; those without one by steps, deleted ones last. */
+export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boolean): CheckpointView[] {
+  const sign = smallerIsBetter ? 1 : -1;
+  const rank = (item: CheckpointView): [number, number, number] => {
+    const value = toNumber(item.validation);
+    const known = value !== null && !Number.isNaN(value);
+    return [item.state === 'DELETED' ? 1 : 0, known ? 0 : 1, known ? sign * value : -item.steps_completed];
+  };
+  const keyed = items.map(item => ({ item, by: rank(item) }));
+  keyed.sort((a, b) => a.by[0] - b.by[0] || a.by[1] - b.by[1] || a.by[2] - b.by[2] || b.item.created_at - a.item.created_at);
+  return keyed.map(k => k.item);
+}
+
+export function CheckpointList({ items, metric, smallerIsBetter, trialIndex }: {
+  items: readonly CheckpointView[];
+  metric: string;
+  smallerIsBetter: boolean;
+  /** Trial id to its number in the experiment; leave it out within one trial. */
+  trialIndex?: ReadonlyMap<number, number>;
+}): ReactElement {
+  const [most, setMost] = useState(PAGE);
+  const ordered = useMemo(() => bestFirst(items, smallerIsBetter), [items, smallerIsBetter]);
+  if (!items.length) {
+    return <EmptyState title="No checkpoints yet.">A trial writes one at the end, when it is paused, and as often as its code or config says.</EmptyState>;
+  }
+  return (
+    <div className="det-checkpoints">
+      <p className="det-soft">{plural(items.length, 'checkpoint')}, best {nameText(metric, 60) || 'validation'} first.</p>
+      <ul className="det-checkpoint-list">
+        {ordered.slice(0, most).map((item, i) => (
+          <Checkpoint
+            key={item.uuid} item={item} metric={metric} best={i === 0 && item.validation !== null}
+            trial={trialIndex?.get(item.trial_id)} linked={trialIndex !== undefined}
+          />
+        ))}
+      </ul>
+      {ordered.length > most && (
+        <button type="button" className="det-button" onClick={() => setMost(most + 4 * PAGE)}>Show more ({ordered.length - most})</button>
+      )}
+    </div>
+  );
+}
+
+function Checkpoint({ item, metric, best, trial, linked }: {
+  item: CheckpointView; metric: string; best: boolean; trial: number | undefined; linked: boolean;
+}): ReactElement {
+  const { navigate } = useApp();
+  const deleted = item.state === 'DELETED';
+  const files = Object.entries(item.files);
+  const name = nameText(metric, 40) || 'validation';
+  return (
+    <li className={`det-checkpoint${best ? ' det-best-row' : ''}`}>
+      <div className="det-checkpoint-line">
+        <span className="det-num det-checkpoint-value">{item.validation === null ? `no ${name}` : `${name} ${formatNumber(item.validation)}`}{best ? ' · best' : ''}</span>
+        {linked && (
+          <button type="button" className="det-link" onClick={() => navigate({ kind: 'trial', id: item.trial_id, experiment: item.experiment_id, tab: 'checkpoints' })}>
+            trial {trial ?? `#${item.trial_id}`}
+          </button>
+        )}
+        <span className="det-num">step {item.steps_completed}</span>
+        <span className="det-num">{formatBytes(item.size)}</span>
+        <span className="det-soft det-num">{formatTime(item.created_at)}</span>
+        {deleted && <span className="det-soft">files deleted</span>}
+        <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
+        <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
+      </div>
+      {!deleted && files.length > 0 && <Files uuid={item.uuid} files={files} />}
+    </li>
+  );
+}
+
+function Files({ uuid, files }: { uuid: string; files: [string, { size: number; digest: string }][] }): ReactElement {
+  const { api } = useApp();
+  return (
+    <details className="det-files">
+      <summary>{plural(files.length, 'file')}</summary>
+      <ul>
+        {files.map(([path, file]) => (
+          <li key={path}>
+            <a
+              className="det-mono" download={path.split('/').pop()}
+              href={api.href(`checkpoints/${encodeURIComponent(uuid)}/files/${encodeURIComponent(file.digest)}`)}
+            >
+              {nameText(path)}
+            </a>
+            <span className="det-soft det-num"> {formatBytes(file.size)}</span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}

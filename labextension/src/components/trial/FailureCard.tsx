@@ -1,0 +1,91 @@
+/** Why something failed: what, where, on which rank, the likely cause, the last lines, what to do next. */
+
+import type { ReactElement } from 'react';
+
+import { useApp } from '../../state/context';
+import type { FailureView } from '../../state/wire';
+import { CopyButton } from '../experiment/CopyButton';
+import { logText, nameText, visible } from '../logs/text';
+
+const KINDS: Record<string, string> = {
+  oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',
+  killed: 'Killed', lost: 'Its node was lost', no_metrics: 'It reported no metrics', searcher: 'The searcher failed',
+  setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
+};
+
+const CAUSES: Record<string, string> = {
+  oom: 'More memory was asked for than there is. A smaller batch often helps.',
+  import: 'A package is missing in its environment, or a file is missing in its code.',
+  lost: 'The machine or its agent went away; nothing says that the code is wrong.',
+  no_metrics: 'The code ended without reporting the metric that the search needs.',
+  killed: 'Somebody or the system ended it from outside.'
+};
+
+export function FailureCard({ failure, experiment, task }: {
+  failure: FailureView; experiment?: number; task?: string;
+}): ReactElement {
+  const { navigate } = useApp();
+  const title = KINDS[failure.kind] ?? nameText(failure.kind.replaceAll('_', ' '), 60);
+  const facts = factsOf(failure);
+  const tail = failure.log_tail.map(logText);
+  const cause = failure.hint ?? CAUSES[failure.kind];
+  const command = nextCommand(failure, task);
+  return (
+    <section className="det-failure" aria-label={`Failure: ${title}`}>
+      <div className="det-failure-head">
+        <h2><span aria-hidden="true">✕ </span>{title}</h2>
+        <CopyButton text={failureText(failure, title, command)} what="the failure card" />
+      </div>
+      <p className="det-failure-message">{visible(failure.message)}</p>
+      {facts.length > 0 && (
+        <dl className="det-failure-facts">
+          {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+        </dl>
+      )}
+      {cause && <p><strong>{failure.hint ? 'What to do: ' : 'Likely cause: '}</strong>{visible(cause)}</p>}
+      {tail.length > 0 && (
+        <pre className="det-failure-tail" tabIndex={0} aria-label="Last lines of its output">{tail.join('\n')}</pre>
+      )}
+      <div className="det-controls">
+        {command && <code className="det-mono det-command">{command}</code>}
+        {command && <CopyButton text={command} label="Copy command" />}
+        {experiment !== undefined && failure.trial_id !== null && (
+          <button
+            type="button" className="det-button"
+            onClick={() => navigate({ kind: 'trial', id: failure.trial_id!, experiment, tab: 'logs' })}
+          >
+            Logs of the trial
+          </button>
+        )}
+      </div>
+    </section>
+  );
+}
+
+function factsOf(failure: FailureView): [string, string][] {
+  const facts: [string, string | null][] = [
+    ['Where', failure.where],
+    ['Rank', failure.rank === null ? null : String(failure.rank)],
+    ['Exit code', failure.exit_code === null ? null : String(failure.exit_code)],
+    ['Signal', failure.signal]
+  ];
+  return facts.flatMap(([name, value]) => (value ? [[name, nameText(value)]] : []));
+}
+
+/** The command that shows more of it in a terminal. */
+function nextCommand(failure: FailureView, task?: string): string | null {
+  if (task !== undefined) return `det task logs ${/^[\w.-]+$/.test(task) ? task : '…'}`;
+  if (failure.trial_id === null) return null;
+  return `det trial logs ${failure.trial_id}${failure.rank === null ? '' : ` --rank ${failure.rank}`}`;
+}
+
+/** The card as plain text, to be sent to somebody who can help. */
+export function failureText(failure: FailureView, title: string, command: string | null): string {
+  return [
+    `${title}: ${visible(failure.message)}`,
+    ...factsOf(failure).map(([name, value]) => `${name}: ${value}`),
+    ...(failure.hint ? [visible(failure.hint)] : []),
+    ...(failure.log_tail.length ? ['', ...failure.log_tail.map(logText)] : []),
+    ...(command ? ['', command] : [])
+  ].join('\n');
+}

@@ -1,0 +1,66 @@
+/** What a trial was given, and what it said of itself. */
+
+import { ReactElement, useMemo } from 'react';
+import { stringify } from 'yaml';
+
+import type { SummaryView, TrialView } from '../../state/wire';
+import { flatten } from '../charts/parallel';
+import { EmptyState, formatNumber } from '../common';
+import { CopyButton } from '../experiment/CopyButton';
+import { nameText, visible } from '../logs/text';
+
+export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
+  const values = useMemo(() => Object.entries(flatten(trial.hparams)), [trial.hparams]);
+  const metadata = Object.keys(trial.metadata).length ? stringify(trial.metadata, { lineWidth: 0 }) : '';
+  return (
+    <div className="det-hparams-tab">
+      {values.length ? (
+        <>
+          <div className="det-controls">
+            <span className="det-soft">Drawn by the searcher or constant; seed {trial.seed}.</span>
+            <CopyButton text={JSON.stringify(trial.hparams)} label="Copy as JSON" />
+          </div>
+          <table className="det-facts-table">
+            <thead><tr><th scope="col">Hyperparameter</th><th scope="col">Value</th></tr></thead>
+            <tbody>
+              {values.map(([name, value]) => (
+                <tr key={name}><th scope="row">{nameText(name)}</th><td>{value === null ? 'null' : nameText(String(value))}</td></tr>
+              ))}
+            </tbody>
+          </table>
+        </>
+      ) : <EmptyState title="This trial has no hyperparameters." />}
+      <Summaries summary={trial.summary} />
+      {metadata && <><h2>Metadata</h2><pre className="det-code-text" tabIndex={0} aria-label="Metadata">{visible(metadata)}</pre></>}
+    </div>
+  );
+}
+
+/** Rows drawn of the summary; a trial may report thousands of names. */
+const MOST = 300;
+
+function Summaries({ summary }: { summary: Record<string, Record<string, SummaryView>> }): ReactElement | null {
+  const rows = Object.entries(summary).flatMap(([group, names]) => Object.entries(names).map(([name, s]) => ({ group, name, s })));
+  if (!rows.length) return null;
+  return (
+    <>
+      <h2>Metrics in short{rows.length > MOST ? ` (${MOST} of ${rows.length})` : ''}</h2>
+      <div className="det-x-scroll" tabIndex={0} role="group" aria-label="Metrics in short">
+        <table className="det-facts-table">
+          <thead>
+            <tr>{['Metric', 'Last', 'Smallest', 'Largest', 'Mean', 'Reports', 'NaN'].map(t => <th key={t} scope="col">{t}</th>)}</tr>
+          </thead>
+          <tbody>
+            {rows.slice(0, MOST).map(({ group, name, s }) => (
+              <tr key={`${group}\n${name}`}>
+                <th scope="row">{nameText(group, 40)} / {nameText(name, 80)}</th>
+                <td>{formatNumber(s.last)}</td><td>{formatNumber(s.min)}</td><td>{formatNumber(s.max)}</td>
+                <td>{formatNumber(s.mean)}</td><td>{s.count}</td><td>{s.nan_count}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,117 @@
+/** One trial in the main area: metrics, logs, checkpoints, hyperparameters, and why it failed if it did. */
+
+import { ReactElement, useEffect, useRef, useState, useSyncExternalStore } from 'react';
+
+import { useApp, useStore } from '../../state/context';
+import { isOver, shownState } from '../../state/states';
+import type { CheckpointView, TrialView as Trial } from '../../state/wire';
+import { ErrorBanner, formatDuration, formatNumber, Loading, Notice, useLoaded, useNow, useVisible } from '../common';
+import { trialActions } from '../experiment/actions';
+import { Header, useAction } from '../experiment/Header';
+import { LinkNotice } from '../experiment/LinkNotice';
+import { endWord } from '../experiment/progress';
+import { Tabs } from '../experiment/Tabs';
+import { useThrottled } from '../experiment/useThrottled';
+import { LogView } from '../logs/LogView';
+import { nameText } from '../logs/text';
+import { CheckpointList } from './CheckpointList';
+import { FailureCard } from './FailureCard';
+import { TrialFeed, TrialState } from './feed';
+import { HparamsTab } from './HparamsTab';
+import { MetricsTab } from './MetricsTab';
+
+export type TrialTab = 'metrics' | 'logs' | 'checkpoints' | 'hparams';
+
+export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: TrialTab }): ReactElement {
+  const { api } = useApp();
+  const root = useRef<HTMLDivElement>(null);
+  const visible = useVisible(root);
+  const [feed, setFeed] = useState<TrialFeed | null>(null);
+  const [tab, setTab] = useState<TrialTab>(first);
+  useEffect(() => {
+    const made = new TrialFeed(api, id);
+    setFeed(made);
+    void made.start();
+    return () => made.stop();
+  }, [api, id]);
+  useEffect(() => setTab(first), [first]);
+  useEffect(() => feed?.setVisible(visible), [feed, visible]);
+  const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
+  let body: ReactElement;
+  if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} visible={visible} />;
+  else if (state?.error) body = <ErrorBanner error={state.error} what={`Trial ${id}`} onRetry={() => void feed?.start()} />;
+  else body = <Loading what={`Loading trial ${id}`} />;
+  return <div ref={root} className="det-view-main" aria-busy={!state?.trial && !state?.error}>{body}</div>;
+}
+
+function nothing(): () => void {
+  return () => undefined;
+}
+
+function Shown({ feed, state, tab, onTab, visible }: {
+  feed: TrialFeed; state: TrialState; tab: TrialTab; onTab: (tab: TrialTab) => void; visible: boolean;
+}): ReactElement {
+  const { navigate, address } = useApp();
+  const me = useStore(s => s.me);
+  const now = useNow(5000);
+  const trial = state.trial!;
+  const e = state.experiment;
+  const run = useAction<Trial>(`trial ${trial.index} of experiment ${trial.experiment_id}`, verb => `trials/${trial.id}/${verb}`, view => feed.learn(view));
+  const place = { kind: 'experiment', id: trial.experiment_id } as const;
+  const tabs = [
+    { key: 'metrics', label: 'Metrics' }, { key: 'logs', label: 'Logs' },
+    { key: 'checkpoints', label: 'Checkpoints' }, { key: 'hparams', label: 'Hyperparameters' }
+  ];
+  return (
+    <>
+      <Header
+        title={`Trial ${trial.index}`} kind={`Trial id ${trial.id}`} state={shownState(trial)} word={endWord(trial)} about={trial.pending_reason}
+        facts={factsOf(trial, e?.metric ?? 'validation', now)} actions={trialActions(trial, e?.owner ?? '', me)} onAction={run}
+      >
+        <a
+          className="det-button" href={address(place) ?? '#'}
+          onClick={event => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); navigate(place); } }}
+        >
+          Experiment {trial.experiment_id}
+        </a>
+      </Header>
+      {e && <p className="det-head-facts"><bdi>{nameText(e.name)}</bdi>{trial.status && <span>“{nameText(trial.status, 200)}”</span>}</p>}
+      <LinkNotice link={state.link} onRetry={() => void feed.start()} />
+      {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
+      {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
+      {trial.failure && <FailureCard failure={{ ...trial.failure, trial_id: trial.id }} />}
+      <Tabs label={`Views of trial ${trial.index}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
+        {tab === 'metrics' && <MetricsTab state={state} />}
+        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`trial ${trial.index}`} visible={visible} />}
+        {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
+        {tab === 'hparams' && <HparamsTab trial={trial} />}
+      </Tabs>
+    </>
+  );
+}
+
+function factsOf(trial: Trial, metric: string, now: number): (string | false)[] {
+  const took = trial.started_at ? (trial.ended_at ?? now) - trial.started_at : null;
+  const latest = trial.latest_validation !== trial.best_validation && trial.latest_validation !== null;
+  return [
+    `step ${trial.steps_completed}`,
+    trial.best_validation !== null && `best ${nameText(metric, 40)} ${formatNumber(trial.best_validation)}`,
+    latest && `latest ${formatNumber(trial.latest_validation)}`,
+    took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
+    trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`
+  ];
+}
+
+function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {
+  const { api } = useApp();
+  const trial = state.trial!;
+  const round = useThrottled(state.checkpoints, 2000);
+  const { data, error, reload } = useLoaded(
+    `${trial.id} ${round}`, signal => api.get<{ items: CheckpointView[] }>(`trials/${trial.id}/checkpoints`, signal)
+  );
+  if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
+  if (!data) return <Loading what="Loading the checkpoints" />;
+  const e = state.experiment;
+  return <CheckpointList items={data.items} metric={e?.metric ?? ''} smallerIsBetter={e?.smaller_is_better ?? true} />;
+}
