@@ -2,7 +2,7 @@
 
 import plotCss from 'uplot/dist/uPlot.min.css';
 
-import { ExperimentView } from '../components/experiment';
+import { ExperimentView } from '../components/liveview';
 import { Update, View } from '../components/model';
 import css from '../components/style.css';
 
