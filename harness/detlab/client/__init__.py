@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import whoami as whoami
     from detlab.client.tasks import Task as Task
     from detlab.schemas.taskwire import TaskKind as TaskKind
@@ -85,6 +86,7 @@ _HOMES = {
         "list_tasks",
         "login",
         "logout",
+        "run_notebook",
         "whoami",
     ),
     "detlab.client.tasks": ("Task",),

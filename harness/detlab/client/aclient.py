@@ -16,6 +16,7 @@ from detlab.client.bundle import Bundle
 from detlab.client.calls import Backoff, Progress
 from detlab.client.client import no_token, prepare, prepare_task
 from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.session import AsyncSession
 from detlab.client.submission import ConfigSource, pack
 from detlab.schemas.taskwire import QueueItem, TaskKind
@@ -315,6 +316,50 @@ class AsyncClient:
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None
         return AsyncSubmittedTask(task, reply.created, reply.warnings, reply.config, bundle)
+
+    async def run_notebook(
+        self,
+        path: str | Path,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        slots: int | None = None,
+        config: ConfigSource | None = None,
+        name: str | None = None,
+        context: str | Path | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncSubmittedTask:
+        """Run a whole notebook as a task; its output `executed.ipynb` grows with each cell.
+
+        Args:
+            path: The notebook.
+            parameters: Values for variables of its cell tagged `parameters`.
+            slots: Slots; default 1.
+            config: Task config (`detlab.schemas.taskconf`).
+            name: Display name; default: the file's.
+            context: Folder to ship; None: the notebook and the modules beside it that it imports.
+            dry_run: Only judge it.
+            idempotency_key: Requests with the same key make one task; default: a new key.
+            progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+
+        Raises:
+            ConfigError: Parameters or config have mistakes; all of them are in `problems`.
+            BundleError: It is no notebook, or the code cannot be packed.
+        """
+        run = await asyncio.to_thread(
+            prepare_notebook_run, path, parameters, config=config, slots=slots, name=name, context=context
+        )
+        return await self.submit_task(
+            TaskKind.NOTEBOOK_RUN,
+            run.config,
+            bundle=run.bundle,
+            name=run.name,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+            source=run.source,
+            progress=progress,
+        )
 
     async def get_task(self, task_id: str) -> AsyncTask:
         """Return one user task."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from detlab.client.client import Client
 from detlab.client.discovery import ClusterAddress, find_cluster
@@ -185,6 +186,21 @@ def create_task(
         experiment_ids=experiment_ids,
         trial_ids=trial_ids,
     )
+
+
+def run_notebook(
+    path: str | Path,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    slots: int | None = None,
+    config: ConfigSource | None = None,
+    name: str | None = None,
+    context: str | Path | None = None,
+) -> Task:
+    """Run a whole notebook as a task (see `Client.run_notebook`)."""
+    submitted = current_client().run_notebook(path, parameters, slots=slots, config=config, name=name, context=context)
+    assert submitted.task is not None  # only a dry run has none
+    return submitted.task
 
 
 def get_task(task_id: str) -> Task:

@@ -1,0 +1,199 @@
+"""A whole notebook as a task: `python -m detlab.run.notebook` runs the one that `.det_notebook/run.json` names.
+
+    .det_notebook/run.json      {"notebook": "NB.ipynb", "parameters": {…}}
+
+papermill runs it, in the folder of the bundle. What it has run so far is handed over as output `executed.ipynb` after
+each cell (at most every few seconds) and at the end, however that comes: a run that is killed keeps its part. What the
+cells print is the task's log. A cell that raises is named with its line in the last lines of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from detlab.errors import DetlabError
+from detlab.run.outputs import LatestUpload, Outputs
+
+FOLDER = ".det_notebook"
+EXECUTED = "executed.ipynb"
+UPLOAD_SECONDS = 2.0
+"""Between two uploads of a partial notebook at least; more for a large one."""
+SLOW_BYTES = 2 * 1024 * 1024
+"""A notebook of this size is uploaded every `UPLOAD_SECONDS`, a larger one as much less often."""
+LAST_SECONDS = 8.0
+"""How long the last upload of a run that is being ended may take: a SIGKILL follows."""
+_SCHEME = "detlab-task://"
+_LINE = re.compile(r"(?:^|\s)(?:Cell )?In ?\[\d+\](?:, line |:)(\d+)")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Ended(BaseException):
+    """The task was told to end (not an Exception: papermill must not take it for a failed cell)."""
+
+
+class ToOutputs:
+    """papermill's way to write a notebook, which hands it over.
+
+    Args:
+        upload: Takes the newest state.
+    """
+
+    def __init__(self, upload: LatestUpload) -> None:
+        self._upload = upload
+        self.newest = b""
+
+    def read(self, path: str) -> str:
+        """Papermill asks; there is nothing to read."""
+        raise FileNotFoundError(path)
+
+    def listdir(self, path: str) -> list[str]:
+        """Papermill asks; there is nothing to list."""
+        return []
+
+    def write(self, buf: str, path: str) -> None:
+        """Take the notebook as it is now."""
+        self.newest = buf.encode()
+        self._upload.offer(self.newest)
+
+    def pretty_path(self, path: str) -> str:
+        """What papermill calls it in messages."""
+        return path.removeprefix(_SCHEME)
+
+
+def where_it_failed(notebook: Mapping[str, Any]) -> str | None:
+    """Return `cell 3 (In [2]), line 4: ValueError: message` for the first cell of a notebook that raised."""
+    number = 0
+    for cell in notebook.get("cells", []):
+        if "papermill-error-cell-tag" in ((cell.get("metadata") or {}).get("tags") or []):
+            continue  # papermill's own words
+        if (cell.get("metadata") or {}).get("papermill", {}).get("injected_parameters") is not True:
+            number += "injected-parameters" not in ((cell.get("metadata") or {}).get("tags") or [])
+        for output in cell.get("outputs") or []:
+            if output.get("output_type") == "error":
+                counted = cell.get("execution_count")
+                line = line_of(output.get("traceback") or [])
+                place = (
+                    f"cell {number}" + (f" (In [{counted}])" if counted else "") + (f", line {line}" if line else "")
+                )
+                return f"{place}: {output.get('ename')}: {output.get('evalue')}"
+    return None
+
+
+def line_of(traceback: list[str]) -> int | None:
+    """Return the line of the cell in an IPython traceback: that of its own first frame."""
+    found = _LINE.search(_ANSI.sub("", "\n".join(traceback)))
+    return int(found.group(1)) if found else None
+
+
+class Run:
+    """One run.
+
+    Args:
+        folder: The working folder.
+        outputs: Where the executed notebook goes.
+    """
+
+    def __init__(self, folder: Path, outputs: Outputs) -> None:
+        request = json.loads((folder / FOLDER / "run.json").read_text(encoding="utf-8"))
+        self._notebook = folder / str(request["notebook"])
+        self._parameters: dict[str, Any] = dict(request["parameters"])
+        size = self._notebook.stat().st_size
+        interval = max(UPLOAD_SECONDS, UPLOAD_SECONDS * size / SLOW_BYTES)
+        self._failed: list[Exception] = []
+        self._upload = LatestUpload(outputs.put, EXECUTED, interval=interval, failed=self._failed.append)
+        self._writer = ToOutputs(self._upload)
+
+    def run(self) -> int:
+        """Run it to its end; return the exit status."""
+        import papermill
+        from papermill.exceptions import PapermillException
+        from papermill.iorw import papermill_io
+
+        papermill_io.register(_SCHEME, self._writer)
+        status = 0
+        try:
+            with _ending_by_signal():
+                papermill.execute_notebook(
+                    str(self._notebook),
+                    _SCHEME + EXECUTED,
+                    parameters=self._parameters,
+                    kernel_name=self._kernel(),
+                    progress_bar=False,
+                    log_output=True,
+                    cwd=str(self._notebook.parent),
+                    autosave_cell_every=5,
+                )
+        except PapermillException as error:
+            status = self._say_failure(error)
+        except Ended:
+            status = 128 + signal.SIGTERM
+            print("the run was told to end; the notebook so far is kept as executed.ipynb", flush=True)  # noqa: T201
+        return self._hand_over(status)
+
+    def _say_failure(self, error: Exception) -> int:
+        newest = json.loads(self._writer.newest or b"{}")
+        where = where_it_failed(newest) or f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"{self._notebook.name}: {where}\n")
+        return 1
+
+    def _hand_over(self, status: int) -> int:
+        done = self._upload.close(LAST_SECONDS if status > 128 else None)
+        if not done:
+            why = self._failed[-1] if self._failed else "there was no time"
+            hint = why.hint if isinstance(why, DetlabError) and why.hint else ""
+            sys.stderr.write(f"{EXECUTED} could not be kept: {why} {hint}\n")
+        return status or (0 if done else 1)
+
+    def _kernel(self) -> str | None:
+        """Return another kernel's name if the notebook's own is not here."""
+        from jupyter_client.kernelspec import KernelSpecManager
+
+        notebook = json.loads(self._notebook.read_text(encoding="utf-8"))
+        spec = (notebook.get("metadata") or {}).get("kernelspec") or {}
+        name, language = spec.get("name"), str(spec.get("language", "python")).lower()
+        known = KernelSpecManager().find_kernel_specs()
+        if name in known or language != "python" or "python3" not in known:
+            return None if name else "python3"
+        print(f"the kernel {name!r} is not installed here; python3 takes its place", flush=True)  # noqa: T201
+        return "python3"
+
+
+@contextlib.contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """Turn SIGTERM into `Ended`, once."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main() -> int:
+    """Run the shipped notebook; return the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("papermill").setLevel(logging.INFO)
+    return Run(Path.cwd(), Outputs()).run()
+
+
+if __name__ == "__main__":
+    code = main()
+    last = threading.Timer(5.0, os._exit, (code,))  # a thread of papermill's must not hold the slots
+    last.daemon = True
+    last.start()
+    sys.exit(code)
