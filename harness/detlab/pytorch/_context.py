@@ -307,7 +307,7 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
             _optimizing.clip(facts, clip_grads, scaler)
         _optimizing.step(optimizer, scaler)
         if auto_zero_grads:
-            optimizer.zero_grad()
+            _optimizing.drop_gradients(optimizer)
 
     def _not_wrapped(self, optimizer: Any) -> TrainerError:
         known = ", ".join(type(one).__name__ for one in self.optimizers) or "none"

@@ -167,6 +167,19 @@ def step(optimizer: torch.optim.Optimizer, scaler: Any | None) -> None:
     optimizer._opt_called = True
 
 
+_PLAIN_ZERO_GRAD = torch.optim.Optimizer.zero_grad
+
+
+def drop_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Set the gradients to None, as `zero_grad()` does, without the 10 us that torch takes to say so to its profiler."""
+    if type(optimizer).zero_grad is not _PLAIN_ZERO_GRAD or "zero_grad" in vars(optimizer):
+        optimizer.zero_grad()  # of the user's own making
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
 def orphans(facts: Iterable[OptimizerFacts], models: Iterable[torch.nn.Module]) -> list[str]:
     """Return a line for each parameter group with parameters that belong to no wrapped model."""
     owned = {id(parameter) for model in models for parameter in bare(model).parameters()}

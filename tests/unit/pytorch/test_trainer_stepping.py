@@ -10,6 +10,7 @@ import torch
 from trainer_contexts import BATCHES, Line, make_context, train
 
 from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._optimizing import drop_gradients
 
 LR = 0.125
 
@@ -263,3 +264,23 @@ def test_gradients_of_other_parameters_are_not_restored():
     context, _, _ = linear(aggregation_frequency=2)
     with pytest.raises(TrainerError, match=r"2 gradient\(s\), this trial has 1"):
         context._restore_gradients([None, None])
+
+
+def test_an_optimizer_with_a_zero_grad_of_its_own_keeps_it() -> None:
+    called = []
+
+    class Own(torch.optim.SGD):
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            called.append("class")
+            super().zero_grad(set_to_none)
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    for optimizer in (Own([weight], lr=0.1), torch.optim.SGD([weight], lr=0.1)):
+        weight.grad = torch.ones(1)
+        drop_gradients(optimizer)
+        assert weight.grad is None
+    assert called == ["class"]
+    patched = torch.optim.SGD([weight], lr=0.1)
+    patched.zero_grad = lambda set_to_none=True: called.append("instance")  # type: ignore[method-assign]
+    drop_gradients(patched)
+    assert called == ["class", "instance"]
