@@ -171,7 +171,7 @@ _PLAIN_ZERO_GRAD = torch.optim.Optimizer.zero_grad
 
 
 def drop_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Set the gradients to None, as `zero_grad()` does, without the 10 us that torch takes to say so to its profiler."""
+    """Set the gradients to None, as `zero_grad()` does, without the 10 us of torch's record for its profiler."""
     if type(optimizer).zero_grad is not _PLAIN_ZERO_GRAD or "zero_grad" in vars(optimizer):
         optimizer.zero_grad()  # of the user's own making
         return
