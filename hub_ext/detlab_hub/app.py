@@ -26,6 +26,7 @@ from detlab.errors import DetlabError
 from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.services import Services, Settings
+from detlab_hub.services.hubservers import HubServers
 from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
@@ -74,6 +75,15 @@ class DetHub(Application):
     agent_reconnect_wait = Float(
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
+    spawner_token_file = Unicode(help="File with the token of the Hub's spawners; may be missing.").tag(config=True)
+    idle_timeouts = Dict(
+        value_trait=Float(),
+        key_trait=Unicode(),
+        default_value={"tensorboard": 3600.0},
+        help="Seconds without use after which a server is ended, by kind (notebook, shell, tensorboard), unless its own"
+        " options say otherwise. 0 or absent: never.",
+    ).tag(config=True)
+    idle_warning = Float(300.0, help="Seconds before that in which its user is warned.").tag(config=True)
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
     outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may hand over.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
@@ -128,6 +138,10 @@ class DetHub(Application):
     def _enrolment_token_file(self) -> str:
         return str(self._root / "secrets" / "enrolment_token")
 
+    @default("spawner_token_file")
+    def _spawner_token_file(self) -> str:
+        return str(self._root / "secrets" / "spawner_token")
+
     @default("users_file")
     def _users_file(self) -> str:
         return str(self._root / "users.json")
@@ -149,6 +163,7 @@ class DetHub(Application):
         """Return what the services are told."""
         root = self._root
         enrolment = _read_secret(self.enrolment_token_file)
+        spawner = _read_secret(self.spawner_token_file)
         checkpoints = root / "checkpoints"
         return Settings(
             state_dir=root,
@@ -160,6 +175,9 @@ class DetHub(Application):
             cluster_id=self.cluster_id or _made_once(root / "db" / "cluster_id", lambda: secrets.token_hex(8)),
             version=detlab.__version__,
             enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
+            hub_secret_hash=hashlib.sha256(spawner.encode()).hexdigest() if spawner else None,
+            idle_timeouts=dict(self.idle_timeouts),
+            idle_warning=self.idle_warning,
             agent_reconnect_wait=self.agent_reconnect_wait,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
@@ -192,14 +210,16 @@ class DetHub(Application):
         self.hub_token()  # without one nothing can be served: say so before anything is made
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
+        hub = HubServers(self.hub_api_url, self.hub_token())
         try:
-            services = Services(store, settings=self.settings())
+            services = Services(store, settings=self.settings(), hub=hub)
             await services.start()
             try:
                 await self._serve_http(services, stop)
             finally:
                 await services.stop()
         finally:
+            await hub.close()
             store.close()
 
     async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:

@@ -187,6 +187,8 @@ class SpawnRequest(Wire):
     """`/user/alice/nb-1/`"""
     environment: dict[str, str] = {}
     """With the server's Hub token: kept in memory until the task has started, never stored."""
+    bundle: str | None = None
+    """Code that goes with it."""
     hold: bool = False
     """Only keep the slots: the Hub's own spawner runs the server."""
 

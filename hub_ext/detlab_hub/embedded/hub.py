@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
             "name": "server",
             "scopes": ["users:activity!user", "access:servers!server", WRITE, ACCESS],
         },
+        {"name": "detlab-service", "scopes": ["servers", "read:users", "list:users"], "services": ["detlab"]},
         {"name": "detlab-supervisor", "scopes": ["proxy", "list:users", "servers"], "services": ["detlab-supervisor"]},
     ]
     c.JupyterHub.services = [
@@ -81,15 +83,19 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
 
 
 def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
-    c.JupyterHub.spawner_class = "detlab_hub.spawners.EmbeddedSpawner"
-    c.EmbeddedSpawner.state_dir = str(folder.root)
-    c.EmbeddedSpawner.operator = plan.operator
-    c.EmbeddedSpawner.operator_workdir = plan.workdir
-    c.EmbeddedSpawner.user_map = plan.user_map
-    c.EmbeddedSpawner.cluster_url = plan.url
+    c.JupyterHub.spawner_class = "detlab_hub.spawners.DetSpawner"
+    c.JupyterHub.allow_named_servers = True
+    # whoever waits in the master's queue must not keep others from asking for a place
+    c.JupyterHub.concurrent_spawn_limit = 0
+    c.DetSpawner.service_url = plan.master_url
+    c.DetSpawner.service_token_file = str(folder.secrets / "spawner_token")
+    c.DetSpawner.cluster_url = plan.url
     c.Spawner.default_url = "/lab"
-    c.Spawner.start_timeout = 120
-    c.Spawner.http_timeout = 120
+    c.Spawner.http_timeout = 60
+    if os.getuid() != 0:
+        # its servers run as the operator: nobody else gets one, and the operator's opens where they were
+        c.DetSpawner.only_user = plan.operator
+        c.Spawner.notebook_dir = plan.workdir
 
 
 def _navigation(c: Any) -> None:

@@ -135,6 +135,7 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),
         *("--dir", str(folder.root / "agent")),
+        *("--homes", str(folder.root / "homes")),
         *("--enrolment-token-file", str(folder.secrets / "enrolment_token")),
     ]
     if plan.slots is not None:

@@ -187,6 +187,7 @@ class StateFolder:
         for name in ("hub_cookie_secret", "cookie_secret"):
             self.secret(name, text=False)
         self.secret("enrolment_token", prefix="dtenrol_")
+        self.secret("spawner_token", prefix="dthub_")
         for user in users:
             self.secret(self.password_file(user, operator).name)
 

@@ -42,6 +42,11 @@ class AgentCaller:
 
 
 @dataclass(frozen=True)
+class HubCaller:
+    """The Hub's spawner, by its own token: may ask for servers of any user, and nothing else."""
+
+
+@dataclass(frozen=True)
 class EnrolCaller:
     """Somebody who holds an enrolment token: may enrol agents and nothing else."""
 

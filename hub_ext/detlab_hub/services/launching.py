@@ -69,7 +69,8 @@ def _user_task(turn: Turn, row: AllocationRow) -> Launch | None:
         return None
     agent = turn.session.get(AgentRow, row.agent_id)
     token, expires_at = _token(turn, row)
-    entrypoint = [*HUB_SERVER, "--kind", kind.value] if kind.served_by_hub else config["entrypoint"]
+    runs = "hold" if task.source.get("hold") else kind.value
+    entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
     info = _info(turn, row, agent, config).model_copy(update={"task_type": kind.value.upper()})
     return Launch(
         allocation_id=row.id,

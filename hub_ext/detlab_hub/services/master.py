@@ -27,13 +27,16 @@ from detlab_hub.services.code import Code
 from detlab_hub.services.credentials import Credentials
 from detlab_hub.services.experiments import Experiments
 from detlab_hub.services.health import Health
+from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
 from detlab_hub.services.queue import Queue
+from detlab_hub.services.servers import Servers
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.spawns import Spawns
 from detlab_hub.services.stream import Stream
 from detlab_hub.services.tasks import Tasks
 from detlab_hub.services.timeline import Timeline
@@ -53,6 +56,10 @@ LEASE_PERIOD = 5.0
 TIDY_PERIOD = 60.0
 RETRY_PERIOD = 5.0
 """Waiting allocations are looked at again this often, for reasons that end by themselves."""
+GUARD_PERIOD = 1.0
+"""Of looking for spawns that nobody follows and servers that nobody uses."""
+RECONCILE_PERIOD = 20.0
+"""Of comparing the servers that run with those that the Hub knows."""
 KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
@@ -67,6 +74,7 @@ class Services:
         settings: Settings,
         clock: Clock = time.time,
         draw: random.Random | None = None,
+        hub: HubServers | None = None,
     ) -> None:
         connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
@@ -77,6 +85,8 @@ class Services:
         self.checkpoints = Checkpoints(self.shell)
         self.tasks = Tasks(self.shell)
         self.usertasks = UserTasks(self.shell)
+        self.spawns = Spawns(self.shell)
+        self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
         self.agents = Agents(self.shell, connections)
         self.bundles = Bundles(self.shell)
         self.outputs = Outputs(self.shell)
@@ -94,14 +104,18 @@ class Services:
         self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
         self._ticked = clock()
+        self._reachable: dict[str, bool] = {}
+        """Agents and whether they were heard lately, when the last tick looked."""
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
+        if request.kind.served_by_hub:
+            return await self.servers.start(caller, request)
         return await self.usertasks.create(caller, request)
 
     async def end_task(self, caller: Caller, task_id: str) -> TaskView:
         """End a user task, by the master or through the Hub."""
-        return await self.usertasks.end(caller, task_id)
+        return await self.servers.end(caller, task_id)
 
     async def start(self) -> None:
         """Bring back what was going on, then run the loops."""
@@ -113,6 +127,9 @@ class Services:
             (LEASE_PERIOD, self._renew_lease),
             (TIDY_PERIOD, self.tidy),
             (RETRY_PERIOD, self._look_again),
+            (GUARD_PERIOD, self.spawns.guard),
+            (GUARD_PERIOD, self.servers.look_for_idle),
+            (RECONCILE_PERIOD, self.servers.reconcile),
         ]
         self._loops = [
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
@@ -127,6 +144,7 @@ class Services:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
+        await self.servers.stop()
         await self.shell.settle()
 
     def loops(self) -> dict[str, bool]:
@@ -155,6 +173,10 @@ class Services:
             _log.warning("this master did not run for %.0f s; agents get as much longer", away)
             self.connections.forgive(away)
         await self.agents.lose_overdue()
+        reachable = {node.id: not node.suspect for node in self.connections.nodes(now)}
+        if reachable != self._reachable:
+            self._reachable = reachable
+            await self.shell.write(lambda turn: turn.changed_cluster())
         due = await self.shell.read(lambda s: _due(s, now))
         if due:
             await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
@@ -163,9 +185,14 @@ class Services:
         """Assign what can start now and note why everything else waits."""
         nodes = self.connections.nodes(self.shell.clock())
         draining, refusals = self.shell.draining, dict(self.shell.refusals)
-        self.shell.pending_reasons = await self.shell.write(
-            lambda turn: placement.place(turn, nodes, refusals, draining=draining)
-        )
+
+        def place(turn: Turn) -> dict[str, str]:
+            reasons = placement.place(turn, nodes, refusals, draining=draining)
+            if reasons != self.shell.pending_reasons:
+                turn.changed_cluster()
+            return reasons
+
+        self.shell.pending_reasons = await self.shell.write(place)
 
     async def tidy(self) -> None:
         """Trim the event log and the audit log, purge expired tokens and refusals."""

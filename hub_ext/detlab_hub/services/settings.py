@@ -28,6 +28,12 @@ class Settings:
     version: str = ""
     enrolment_secret_hash: str | None = None
     """SHA-256 (hex) of an enrolment token that never expires (the embedded cluster's own agent)."""
+    hub_secret_hash: str | None = None
+    """SHA-256 (hex) of the token of the Hub's spawners."""
+    idle_timeouts: dict[str, float] = field(default_factory=dict)
+    """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
+    idle_warning: float = 300.0
+    """So long before that its user is warned; at most a quarter of the timeout."""
     agent_suspect_after: float = 10.0
     """Without a heartbeat for this long an agent gets no new work."""
     agent_reconnect_wait: float = 25.0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab_hub.services.agents import same_secret
-from detlab_hub.services.callers import AgentCaller, EnrolCaller, TaskCaller
+from detlab_hub.services.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow
+
+HUB_PREFIX = "dthub_"
+"""Of the token of the Hub's spawners, which is made with the cluster and kept in a file, not in the database."""
 
 
 class Tokens:
@@ -18,12 +21,14 @@ class Tokens:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | None:
+    async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
         """Who holds this token; None if it is unknown, expired, or not one of ours.
 
         Raises:
             StaleAttempt: It belongs to an attempt that is over.
         """
+        if bearer.startswith(HUB_PREFIX):
+            return HubCaller() if same_secret(self._shell.settings.hub_secret_hash, bearer) else None
         if not bearer.startswith(tuple(tokens.PREFIXES.values())):
             return None
         if same_secret(self._shell.settings.enrolment_secret_hash, bearer):

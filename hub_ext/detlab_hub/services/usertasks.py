@@ -16,7 +16,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKi
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.scheduling import DEFAULT_PRIORITY
-from detlab_hub.services import taskviews
+from detlab_hub.services import audit, taskviews
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
@@ -102,7 +102,10 @@ class UserTasks:
 
         def end(turn: Turn) -> TaskView:
             row = owned_task(turn.session, caller, task_id)
+            before = row.state
             apply_task(turn, row, usertask.EndRequested(reason))
+            if row.state != before and reason is TaskEnd.KILLED:
+                audit.note(turn, caller, "task.kill", f"task {row.id}", row.name)
             return taskviews.task_view(turn.session, row, self._shell.pending_reasons, full=True)
 
         return await self._shell.write(end)
@@ -151,7 +154,7 @@ def create_row(
     Raises:
         ConfigError: Its code was not uploaded, or what a TensorBoard shows is not the owner's.
     """
-    problems = _unknown(turn.session, owner, request)
+    problems = unknown(turn.session, owner, request)
     if problems:
         raise ConfigError(problems)
     resources = config.get("resources") or {}
@@ -177,11 +180,13 @@ def create_row(
     turn.session.add(row)
     turn.session.flush()
     apply_task(turn, row, usertask.Created())
+    audit.note(turn, owner, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
     return row
 
 
-def _unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
+def unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
+    """What a request names and its owner does not have: code, experiments, trials."""
     found = []
     if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
         found.append(

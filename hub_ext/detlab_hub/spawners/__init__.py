@@ -6,8 +6,7 @@
 
 from detlab_hub.spawners.allocation import AllocationMixin
 from detlab_hub.spawners.det import DetSpawner
-from detlab_hub.spawners.embedded import EmbeddedSpawner
 from detlab_hub.spawners.holding import HoldingMixin
 from detlab_hub.spawners.wording import SpawnFailed
 
-__all__ = ["AllocationMixin", "DetSpawner", "EmbeddedSpawner", "HoldingMixin", "SpawnFailed"]
+__all__ = ["AllocationMixin", "DetSpawner", "HoldingMixin", "SpawnFailed"]

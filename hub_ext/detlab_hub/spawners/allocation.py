@@ -133,6 +133,7 @@ class AllocationMixin(Spawner):
             config=wish.config,
             experiment_ids=wish.experiment_ids,
             trial_ids=wish.trial_ids,
+            bundle=wish.bundle,
             base_url=self.server.base_url if self.server else "/",
             environment={name: str(value) for name, value in self.get_env().items() if value is not None},
         )
@@ -315,6 +316,10 @@ class AllocationMixin(Spawner):
                 return None
             raise
         return view
+
+    async def start(self) -> Any:
+        """Start the server; a class that this is mixed into says how."""
+        raise NotImplementedError
 
     async def stop(self, now: bool = False) -> None:
         """End the server and wait until it has."""

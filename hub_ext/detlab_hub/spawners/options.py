@@ -26,7 +26,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Names of the form, and where each goes in the task config."""
 _WORDS = {"slots": "Slots", "pool": "Resource pool", "image": "Image", "runtime": "Runtime", "idle_timeout": "Idle"}
-_OTHERS = ("kind", "name", "config", "experiment_ids", "trial_ids")
+_OTHERS = ("kind", "name", "config", "bundle", "experiment_ids", "trial_ids")
 NAME_CHARS = 200
 
 
@@ -40,6 +40,7 @@ class Wish:
         name: For people; empty: one is drawn.
         experiment_ids: Of a TensorBoard.
         trial_ids: Of a TensorBoard.
+        bundle: Digest of code that goes with it, or None.
     """
 
     kind: TaskKind = TaskKind.NOTEBOOK
@@ -47,6 +48,7 @@ class Wish:
     name: str = ""
     experiment_ids: list[int] = field(default_factory=list)
     trial_ids: list[int] = field(default_factory=list)
+    bundle: str | None = None
 
 
 def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -93,7 +95,11 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     problems += [_in_words(problem) for problem in taskconf.check(raw, kind) if problem.level == "error"]
     if raw.get("runtime") in ("process", "docker") and raw["runtime"] not in runtimes:
         problems.append(Problem("Runtime", f"{raw['runtime']} is not offered here", f"one of {', '.join(runtimes)}"))
-    return Wish(kind, raw, name, experiments, trials), problems
+    bundle = options.get("bundle") or None
+    if bundle is not None and not isinstance(bundle, str):
+        problems.append(Problem("bundle", "must be the digest of uploaded code"))
+        bundle = None
+    return Wish(kind, raw, name, experiments, trials, bundle), problems
 
 
 def _kind(value: object) -> tuple[TaskKind, list[Problem]]:

@@ -17,7 +17,7 @@ from detlab_hub.services.callers import ADMIN
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import AnyCaller, needs
 
-OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_")
+OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
 HUB_CACHE_SECONDS = 30
 """How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
 

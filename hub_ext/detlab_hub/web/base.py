@@ -15,6 +15,7 @@ from tornado import web
 from detlab import errors
 from detlab.schemas.wire import ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.callers import HubCaller
 from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
 if TYPE_CHECKING:
@@ -239,6 +240,13 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
             raise errors.Forbidden("this is for enrolling agents, by an enrolment token")
         return self.caller
 
+    @property
+    def hub(self) -> HubCaller:
+        """The caller, on a verb of the Hub's spawners."""
+        if not isinstance(self.caller, HubCaller):
+            raise errors.Forbidden("this is for the Hub's spawners, by their own token")
+        return self.caller
+
     def too_large(self) -> errors.DetlabError:
         """Return the refusal of a body over this route's limit."""
         return BodyTooLarge(f"the body is larger than the {self.body_limit:,} bytes this route takes")
@@ -344,6 +352,8 @@ def access_log(handler: web.RequestHandler) -> None:
             who = f"task {allocation}"
         case AgentCaller(agent_id=agent):
             who = f"agent {agent}"
+        case HubCaller():
+            who, quiet = "hub", quiet and handler.request.method in {"GET", "HEAD"}
         case _:
             who, quiet = "-", False
     level = logging.ERROR if status >= 500 else logging.DEBUG if quiet else logging.INFO

@@ -22,12 +22,14 @@ _SCHEMES = {
     Scope.TASK: "task",
     Scope.AGENT: "agent",
     Scope.ENROL: "enrolment",
+    Scope.HUB: "spawner",
 }
 _DESCRIPTIONS = {
     "hub": "A token of JupyterHub with custom:detlab:read, custom:detlab:write or custom:detlab:admin.",
     "task": "The token of one run of a trial (dttask_…).",
     "agent": "The key of an enrolled agent (dtagent_…).",
     "enrolment": "An enrolment token (dtenrol_…).",
+    "spawner": "The token of the Hub's spawners (dthub_…).",
 }
 
 

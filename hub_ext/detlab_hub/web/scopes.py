@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from pydantic import BaseModel, TypeAdapter
 
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.callers import ADMIN, READ, WRITE
+from detlab_hub.services.callers import ADMIN, READ, WRITE, HubCaller
 
-AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller
+AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller
 
 
 class Scope(StrEnum):
@@ -41,6 +41,8 @@ class Scope(StrEnum):
     """The key of an enrolled agent."""
     ENROL = "enrol"
     """An enrolment token."""
+    HUB = "hub"
+    """The token of the Hub's spawners."""
 
 
 _HUB_SCOPES = {Scope.READ: READ, Scope.WRITE: WRITE, Scope.ADMIN: ADMIN}
@@ -62,6 +64,8 @@ def granted(caller: AnyCaller) -> frozenset[Scope]:
             return frozenset({Scope.AGENT})
         case EnrolCaller():
             return frozenset({Scope.ENROL})
+        case HubCaller():
+            return frozenset({Scope.HUB})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,122 @@
+"""The master's client of its Hub: start, stop and list named servers. Who is who stays the Hub's to say."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from detlab.errors import Conflict, DetlabError, Forbidden, NotFound, Unavailable
+
+_log = logging.getLogger(__name__)
+CALL_SECONDS = 30.0
+"""The Hub holds a start for ten seconds before it says that it goes on."""
+PAGE = 200
+_PAGED = {"Accept": "application/jupyterhub-pagination+json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server that the Hub has, running or on its way."""
+
+    owner: str
+    name: str
+
+
+class HubServers:
+    """Calls of the Hub's REST API by the token of the service `detlab` (scopes servers, read:users, list:users).
+
+    Args:
+        url: Ends with `/hub/api`.
+        token: The service's.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"token {token}"}, timeout=CALL_SECONDS, trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def start(self, owner: str, name: str, options: dict[str, Any], display_name: str = "") -> None:
+        """Start a named server; returns when the Hub has taken it, whether it is up or not.
+
+        Raises:
+            Unavailable: The Hub does not answer, or has too much to do.
+            DetlabError: It refuses.
+        """
+        body: dict[str, Any] = {"user_options": options}
+        if display_name:
+            body["display_name"] = display_name
+        await self._call("POST", _path(owner, name), json=body)
+
+    async def stop(self, owner: str, name: str, *, remove: bool = False) -> None:
+        """Stop a server, and forget its name if `remove`; one that is not there is no error.
+
+        Raises:
+            Unavailable: The Hub does not answer.
+            DetlabError: It refuses.
+        """
+        try:
+            await self._call("DELETE", _path(owner, name), json={"remove": True} if remove and name else None)
+        except NotFound:
+            return
+
+    async def running(self) -> set[Server]:
+        """Return all servers that run or are being started.
+
+        Raises:
+            Unavailable: The Hub does not answer.
+        """
+        found: set[Server] = set()
+        offset: int | None = 0
+        while offset is not None:
+            params = {"state": "active", "offset": offset, "limit": PAGE}
+            reply = await self._call("GET", "/users", params=params, headers=_PAGED)
+            page = reply.json()
+            users = page["items"] if isinstance(page, dict) else page
+            found |= {Server(user["name"], name) for user in users for name in user.get("servers") or {}}
+            following = (page.get("_pagination") or {}).get("next") if isinstance(page, dict) else None
+            offset = int(following["offset"]) if following else None
+        return found
+
+    async def _call(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            reply = await self._client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                f"the Hub does not answer: {str(error) or type(error).__name__}", hint="det status"
+            ) from error
+        if reply.is_success:
+            return reply
+        raise _refusal(reply)
+
+
+def _path(owner: str, name: str) -> str:
+    user = quote(owner, safe="")
+    return f"/users/{user}/servers/{quote(name, safe='')}" if name else f"/users/{user}/server"
+
+
+def _refusal(reply: httpx.Response) -> DetlabError:
+    try:
+        text = str(reply.json().get("message") or "")
+    except (ValueError, AttributeError):
+        text = ""
+    message = f"the Hub says: {text or f'HTTP status {reply.status_code}'}"
+    match reply.status_code:
+        case 404:
+            return NotFound(message)
+        case 401 | 403:
+            return Forbidden(
+                message, hint="The service 'detlab' of the Hub needs the scopes servers, read:users and list:users."
+            )
+        case 429 | 502 | 503 | 504:
+            return Unavailable(message)
+        case status if status >= 500:
+            return Unavailable(message, hint="See the Hub's log.")
+    return Conflict(message)
