@@ -18,7 +18,7 @@ from detlab_hub.services.placement import PLACED
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AllocationRow, BundleRow, ExperimentRow
+from detlab_hub.store.tables import AllocationRow, BundleRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -104,20 +104,21 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
 
 def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
     match caller:
+        case TaskCaller(task_id=str(task_id)):
+            task = s.get(TaskRow, task_id)
+            return task is not None and task.bundle == digest
         case TaskCaller():
             experiment = s.get(ExperimentRow, caller.experiment_id)
             return experiment is not None and experiment.bundle == digest
         case AgentCaller():
-            runs_it = (
-                select(AllocationRow.id)
-                .join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
-                .where(
-                    AllocationRow.agent_id == caller.agent_id,
-                    AllocationRow.state.in_(PLACED),
-                    ExperimentRow.bundle == digest,
-                )
-                .limit(1)
-            )
-            return s.scalar(runs_it) is not None
+            return _runs_it(s, caller, digest)
         case Caller():
             return s.get(BundleRow, digest) is not None
+
+
+def _runs_it(s: Session, caller: AgentCaller, digest: str) -> bool:
+    placed = (AllocationRow.agent_id == caller.agent_id, AllocationRow.state.in_(PLACED))
+    of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+    of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
+    found = s.scalar(of_trial.where(*placed, ExperimentRow.bundle == digest).limit(1))
+    return found is not None or s.scalar(of_task.where(*placed, TaskRow.bundle == digest).limit(1)) is not None
