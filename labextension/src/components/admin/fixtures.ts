@@ -1,0 +1,57 @@
+/** Views for tests of the admin components. */
+
+import type { AgentView, ExperimentView, OverviewView, QueueItem, TaskView } from '../../state/wire';
+
+export const HOSTILE = '<img src=x onerror=alert(1)>';
+
+export function agent(over: Partial<AgentView> = {}): AgentView {
+  return {
+    id: 'node-1', state: 'connected', version: '0.1.0', address: '10.0.0.7', serves_user: null, running: 1, last_seen: 1e9,
+    enabled: true, runtimes: ['process'], enrolled_at: 1e9,
+    slots: ['0', '1', '2', '3'].map(id => ({ id, kind: 'cpu', name: 'EPYC', uuid: null, allocation_id: null, enabled: true })),
+    ...over
+  };
+}
+
+export function holding(id: string, held: Record<string, string>): AgentView {
+  const plain = agent({ id });
+  return { ...plain, slots: plain.slots.map(slot => ({ ...slot, allocation_id: held[slot.id] ?? null })) };
+}
+
+export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
+  return {
+    id: 12, name: 'digits', description: null, labels: [], owner: 'ada', workspace: 'default', project: 'default',
+    state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null,
+    progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, source: {}, ...over
+  };
+}
+
+export function task(over: Partial<TaskView> = {}): TaskView {
+  return {
+    id: 'notebook-1a2b', kind: 'notebook', name: 'notes', owner: 'ben', state: 'ACTIVE', allocation_state: 'RUNNING',
+    display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
+    runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, created_at: 1e9, started_at: 1e9,
+    ended_at: null, exit_code: null, stage_message: '', place: null, pending_reason: null, last_activity: null,
+    idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], failure: null, config: null, ...over
+  };
+}
+
+export function waiting(over: Partial<QueueItem> = {}): QueueItem {
+  return {
+    allocation_id: '12.x.1', place: 1, kind: 'trial', owner: 'ada', mine: false, name: 'digits', experiment_id: 12,
+    trial_id: 40, task_id: null, slots: 4, priority: 42, requested_at: 1e9, reason: 'needs 4 slots, 2 are free', ...over
+  };
+}
+
+export function overview(over: Partial<OverviewView> = {}): OverviewView {
+  return {
+    cursor: 7,
+    me: { name: 'root', scopes: ['custom:detlab:admin', 'custom:detlab:read', 'custom:detlab:write'], admin: true },
+    cluster: {
+      cluster_id: 'c', version: '0.1.0', protocol: 1, url: 'http://hub/services/detlab/', started_at: 1e9, agents: 1,
+      slots_total: 4, slots_used: 2, experiments_active: 1, draining: false
+    },
+    experiments: [], tasks: [], queue: [], agents: [agent()], ...over
+  };
+}

@@ -1,0 +1,153 @@
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import { expect, test } from 'vitest';
+
+import { ApiError } from '../../state/api';
+import type { UsageRow } from '../../state/wire';
+import { show } from '../../testing/app';
+import { Audit, placeOf } from './Audit';
+import { Everybody } from './Everybody';
+import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
+import { Queue } from './Queue';
+import { Service } from './Service';
+import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './slothours';
+import { Tokens } from './Tokens';
+import { Usage } from './Usage';
+
+const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours });
+
+test('slot-hours are stacked by day and person, the small ones together', () => {
+  const rows = [row('2026-02-27', 'ada', 2), row('2026-03-01', 'ada', 1, 'command'), row('2026-03-01', 'ben', 5)];
+  const found = stack(rows, '2026-02-27', '2026-03-01');
+  expect(found.days).toEqual(['2026-02-27', '2026-02-28', '2026-03-01']);
+  expect(found.bands).toEqual(['ben', 'ada']);
+  expect(found.hours).toEqual([[0, 0, 5], [2, 0, 1]]);
+  expect(found.totals).toEqual([2, 0, 6]);
+  const many = Array.from({ length: MOST_BANDS + 3 }, (_, i) => row('2026-03-01', `u${i}`, i + 1));
+  const crowd = stack(many, '2026-03-01', '2026-03-01');
+  expect(crowd.bands).toHaveLength(MOST_BANDS + 1);
+  expect(crowd.bands.at(-1)).toBe(OTHERS);
+  expect(crowd.hours.flat().reduce((a, b) => a + b)).toBe(crowd.totals[0]);
+});
+
+test('days cross the ends of months and of summer time', () => {
+  expect(daysBetween('2026-03-28', '2026-03-31')).toEqual(['2026-03-28', '2026-03-29', '2026-03-30', '2026-03-31']);
+  expect(daysBetween('2026-03-02', '2026-03-01')).toEqual([]);
+});
+
+test('the axis ends at a round number above the highest bar', () => {
+  for (const most of [0, 0.003, 0.9, 1, 7, 24, 99.5, 1234]) {
+    const { top, marks } = axis(most);
+    expect(top).toBeGreaterThanOrEqual(most);
+    expect(marks.length).toBeLessThanOrEqual(6);
+    expect(marks.at(-1)).toBeCloseTo(top);
+  }
+});
+
+test('shares add up', () => {
+  const people = byPerson([row('2026-03-01', 'ada', 3), row('2026-03-01', 'ada', 3, 'command'), row('2026-03-01', 'ben', 2)]);
+  expect(people.map(one => [one.user, one.hours, one.share])).toEqual([['ada', 6, 0.75], ['ben', 2, 0.25]]);
+});
+
+test('usage shows a chart and a table, and asks for other days', async () => {
+  const today = Date.parse('2026-03-10T12:00:00Z');
+  const answer = { first: '2026-02-09', last: '2026-03-10', items: [row('2026-03-09', HOSTILE, 4), row('2026-03-10', 'ben', 1)] };
+  const shown = show(<Usage today={today} />, { overview: overview(), usage: answer });
+  const table = await screen.findByRole('region', { name: 'Slot-hours by person' });
+  expect(within(table).getByText(HOSTILE)).toBeTruthy();
+  expect(within(table).getByText('80 %')).toBeTruthy();
+  expect(screen.getByRole('img').getAttribute('aria-label')).toContain('most on 2026-03-09');
+  expect(shown.api.asked).toContain('GET usage?first=2026-02-09&last=2026-03-10');
+  await userEvent.click(screen.getByRole('button', { name: '7 days' }));
+  await waitFor(() => expect(shown.api.asked).toContain('GET usage?first=2026-03-04&last=2026-03-10'));
+});
+
+test('no usage says so', async () => {
+  show(<Usage />, { overview: overview(), usage: { first: '2026-03-01', last: '2026-03-02', items: [] } });
+  expect(await screen.findByText('No slot was used in these days.')).toBeTruthy();
+});
+
+test('a token is revoked after a question, and the list asked for again', async () => {
+  const items = [
+    { id: 'abc123abc123', kind: 'agent', subject: 'node-1', created_at: 1e9, expires_at: null },
+    { id: 'def456def456', kind: 'task', subject: '12.uuid.1', created_at: 1e9, expires_at: 2e9 }
+  ];
+  const shown = show(<Tokens />, { overview: overview(), tokens: () => ({ items }), 'DELETE tokens/abc123abc123': items[0] });
+  await userEvent.click(await screen.findByRole('button', { name: 'Revoke … abc123abc123' }));
+  await waitFor(() => expect(shown.api.asked.filter(one => one === 'GET tokens')).toHaveLength(2));
+  expect(shown.done).toContain('confirm Revoke the node token abc123abc123?');
+  await userEvent.selectOptions(screen.getByLabelText('Kind'), 'task');
+  expect(screen.queryByText('abc123abc123')).toBeNull();
+});
+
+test('the audit log pages and filters by the master', async () => {
+  const item = (id: number) => ({ id, time: 1e9, actor: 'ada', action: 'task.create', subject: 'task command-1', detail: HOSTILE });
+  const shown = show(<Audit />, {
+    overview: overview(),
+    'GET audit?limit=100': { items: [item(9), item(8)], next: 8 },
+    'GET audit?limit=100&before=8': { items: [item(7)], next: null },
+    'GET audit?limit=100&actor=ada': { items: [item(9)], next: null }
+  });
+  expect(await screen.findAllByText(HOSTILE)).toHaveLength(2);
+  await userEvent.click(screen.getByRole('button', { name: 'Older' }));
+  await waitFor(() => expect(screen.getAllByText(HOSTILE)).toHaveLength(3));
+  expect(screen.queryByRole('button', { name: 'Older' })).toBeNull();
+  await userEvent.click(screen.getAllByRole('button', { name: 'ada' })[0]!);
+  await waitFor(() => expect(shown.api.asked).toContain('GET audit?limit=100&actor=ada'));
+  await userEvent.type(screen.getByLabelText('Who'), 'x');
+  expect(await screen.findByText('no answer for audit?limit=100&actor=adax')).toBeTruthy();
+});
+
+test('subjects of the log lead to their views', () => {
+  expect(placeOf('experiment 12')).toEqual({ kind: 'experiment', id: 12 });
+  expect(placeOf('task command-1')).toEqual({ kind: 'task', id: 'command-1' });
+  expect(placeOf('experiment x')).toBeNull();
+  expect(placeOf('agent node-1')).toBeNull();
+});
+
+test('everybody: who holds how much, filtered by person and word', async () => {
+  const work = {
+    experiments: [experiment(), experiment({ id: 13, owner: 'ben', name: 'mnist', state: 'COMPLETED' })],
+    tasks: [task({ name: HOSTILE })], queue: [waiting()], agents: [holding('node-1', { '0': '12.u.1', '1': '12.v.1' })]
+  };
+  show(<Everybody />, { overview: overview(work) });
+  const people = await screen.findByRole('region', { name: 'People' });
+  expect(within(people).getAllByRole('row').map(one => one.textContent)).toEqual([
+    'PersonSlots heldExperimentsTasksWaiting', 'ada2101', 'ben0010'
+  ]);
+  const table = screen.getByRole('grid', { name: "Everybody's work" });
+  expect(table.textContent).toContain('digits');
+  expect(table.textContent).toContain(HOSTILE);
+  expect(table.textContent).not.toContain('mnist');
+  await userEvent.click(screen.getByLabelText('with what has ended'));
+  expect(table.textContent).toContain('mnist');
+  await userEvent.click(within(people).getByRole('button', { name: 'ada' }));
+  expect(table.textContent).not.toContain('mnist');
+  await userEvent.type(screen.getByRole('searchbox'), 'nothing like it');
+  expect(await screen.findByText('Nothing fits the filter.')).toBeTruthy();
+});
+
+test('the queue tells places, priorities and reasons', async () => {
+  show(<Queue />, { overview: overview({ queue: [waiting(), waiting({ allocation_id: 'b', place: 2, mine: true, task_id: 'command-1', trial_id: null, kind: 'command' })] }) });
+  const rows = within(await screen.findByRole('region', { name: 'Queue' })).getAllByRole('row');
+  expect(rows[1]!.textContent).toContain('needs 4 slots, 2 are free');
+  expect(rows[2]!.textContent).toContain('you');
+});
+
+test('an empty queue says what is free', async () => {
+  show(<Queue />, { overview: overview() });
+  expect(await screen.findByText(/2 of 4 slots free/)).toBeTruthy();
+});
+
+test('the service names what is not well, and a refusal can be tried again', async () => {
+  let refuse = true;
+  const view = { ok: false, version: '0.1.0', started_at: 1e9, items: [{ name: 'hub', ok: false, detail: HOSTILE }] };
+  show(<Service />, {
+    overview: overview(), service: () => (refuse ? new ApiError(503, { code: 'x', message: 'not now' }) : view)
+  });
+  await screen.findByText('not now');
+  refuse = false;
+  await userEvent.click(screen.getByRole('button', { name: 'Try again' }));
+  expect(await screen.findByText('1 of its parts need a look.')).toBeTruthy();
+  expect(screen.getByText(HOSTILE)).toBeTruthy();
+});

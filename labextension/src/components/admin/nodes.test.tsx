@@ -1,0 +1,70 @@
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import { expect, test } from 'vitest';
+
+import { ApiError } from '../../state/api';
+import { show } from '../../testing/app';
+import { agent, experiment, holding, HOSTILE, overview, task } from './fixtures';
+import { heldOn, holderOf } from './holders';
+import { Nodes } from './Nodes';
+
+test('the holder of a slot is told from its allocation', () => {
+  const node = holding('node-1', { '0': '12.uuid.1', '1': '12.other.3', '2': 'notebook-1a2b.1', '3': '99.uuid.1' });
+  const held = heldOn(node, [experiment()], [task()]);
+  expect(held.map(one => [one.holder.what, one.holder.owner, one.slots.length])).toEqual([
+    ['experiment 12', 'ada', 2],
+    ['notebook notebook-1a2b', 'ben', 1],
+    ['experiment 99', '', 1]
+  ]);
+  expect(held[2]!.holder.place).toBeNull();
+  expect(holderOf(agent().slots[0]!, [], [])).toBeNull();
+});
+
+test('an administrator sees who holds what and disables the node', async () => {
+  const node = holding('node-1', { '0': '12.uuid.1', '1': '12.other.1' });
+  const shown = show(<Nodes title="Nodes" steer />, {
+    overview: overview({ agents: [node], experiments: [experiment({ name: HOSTILE })], tasks: [task()] }),
+    'POST agents/node-1/disable': { ...node, enabled: false }
+  });
+  const article = await screen.findByRole('article', { name: 'Node node-1' });
+  const holders = within(article).getByRole('list', { name: 'Who holds what' });
+  expect(holders.textContent).toContain(`experiment 12 ${HOSTILE} of ada, 2 slots`);
+  expect(holders.textContent).toContain('notes of ben, no slot');
+  expect(article.querySelector('img')).toBeNull();
+  await userEvent.click(screen.getByRole('button', { name: 'Disable node-1' }));
+  await screen.findByText('What runs here goes on; nothing new starts.');
+  expect(shown.api.asked).toContain('POST agents/node-1/disable');
+  expect(screen.getByRole('button', { name: 'Enable node-1' })).toBeTruthy();
+});
+
+test('removing asks first, and a refusal is told', async () => {
+  const gone = new ApiError(409, { code: 'conflict', message: 'it is needed', hint: 'Wait.' });
+  const shown = show(<Nodes title="Nodes" steer />, { overview: overview(), 'DELETE agents/node-1': gone });
+  await userEvent.click(await screen.findByRole('button', { name: 'Remove … node-1' }));
+  await waitFor(() => expect(shown.done).toContain('notify it is needed. Wait.'));
+  expect(shown.done[0]).toBe('confirm Remove node-1?');
+});
+
+test('who does not administrate has no buttons', async () => {
+  show(<Nodes title="Cluster" />, { overview: overview() });
+  await screen.findByRole('article');
+  expect(screen.queryByRole('button')).toBeNull();
+});
+
+test('without nodes the view says what to do', async () => {
+  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [] }) });
+  expect(await screen.findByText('No node is connected, so nothing can run.')).toBeTruthy();
+});
+
+test('an enrolment token is shown once, with the command', async () => {
+  const answers = { overview: overview(), 'POST agents/enrolments': { token: 'dtenrol_secret', expires_at: 2e9 } };
+  const shown = show(<Nodes title="Nodes" steer />, answers);
+  await userEvent.click(await screen.findByRole('button', { name: 'Enrol a node …' }));
+  await userEvent.selectOptions(screen.getByLabelText('It works for'), 'a day');
+  await userEvent.click(screen.getByRole('button', { name: 'Make a token' }));
+  expect((await screen.findByLabelText<HTMLTextAreaElement>('Token')).value).toBe('dtenrol_secret');
+  expect(screen.getByLabelText<HTMLTextAreaElement>('Command').value).toContain('det agent run --master http://hub/services/detlab/');
+  expect(shown.api.bodies).toEqual([{ ttl: 86_400 }]);
+  await userEvent.click(screen.getByRole('button', { name: 'Done' }));
+  expect(screen.queryByText('dtenrol_secret')).toBeNull();
+});
