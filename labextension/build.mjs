@@ -47,7 +47,7 @@ const parts = {
     await build({
       ...common,
       minify: false,
-      entryPoints: { index: 'src/lab/index.ts' },
+      entryPoints: { index: 'src/lab/index.tsx' },
       outdir: 'lib',
       splitting: true,
       external: ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*']

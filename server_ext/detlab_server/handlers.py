@@ -18,6 +18,8 @@ from detlab.client import AsyncClient
 from detlab.client.discovery import find_cluster
 from detlab.errors import BundleError, DetlabError
 from detlab.schemas.publish import json_schema
+from detlab.schemas.taskconf import TaskConfig
+from detlab.schemas.taskwire import TaskKind
 from detlab_server.refusals import body_of, status_of
 from detlab_server.submission import SubmitBody, pack, send
 from detlab_server.version import VERSION
@@ -59,13 +61,13 @@ class VersionHandler(DetlabHandler):
 
 
 class SchemaHandler(DetlabHandler):
-    """GET detlab/schema: the JSON Schema of an experiment config, from which the form is made."""
+    """GET detlab/schema?kind=: the JSON Schema of an experiment's or a notebook run's config, for the form."""
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
         """Answer the schema of this version."""
-        self.finish(_schema())
+        self.finish(_schema(self.get_query_argument("kind", "experiment")))
 
 
 class SubmitHandler(DetlabHandler):
@@ -91,8 +93,8 @@ class SubmitHandler(DetlabHandler):
 
 
 @cache
-def _schema() -> str:
-    return json.dumps(json_schema())
+def _schema(kind: str) -> str:
+    return json.dumps(TaskConfig.model_json_schema() if kind == TaskKind.NOTEBOOK_RUN else json_schema())
 
 
 def _first(problem: ValidationError) -> str:

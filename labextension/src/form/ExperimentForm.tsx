@@ -1,0 +1,198 @@
+/** A config as a form with its YAML beside it; either may be edited, the text is the truth. */
+
+import { ReactElement, ReactNode, useMemo, useRef, useState } from 'react';
+
+import { ActionButton, ErrorBanner, plural } from '../components/common';
+import { ApiError, asApiError } from '../state/api';
+import type { ProblemView } from '../state/wire';
+import { parseConfig, valueAt, withKey, withValue } from './document';
+import { Field, Problems } from './Field';
+import { Hyperparameters } from './Hyperparameters';
+import { assign } from './problems';
+import { FieldSpec, fieldsOf, Path, renderPath, resolve, Schema, variant } from './schema';
+import { Judged, useDryRun } from './useDryRun';
+
+export interface Section {
+  title: string;
+  /** Where its keys are; [] is the top. */
+  base: Path;
+  only?: readonly string[];
+  /** A union chosen by `name`, the search space, or plain fields. */
+  kind?: 'union' | 'hyperparameters';
+  /** Folded at first. */
+  folded?: boolean;
+}
+
+export interface FormProps {
+  title: string;
+  schema: Schema;
+  sections: readonly Section[];
+  initial: string;
+  submitLabel: string;
+  /** The host's own fields, such as which code travels. */
+  extra?: ReactNode;
+  judge(text: string): Promise<Judged>;
+  submit(text: string): Promise<void>;
+}
+
+export function ExperimentForm(props: FormProps): ReactElement {
+  const [text, setText] = useState(props.initial);
+  const [failure, setFailure] = useState<ApiError | null>(null);
+  const root = useRef<HTMLDivElement>(null);
+  const parsed = useMemo(() => parseConfig(text), [text]);
+  const judged = useDryRun(text, props.judge);
+  const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
+  const { at, rest } = useMemo(() => assign(judged.problems, plan.paths), [judged.problems, plan.paths]);
+  const errors = judged.problems.filter(p => p.level === 'error').length;
+  const change = (path: Path, value: unknown): void => setText(now => withValue(now, path, value));
+
+  const why = parsed.error !== null
+    ? 'the YAML cannot be read'
+    : judged.judging ? 'it is being checked'
+      : errors ? `it has ${plural(errors, 'mistake')}`
+        : judged.error ? 'it could not be checked' : null;
+  const submit = async (): Promise<void> => {
+    setFailure(null);
+    try {
+      await props.submit(text);
+    } catch (error) {
+      setFailure(asApiError(error));
+    }
+  };
+  const show = (problem: ProblemView): void => {
+    const owner = [...at.entries()].find(([, list]) => list.includes(problem))?.[0];
+    const el = root.current?.querySelector<HTMLElement>(`[data-path="${CSS.escape(owner ?? '')}"]`)
+      ?? root.current?.querySelector<HTMLElement>('.det-yaml');
+    el?.closest('details')?.setAttribute('open', '');
+    el?.focus();
+    el?.scrollIntoView?.({ block: 'center' });
+  };
+
+  return (
+    <div className="det-form" ref={root}>
+      <div className="det-form-head">
+        <h1>{props.title}</h1>
+        <Verdict judging={judged.judging} errors={errors} problems={judged.problems} error={parsed.error} />
+        <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
+      </div>
+      {failure && <ErrorBanner error={failure} what={props.submitLabel} />}
+      {judged.error && <ErrorBanner error={judged.error} what="It could not be checked" />}
+      <div className="det-form-body">
+        <div className="det-form-fields">
+          {props.extra}
+          {parsed.error !== null && (
+            <div className="det-banner" data-tone="paused" role="status">The fields wait until the YAML can be read again.</div>
+          )}
+          {plan.sections.map(section => (
+            <SectionFields
+              key={section.title} section={section} value={parsed.value} at={at} disabled={parsed.doc === null}
+              onChange={change} onRename={(from, to) => setText(now => withKey(now, ['hyperparameters'], from, to))}
+            />
+          ))}
+        </div>
+        <div className="det-form-text">
+          <label className="det-yaml-label" htmlFor="det-yaml">YAML</label>
+          <textarea
+            id="det-yaml" className="det-input det-yaml det-mono" value={text} spellCheck={false} wrap="off"
+            aria-invalid={parsed.error !== null || undefined} onChange={e => setText(e.target.value)}
+          />
+          {parsed.error !== null && <div className="det-yaml-error" role="alert">{parsed.error}</div>}
+          <ProblemList problems={[...rest, ...judged.problems.filter(p => !rest.includes(p))]} onShow={show} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Verdict({ judging, errors, problems, error }: {
+  judging: boolean; errors: number; problems: readonly ProblemView[]; error: string | null;
+}): ReactElement {
+  const warnings = problems.length - errors;
+  const words = error !== null
+    ? 'the YAML cannot be read'
+    : judging ? 'checking …'
+      : errors ? plural(errors, 'mistake')
+        : warnings ? plural(warnings, 'warning') : 'no mistakes';
+  const tone = error !== null || errors ? 'bad' : judging ? 'off' : warnings ? 'waiting' : 'good';
+  return <span className="det-verdict det-badge" data-tone={tone} role="status">{words}</span>;
+}
+
+function ProblemList({ problems, onShow }: {
+  problems: readonly ProblemView[]; onShow(problem: ProblemView): void;
+}): ReactElement | null {
+  if (!problems.length) return null;
+  return (
+    <ul className="det-problem-list" aria-label="Mistakes and warnings">
+      {problems.map((p, i) => (
+        <li key={i} data-level={p.level}>
+          <button type="button" className="det-link" onClick={() => onShow(p)}>{p.path || 'the whole config'}</button>
+          : {p.level === 'warning' ? 'warning: ' : ''}{p.message}
+          {p.hint && <span className="det-soft"> ({p.hint})</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface Planned extends Section {
+  fields: FieldSpec[];
+  /** Of a union: the field that chooses. */
+  chooser: FieldSpec | null;
+}
+
+/** The fields of all sections for a value, and the paths under which problems are shown. */
+export function planOf(
+  root: Schema, sections: readonly Section[], value: unknown
+): { sections: Planned[]; paths: string[] } {
+  const paths: string[] = [];
+  const planned = sections.map(section => {
+    const raw = section.base.reduce<Schema>((s, key) => resolve(root, s).properties?.[key] ?? {}, root);
+    const schema = resolve(root, raw);
+    let fields: FieldSpec[] = [];
+    let chooser: FieldSpec | null = null;
+    if (section.kind === 'hyperparameters') {
+      const names = Object.keys((valueAt(value, section.base) as object | null) ?? {});
+      paths.push(...names.map(name => renderPath([...section.base, name])));
+    } else if (section.kind === 'union') {
+      const { names, chosen } = variant(root, schema, valueAt(value, [...section.base, 'name']));
+      chooser = {
+        path: [...section.base, 'name'], label: 'method', kind: 'choice', choices: names, needed: true,
+        about: raw.description ?? '', standard: ''
+      };
+      fields = chosen ? fieldsOf(root, chosen, section.base, section.only) : [];
+    } else fields = fieldsOf(root, schema, section.base, section.only);
+    paths.push(...fields.map(f => renderPath(f.path)), ...(chooser ? [renderPath(chooser.path)] : []));
+    // What is wrong with the block as a whole is told at its first field.
+    return { ...section, fields, chooser };
+  });
+  return { sections: planned, paths };
+}
+
+function SectionFields({ section, value, at, disabled, onChange, onRename }: {
+  section: Planned; value: unknown; at: ReadonlyMap<string, ProblemView[]>; disabled: boolean;
+  onChange(path: Path, value: unknown): void; onRename(from: string, to: string): void;
+}): ReactElement {
+  const specs = [...(section.chooser ? [section.chooser] : []), ...section.fields];
+  const wrong = specs.reduce((n, spec) => n + (at.get(renderPath(spec.path))?.length ?? 0), 0);
+  return (
+    <details className="det-form-section" open={!section.folded || wrong > 0 || undefined}>
+      <summary><h2>{section.title}</h2></summary>
+      {section.kind === 'hyperparameters' && (
+        <Hyperparameters
+          value={valueAt(value, section.base)} problems={at} disabled={disabled}
+          onChange={(name, next) => onChange([...section.base, name], next)} onRename={onRename}
+        />
+      )}
+      <div className="det-fields">
+        {specs.map(spec => (
+          <Field
+            key={renderPath(spec.path)} spec={spec} value={valueAt(value, spec.path)} disabled={disabled}
+            problems={at.get(renderPath(spec.path)) ?? []} onChange={next => onChange(spec.path, next)}
+          />
+        ))}
+      </div>
+    </details>
+  );
+}
+
+export { Problems };

@@ -1,0 +1,92 @@
+/** A config as YAML text that a form changes key by key; comments and order stay. */
+
+import { Document, isMap, isScalar, parseDocument } from 'yaml';
+
+import type { FieldKind, Path } from './schema';
+
+export interface Parsed {
+  doc: Document | null;
+  value: Record<string, unknown>;
+  /** Why the text is no config: the form's fields wait until it is one. */
+  error: string | null;
+}
+
+export function parseConfig(text: string): Parsed {
+  const doc = parseDocument(text, { uniqueKeys: true });
+  const first = doc.errors[0];
+  if (first) return { doc: null, value: {}, error: `line ${first.linePos?.[0]?.line ?? '?'}: ${first.message.split('\n')[0]}` };
+  if (doc.contents === null) return { doc: new Document({}), value: {}, error: null };
+  if (!isMap(doc.contents)) return { doc: null, value: {}, error: 'a config is a mapping: key: value' };
+  try {
+    return { doc, value: doc.toJS({ maxAliasCount: 100 }) as Record<string, unknown>, error: null };
+  } catch (error) {
+    return { doc: null, value: {}, error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** What stands at a path. */
+export function valueAt(value: unknown, path: Path): unknown {
+  return path.reduce<unknown>((at, key) => (at as Record<string, unknown> | null | undefined)?.[key as string], value);
+}
+
+/** The text with another value at a path; undefined takes the key away, and mappings that become empty. */
+export function withValue(text: string, path: Path, value: unknown): string {
+  const { doc } = parseConfig(text);
+  if (!doc) return text;
+  if (value === undefined) remove(doc, [...path]);
+  else {
+    makeWay(doc, path);
+    const old = doc.getIn(path, true);
+    // Keep the scalar's node, and with it the comment behind it.
+    if (isScalar(old) && (typeof value !== 'object' || value === null)) {
+      old.value = value;
+      if (typeof value !== 'string') delete old.type;
+      delete old.source;
+    } else doc.setIn(path, doc.createNode(value));
+  }
+  return doc.toString({ lineWidth: 0 });
+}
+
+/** The text with a key under another name, at the same place. */
+export function withKey(text: string, base: Path, from: string, to: string): string {
+  const { doc } = parseConfig(text);
+  const map = doc?.getIn(base, true);
+  if (!doc || !isMap(map) || map.has(to)) return text;
+  const pair = map.items.find(item => String(isScalar(item.key) ? item.key.value : item.key) === from);
+  if (pair) pair.key = doc.createNode(to);
+  return doc.toString({ lineWidth: 0 });
+}
+
+/** What stands in the way of a mapping (null, a scalar) gives way to one. */
+function makeWay(doc: Document, path: Path): void {
+  for (let depth = 1; depth < path.length; depth++) {
+    const at = path.slice(0, depth);
+    const found = doc.getIn(at, true);
+    if (found === undefined || (isScalar(found) && typeof path[depth] === 'string')) doc.setIn(at, doc.createNode({}));
+  }
+}
+
+function remove(doc: Document, path: (string | number)[]): void {
+  doc.deleteIn(path);
+  while (path.length > 1) {
+    path.pop();
+    const above = doc.getIn(path, true);
+    if (!isMap(above) || above.items.length) return;
+    doc.deleteIn(path);
+  }
+}
+
+/** What a person typed in a field as a YAML value; what is no number stays text, so that the master can say so. */
+export function typed(kind: FieldKind, text: string): unknown {
+  if (text === '') return undefined;
+  if ((kind === 'integer' || kind === 'number') && text.trim() !== '' && Number.isFinite(Number(text))) return Number(text);
+  if (kind === 'words') return text.split(',').map(word => word.trim()).filter(Boolean);
+  return text;
+}
+
+/** A value as the text of a field; null if one line cannot hold it. */
+export function shown(value: unknown): string | null {
+  if (value === undefined || value === null) return '';
+  if (Array.isArray(value)) return value.every(v => typeof v !== 'object') ? value.join(', ') : null;
+  return typeof value === 'object' ? null : String(value);
+}

@@ -1,0 +1,103 @@
+/** The form with the choice of the code that travels. */
+
+import { ReactElement, useState } from 'react';
+
+import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
+import type { Judged } from '../form/useDryRun';
+import type { CreateExperimentReply, CreateTaskReply } from '../state/wire';
+import type { LabApi } from './api';
+import type { Chosen, Context } from './NewExperiment';
+
+export function FormTab({ chosen, api, submit }: {
+  chosen: Chosen; api: LabApi; submit(body: Record<string, unknown>): Promise<void>;
+}): ReactElement {
+  const { kind, path, schema } = chosen;
+  const run = kind === 'notebook_run';
+  const script = path !== null && !/\.ya?ml$/.test(path);
+  const [context, setContext] = useState<Context>(script ? 'file' : 'folder');
+  const [paused, setPaused] = useState(false);
+  const [parameters, setParameters] = useState('');
+  const judge = async (text: string): Promise<Judged> => {
+    const body = { config_yaml: text, dry_run: true };
+    if (run) {
+      const reply = await api.post<CreateTaskReply>('tasks', { ...body, kind, source: { notebook: base(path!) } });
+      return { problems: reply.warnings, config: reply.config };
+    }
+    const reply = await api.post<CreateExperimentReply>('experiments', body);
+    return { problems: reply.warnings, config: reply.config };
+  };
+  const file = path && base(path);
+  const folder = chosen.folder ? `the folder ${chosen.folder}` : 'the top folder';
+  return (
+    <ExperimentForm
+      title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : 'New experiment'}
+      schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
+      initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))}
+      submitLabel={run ? 'Run' : paused ? 'Submit, paused' : 'Submit'} judge={judge}
+      submit={text => submit({
+        config: text, kind, path: script || run ? path : null, folder: chosen.folder, context, activate: !paused,
+        parameters: run ? pairs(parameters) : {}
+      })}
+      extra={(
+        <>
+          <fieldset className="det-code-choice">
+            <legend>Code that travels</legend>
+            {script && (
+              <Radio value="file" now={context} onChoose={setContext}>
+                {run ? `${file} alone` : `${file} and what it imports`}
+              </Radio>
+            )}
+            <Radio value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
+            {!script && <Radio value="none" now={context} onChoose={setContext}>none</Radio>}
+          </fieldset>
+          {run
+            ? (
+              <div className="det-field">
+                <label htmlFor="det-parameters">Parameters of the notebook, one a line: name = value</label>
+                <textarea
+                  id="det-parameters" className="det-input det-mono" rows={3} value={parameters} spellCheck={false}
+                  onChange={e => setParameters(e.target.value)}
+                />
+              </div>
+            )
+            : (
+              <label className="det-check">
+                <input type="checkbox" checked={paused} onChange={e => setPaused(e.target.checked)} /> start it paused
+              </label>
+            )}
+        </>
+      )}
+    />
+  );
+}
+
+function Radio({ value, now, onChoose, children }: {
+  value: Context; now: Context; onChoose(value: Context): void; children: React.ReactNode;
+}): ReactElement {
+  return (
+    <label>
+      <input type="radio" name="det-context" checked={value === now} onChange={() => onChoose(value)} />
+      <span>{children}</span>
+    </label>
+  );
+}
+
+function base(path: string): string {
+  return path.split('/').pop()!;
+}
+
+/** `name = value` lines; values are numbers, true, false, null or text. */
+export function pairs(text: string): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const line of text.split('\n')) {
+    const at = line.indexOf('=');
+    if (at < 1) continue;
+    const raw = line.slice(at + 1).trim();
+    try {
+      found[line.slice(0, at).trim()] = JSON.parse(raw);
+    } catch {
+      found[line.slice(0, at).trim()] = raw;
+    }
+  }
+  return found;
+}

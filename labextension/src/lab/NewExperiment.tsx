@@ -1,0 +1,69 @@
+/** The tab for a new experiment or notebook run: what was chosen, the form, and where the answer leads. */
+
+import type { Contents } from '@jupyterlab/services';
+import { PathExt } from '@jupyterlab/coreutils';
+import { lazy, ReactElement, Suspense, useRef, useState } from 'react';
+
+import { ErrorBanner, Loading, useLoaded } from '../components/common';
+import type { Schema } from '../form';
+import type { AppContext } from '../state/context';
+import { useStore } from '../state/context';
+import type { CreateExperimentReply, ProblemView } from '../state/wire';
+import type { LabApi } from './api';
+
+// The form brings a YAML parser: it is loaded when it is first wanted.
+const Form = lazy(async () => ({ default: (await import('./FormTab')).FormTab }));
+
+export type Context = 'file' | 'folder' | 'none';
+
+export interface Submitted {
+  experiment_id: number | null;
+  task_id: string | null;
+  created: boolean;
+  warnings: ProblemView[];
+  config: CreateExperimentReply['config'];
+  files: string[];
+}
+
+export interface Chosen {
+  kind: 'experiment' | 'notebook_run';
+  path: string | null;
+  folder: string;
+  schema: Schema;
+  /** The YAML that was chosen, or null. */
+  text: string | null;
+}
+
+export function NewExperiment({ app, api, contents, path, folder, onDone }: {
+  app: AppContext; api: LabApi; contents: Contents.IManager; path?: string; folder: string; onDone(): void;
+}): ReactElement {
+  const [key] = useState(() => crypto.randomUUID?.() ?? String(Math.random()).slice(2));
+  const ready = useStore(s => s.ready);
+  const problem = useStore(s => s.problem);
+  const local = path === undefined ? null : contents.localPath(path);
+  const kind = path?.endsWith('.ipynb') ? 'notebook_run' : 'experiment';
+  const loaded = useLoaded(`chosen:${path ?? ''}`, async (): Promise<Chosen> => ({
+    kind,
+    path: local,
+    folder: local === null ? contents.localPath(folder) : PathExt.dirname(local),
+    schema: await api.own<Schema>(`schema?kind=${kind}`),
+    text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text' })).content) : null
+  }));
+  const sent = useRef(key);
+  const submit = async (body: Record<string, unknown>): Promise<void> => {
+    const made = await api.own<Submitted>('submit', { ...body, key: sent.current });
+    const warning = made.warnings[0];
+    if (warning) app.notify(`${warning.path ? `${warning.path}: ` : ''}${warning.message}`);
+    if (made.experiment_id !== null) app.navigate({ kind: 'experiment', id: made.experiment_id });
+    else if (made.task_id !== null) app.navigate({ kind: 'task', id: made.task_id });
+    onDone();
+  };
+  if (loaded.error) return <ErrorBanner error={loaded.error} onRetry={loaded.reload} what="The form" />;
+  if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No cluster" />;
+  if (!loaded.data) return <Loading what="Loading the form" />;
+  return (
+    <Suspense fallback={<Loading what="Loading the form" />}>
+      <Form chosen={loaded.data} api={api} submit={submit} />
+    </Suspense>
+  );
+}

@@ -1,0 +1,24 @@
+/** The status bar's item: free slots, my running work. A click opens the panel. */
+
+import type { ReactElement } from 'react';
+
+import { useStore } from '../state/context';
+
+export function StatusItem({ onClick }: { onClick: () => void }): ReactElement | null {
+  const ready = useStore(s => s.ready);
+  const lost = useStore(s => s.link.kind === 'lost');
+  const free = useStore(s => (s.cluster?.slots_total ?? 0) - (s.cluster?.slots_used ?? 0));
+  const total = useStore(s => s.cluster?.slots_total ?? 0);
+  const running = useStore(
+    s => s.experiments.filter(e => e.state === 'ACTIVE').length + s.tasks.filter(t => t.state === 'ACTIVE').length
+  );
+  const text = !ready ? 'detlab: –' : `${free}/${total} slots free · ${running} of mine active`;
+  return (
+    <button
+      type="button" className="det-status" onClick={onClick}
+      title={lost ? 'Connection to the cluster lost; trying again' : 'Show the detlab panel'}
+    >
+      {text}{lost ? ' ⚠' : ''}
+    </button>
+  );
+}

@@ -1,0 +1,77 @@
+/** Commands for the palette, the launcher and the file browser's menu. */
+
+import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
+import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+
+import { experimentActions, Verb } from '../components/experiment/actions';
+import { steer } from '../components/panel/workactions';
+import type { AppContext } from '../state/context';
+import type { ExperimentView } from '../state/wire';
+import { OPEN } from './host';
+import { detlabIcon } from './icon';
+
+export const RUN_AS_EXPERIMENT = 'detlab:run-as-experiment';
+const RUNNABLE = /\.(py|ipynb|ya?ml)$/;
+
+export function addCommands(
+  lab: JupyterFrontEnd, app: AppContext, files: IDefaultFileBrowser | null, shell: ILabShell | null, panelId: string
+): void {
+  lab.commands.addCommand('detlab:new-experiment', {
+    label: args => (args['isPalette'] ? 'New Experiment' : 'New experiment'),
+    caption: 'Train with many settings and keep the best',
+    icon: args => (args['isPalette'] ? undefined : detlabIcon),
+    execute: () => lab.commands.execute(OPEN, { kind: 'new' })
+  });
+  lab.commands.addCommand('detlab:show-panel', {
+    label: 'Show the detlab Panel',
+    execute: () => lab.shell.activateById(panelId)
+  });
+  const chosen = (): string | null => {
+    const items = files ? [...files.selectedItems()] : [];
+    return items.length === 1 && RUNNABLE.test(items[0]!.path) ? items[0]!.path : null;
+  };
+  lab.commands.addCommand(RUN_AS_EXPERIMENT, {
+    label: 'Run as Experiment',
+    caption: 'Submit this file to the cluster',
+    icon: detlabIcon,
+    isVisible: () => chosen() !== null,
+    execute: args => {
+      const path = (args['path'] as string | undefined) ?? chosen();
+      if (path) return lab.commands.execute(OPEN, { kind: 'new', path });
+    }
+  });
+  addSteering(lab, app, shell);
+}
+
+/** Pause, activate and kill of the experiment whose view is in front. */
+function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
+  const inFront = (): ExperimentView | null => {
+    const id = /^detlab-experiment:(\d+)$/.exec((shell ?? lab.shell).currentWidget?.id ?? '')?.[1];
+    return app.store.getSnapshot().experiments.find(e => e.id === Number(id)) ?? null;
+  };
+  const verbs: [Verb, string][] = [['pause', 'Pause'], ['activate', 'Activate'], ['kill', 'Kill']];
+  for (const [verb, label] of verbs) {
+    const why = (): string | null => {
+      const e = inFront();
+      if (!e) return 'no view of an experiment is in front';
+      return experimentActions(e, app.store.getSnapshot().me).find(a => a.verb === verb)?.why ?? null;
+    };
+    lab.commands.addCommand(`detlab:${verb}`, {
+      label: () => `${label} the Experiment in View${inFront() ? ` (${inFront()!.id})` : ''}`,
+      caption: () => why() ?? '',
+      isEnabled: () => why() === null,
+      execute: () => {
+        const e = inFront();
+        if (e) return steer(app, e, verb, label);
+      }
+    });
+  }
+  const renew = (): void => lab.commands.notifyCommandChanged();
+  shell?.currentChanged.connect(renew);
+  let states = '';
+  app.store.subscribe(() => {
+    const now = app.store.getSnapshot().experiments.map(e => `${e.id}${e.state}`).join();
+    if (now !== states) renew();
+    states = now;
+  });
+}

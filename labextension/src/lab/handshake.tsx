@@ -1,0 +1,98 @@
+/** Versions of the three halves: this script, the server extension, the cluster. */
+
+import type { ReactElement } from 'react';
+import { useSyncExternalStore } from 'react';
+
+import { ApiError, asApiError } from '../state/api';
+import type { LabApi, Versions } from './api';
+
+export interface Handshake {
+  panel: string;
+  versions: Versions | null;
+  error: ApiError | null;
+}
+
+/** Asks once at the start, and again when asked to. */
+export class Versioning {
+  private state: Handshake;
+  private listeners = new Set<() => void>();
+
+  constructor(private api: LabApi, panel: string) {
+    this.state = { panel, versions: null, error: null };
+  }
+
+  getState = (): Handshake => this.state;
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  async ask(): Promise<void> {
+    try {
+      this.state = { ...this.state, versions: await this.api.own<Versions>('version'), error: null };
+    } catch (error) {
+      this.state = { ...this.state, error: asApiError(error) };
+    }
+    for (const listener of this.listeners) listener();
+  }
+}
+
+/** What is wrong between the versions and what to do, or null. */
+export function mismatch(state: Handshake): { message: string; hint: string } | null {
+  const { panel, versions, error } = state;
+  if (error?.status === 404) {
+    return {
+      message: `This panel (${panel}) finds no detlab in the Jupyter server.`,
+      hint: 'Install it where the server runs and start the server again: pip install "detlab[lab]"'
+    };
+  }
+  if (!versions) return null;
+  if (versions.server !== panel) {
+    return {
+      message: `The panel is ${panel}, its server extension ${versions.server}.`,
+      hint: older(panel, versions.server)
+        ? 'Load the page again; if that does not help, install detlab again and restart JupyterLab.'
+        : 'Restart the Jupyter server, so that it loads what was installed.'
+    };
+  }
+  if (versions.cluster && line(versions.cluster) !== line(panel)) {
+    return {
+      message: `The panel is ${panel}, the cluster ${versions.cluster}.`,
+      hint: older(panel, versions.cluster)
+        ? `Update this side: pip install "detlab[lab]==${versions.cluster}"`
+        : 'Ask the operator to update the cluster; until then, what is new here may be refused.'
+    };
+  }
+  return null;
+}
+
+/** Versions of one line (0.1.x, 1.x) work together. */
+function line(version: string): string {
+  const [major = '0', minor = '0'] = version.split('.');
+  return major === '0' ? `0.${minor}` : major;
+}
+
+function older(a: string, b: string): boolean {
+  return new Intl.Collator('en', { numeric: true }).compare(a, b) < 0;
+}
+
+export function VersionNotice({ versioning }: { versioning: Versioning }): ReactElement | null {
+  const state = useSyncExternalStore(versioning.subscribe, versioning.getState);
+  const found = mismatch(state);
+  if (!found) return null;
+  return (
+    <div className="det-banner" data-tone="paused" role="alert">
+      <div>
+        {found.message}
+        <div className="det-soft">{found.hint}</div>
+      </div>
+    </div>
+  );
+}
+
+export function VersionFoot({ versioning }: { versioning: Versioning }): ReactElement {
+  const { panel, versions } = useSyncExternalStore(versioning.subscribe, versioning.getState);
+  const parts = [`panel ${panel}`, `server ${versions?.server ?? '–'}`, `cluster ${versions?.cluster ?? '–'}`];
+  return <div className="det-panel-foot det-num">{parts.join(' · ')}</div>;
+}

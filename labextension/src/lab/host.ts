@@ -1,0 +1,51 @@
+/** What components get from JupyterLab. */
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
+
+import type { AppContext, Place, Question } from '../state/context';
+import { Store } from '../state/store';
+import type { LabApi } from './api';
+
+export const OPEN = 'detlab:open';
+
+/** Make the context of all views of this Lab: one store, one stream. */
+export function makeApp(
+  lab: JupyterFrontEnd, api: LabApi, notebooks: INotebookTracker | null, hubOrigin: () => string | null
+): AppContext {
+  return {
+    api,
+    store: new Store(api),
+    host: 'lab',
+    navigate: (place: Place) => void lab.commands.execute(OPEN, { ...place }),
+    address: () => null,
+    insertCode: notebooks ? code => insertCode(lab, notebooks, code) : undefined,
+    openUrl: path => void window.open(`${hubOrigin() ?? window.location.origin}${path}`, '_blank', 'noopener'),
+    confirm,
+    notify: (message, tone) => void (tone === 'bad' ? Notification.error : Notification.info)(message, { autoClose: tone === 'bad' ? 10_000 : 4000 })
+  };
+}
+
+async function confirm(question: Question): Promise<boolean> {
+  const yes = question.danger ? Dialog.warnButton : Dialog.okButton;
+  const answer = await showDialog({
+    title: question.title, body: question.body, buttons: [Dialog.cancelButton(), yes({ label: question.yes })],
+    defaultButton: 0
+  });
+  return answer.button.accept;
+}
+
+/** Put code in a new cell below the active one of the notebook used last. */
+function insertCode(lab: JupyterFrontEnd, notebooks: INotebookTracker, code: string): void {
+  const panel = notebooks.currentWidget;
+  if (!panel) {
+    Notification.warning('Open a notebook first: code goes below its active cell.', { autoClose: 5000 });
+    return;
+  }
+  lab.shell.activateById(panel.id);
+  const notebook = panel.content;
+  NotebookActions.insertBelow(notebook);
+  notebook.activeCell?.model.sharedModel.setSource(code);
+  notebook.mode = 'edit';
+}
