@@ -178,7 +178,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   };
   return (
     <div
-      ref={box} className="det-log-box" role="log" aria-live="off" aria-label={`Logs of ${label}`} tabIndex={0} onScroll={scrolled}
+      ref={box} className="det-log-box" role="log" aria-live="off" aria-label={label} tabIndex={0} onScroll={scrolled}
     >
       <div className="det-log-lines" style={{ height: lines.length * LINE, minWidth: `calc(${Math.min(longest, 8100)}ch + ${times ? 260 : 110}px)` }}>
         {lines.slice(range.from, range.to).map((line, i) => (

@@ -78,7 +78,7 @@ function Shown({ task, path, visible, onLearned }: {
       )}
       {task.failure && <FailureCard failure={task.failure} task={task.id} />}
       <Tabs label={`Views of ${nameText(task.name, 60)}`} tabs={tabs} chosen={tab} onChoose={setTab}>
-        {tab === 'logs' && <LogView base={`${path}/logs`} label={nameText(task.name, 60)} visible={visible} />}
+        {tab === 'logs' && <LogView base={`${path}/logs`} label={`Logs of ${nameText(task.name, 60)}`} visible={visible} />}
         {tab === 'outputs' && <Outputs path={path} task={task} />}
         {tab === 'config' && <ConfigTab config={task.config} name={nameText(task.name, 60)} />}
       </Tabs>

@@ -82,7 +82,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
       {trial.failure && <FailureCard failure={{ ...trial.failure, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.index}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
-        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`trial ${trial.index}`} visible={visible} />}
+        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.index}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
       </Tabs>

@@ -1,0 +1,181 @@
+/** A master made of fixtures: answers from memory, and streams that the test or the bench feeds. */
+
+import { Api, ApiError } from '../state/api';
+import type { Event, ExperimentView, LogLine, SeriesView, TrialView } from '../state/wire';
+import * as made from './fixtures';
+
+export interface Case {
+  experiment?: Partial<ExperimentView>;
+  trials: number;
+  /** Trials that have a curve, and points of each. */
+  curves: number;
+  points: number;
+  logs: number;
+  experiments: number;
+  hostile?: boolean;
+  /** Paths (by beginning) that are refused, with the status. */
+  refuse?: Record<string, number>;
+  /** Nothing is ever answered. */
+  silent?: boolean;
+}
+
+export class FixtureApi implements Api {
+  asked: string[] = [];
+  private streams = new Map<string, (line: unknown) => void>();
+  private trialList: TrialView[] | null = null;
+
+  constructor(readonly of: Case) {}
+
+  async get<T>(path: string): Promise<T> {
+    this.asked.push(`GET ${path}`);
+    if (this.of.silent) return new Promise(() => undefined);
+    const [bare = '', query = ''] = path.split('?');
+    for (const [start, status] of Object.entries(this.of.refuse ?? {})) {
+      if (bare.startsWith(start)) throw new ApiError(status, { code: 'made_up', message: status === 404 ? 'there is no such experiment, or it is not yours' : 'the database is being recovered', hint: status === 404 ? 'det experiment list' : 'try again in a minute' });
+    }
+    const answer = this.answer(bare, new URLSearchParams(query));
+    if (answer === undefined) throw new ApiError(404, { code: 'not_found', message: `the fixtures know no ${bare}` });
+    return answer as T;
+  }
+
+  async post<T>(path: string): Promise<T> {
+    this.asked.push(`POST ${path}`);
+    const verb = path.split('/').pop();
+    const state = ({ pause: 'PAUSED', activate: 'ACTIVE', cancel: 'STOPPING_CANCELED', kill: 'STOPPING_KILLED' } as const)[verb as 'pause'];
+    if (path.startsWith('trials/')) return { ...this.trials()[0]!, state: 'STOPPING_KILLED' } as T;
+    if (path.startsWith('tasks/')) return made.task({ state: 'STOPPING_KILLED' }) as T;
+    return this.experiment({ state }) as T;
+  }
+
+  async del<T>(path: string): Promise<T> {
+    this.asked.push(`DELETE ${path}`);
+    return {} as T;
+  }
+
+  async text(path: string): Promise<string> {
+    this.asked.push(`GET ${path}`);
+    const digest = decodeURIComponent(path.split('/').pop() ?? '');
+    const file = made.codeFiles().find(one => one.digest === digest);
+    return this.of.hostile ? `${made.HOSTILE.log}\n${made.HOSTILE.name}` : made.CODE[file?.path ?? ''] ?? '';
+  }
+
+  stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void> {
+    const bare = path.split('?')[0]!;
+    this.asked.push(`STREAM ${path}`);
+    this.streams.set(bare, onLine);
+    onLine(null);
+    const beat = window.setInterval(() => onLine(null), 5000);
+    return new Promise(resolve => signal.addEventListener('abort', () => {
+      window.clearInterval(beat);
+      this.streams.delete(bare);
+      resolve();
+    }));
+  }
+
+  href(path: string): string {
+    return `/api/v1/${path}`;
+  }
+
+  /** Say an event or a log line on an open stream. */
+  say(path: string, line: Event | LogLine): void {
+    this.streams.get(path)?.(line);
+  }
+
+  private experiment(over: Partial<ExperimentView> = {}): ExperimentView {
+    const hostile = this.of.hostile ? { name: made.HOSTILE.name, metric: made.HOSTILE.name, owner: made.HOSTILE.name, warnings: [made.HOSTILE.log] } : {};
+    return made.experiment({ ...hostile, ...this.of.experiment, ...over });
+  }
+
+  private trials(): TrialView[] {
+    const hostile = this.of.hostile ? { hparams: { [made.HOSTILE.name]: made.HOSTILE.value, lr: 0.1 }, agent_id: made.HOSTILE.name, status: made.HOSTILE.log } : {};
+    this.trialList ??= Array.from({ length: this.of.trials }, (_, i) => made.trial(i, this.of.trials, hostile));
+    return this.trialList;
+  }
+
+  private curves(): SeriesView[] {
+    const name = this.of.hostile ? made.HOSTILE.name : 'validation_error';
+    return this.trials().slice(0, this.of.curves).map(trial => {
+      const points = Math.max(2, Math.round(this.of.points * (this.of.points >= 1000 ? 1 : trial.progress)));
+      return { ...made.series(trial.id, points, Math.max(1, Math.round(1000 / this.of.points))), name };
+    });
+  }
+
+  private oneTrial(id: number): TrialView | undefined {
+    const trial = this.trials().find(one => one.id === id);
+    if (!trial) return undefined;
+    const short = { count: 96, min: 0.02, max: 0.9, mean: 0.2, last: 0.031, last_step: 960, nan_count: 0 };
+    const name = this.of.hostile ? made.HOSTILE.name : 'validation_error';
+    return { ...trial, summary: { validation: { [name]: short, accuracy: short }, training: { loss: { ...short, nan_count: 2 }, lr: short } } };
+  }
+
+  private answer(path: string, query: URLSearchParams): unknown {
+    const [kind, id, part, ...rest] = path.split('/');
+    if (path === 'overview') return made.overview(this.of.experiments);
+    if (kind === 'experiments') return this.ofExperiment(part, query);
+    if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
+    if (kind === 'tasks') return this.ofTask(id!, part, query);
+    return undefined;
+  }
+
+  private ofExperiment(part: string | undefined, query: URLSearchParams): unknown {
+    if (part === undefined) return this.experiment();
+    if (part === 'curves') {
+      const most = Number(query.get('max_trials') ?? 100);
+      const group = query.get('group') ?? 'validation';
+      const named = query.get('name');
+      const curves = this.curves().filter(one => group === 'validation' && (named === null || named === one.name)).slice(0, most);
+      return { cursor: 10, experiment: this.experiment({ config: null }), trials: this.trials().slice(0, most), curves };
+    }
+    if (part === 'trials') {
+      const after = Number(query.get('after') ?? 0);
+      const left = this.trials().filter(trial => trial.id > after);
+      const items = left.slice(0, Number(query.get('limit') ?? 200));
+      return { items, next: items.length < left.length ? items[items.length - 1]!.id : null };
+    }
+    if (part === 'checkpoints') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => made.checkpoint(i)) : [] };
+    if (part === 'code') return { items: made.codeFiles() };
+    if (part === 'timeline') return { items: made.timeline(Math.min(this.of.trials, 60)) };
+    return undefined;
+  }
+
+  private ofTrial(id: number, part: string | undefined, rest: string[], query: URLSearchParams): unknown {
+    if (part === undefined) return this.oneTrial(id);
+    if (part === 'metrics') {
+      const trial = this.oneTrial(id)!;
+      const points = Math.max(2, Math.round(100 * trial.progress));
+      const name = this.of.hostile ? made.HOSTILE.name : 'validation_error';
+      return { items: [
+        { ...made.series(id, points), name }, { ...made.series(id, points, 10, 'loss', 'validation') }, made.series(id, points * 4, 2.5, 'loss', 'training'),
+        made.series(id, points * 4, 2.5, 'lr', 'training'), made.series(id, points, 10, 'accuracy', 'validation')
+      ].map(one => ({ ...one, steps: one.steps.map(Math.round) })) };
+    }
+    if (part === 'checkpoints') return { items: [3, 2, 1].map(i => ({ ...made.checkpoint(i), trial_id: id })) };
+    if (part === 'logs' && !rest.length) return this.logs(query);
+    return undefined;
+  }
+
+  private ofTask(id: string, part: string | undefined, query: URLSearchParams): unknown {
+    const over = TASKS[id] ?? {};
+    if (part === undefined) return made.task({ id, ...over, ...(this.of.hostile ? { name: made.HOSTILE.name } : {}) });
+    if (part === 'logs') return this.logs(query);
+    if (part === 'outputs') {
+      return { items: id === 'run-1' ? [{ name: 'digits.ipynb', size: 48_233, digest: `sha256:${'e'.repeat(64)}`, updated_at: made.BEGAN + 400 }] : [] };
+    }
+    return undefined;
+  }
+
+  private logs(query: URLSearchParams): { items: LogLine[]; next: null } {
+    const rank = query.get('rank');
+    const search = query.get('search')?.toLowerCase();
+    const all = Array.from({ length: this.of.logs }, (_, i) => made.logLine(i + 1, this.of.hostile && i % 2 ? { text: made.HOSTILE.log } : {}));
+    const fitting = all.filter(line => (rank === null || line.rank === Number(rank)) && (!search || line.text.toLowerCase().includes(search)));
+    return { items: fitting.slice(-Number(query.get('tail') ?? 1000)), next: null };
+  }
+}
+
+const TASKS: Record<string, Parameters<typeof made.task>[0]> = {
+  queued: { kind: 'notebook', name: 'patient-tortoise', display_state: 'QUEUED', allocation_state: 'PENDING', url: null, started_at: null, agent_id: null, place: 3, pending_reason: 'all 8 slots of pool default are in use', slots_needed: 2 },
+  failed: { kind: 'command', name: 'tidy-lynx', state: 'ERROR', display_state: '', end_reason: 'failed', url: null, ended_at: made.BEGAN + 90, exit_code: 1, server_name: null, runtime: 'process', image: null, slots_needed: 1, failure: { ...made.FAILURE, trial_id: null, kind: 'import', rank: null, message: "ModuleNotFoundError: No module named 'detlab_extras'", where: 'run.py, line 3', hint: null } },
+  'run-1': { kind: 'notebook_run', name: 'digits.ipynb', url: null, server_name: null, slots_needed: 1 },
+  idle: { kind: 'tensorboard', name: 'quiet-crane', cull_at: made.BEGAN + 4000 }
+};

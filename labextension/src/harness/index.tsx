@@ -1,0 +1,83 @@
+/**
+ * One view on a page of its own, fed with made-up data: `?view=experiment&tab=trials&theme=dark&case=search`.
+ * Tests, the bench and the script of screenshots steer it through `window.detlab`.
+ */
+
+import { ReactElement, StrictMode, useState } from 'react';
+import { createRoot } from 'react-dom/client';
+import { flushSync } from 'react-dom';
+
+import { ConfirmDialog } from '../components/common';
+import { ExperimentTab, ExperimentView } from '../components/experiment/index';
+import { Panel } from '../components/panel';
+import { TaskView, TrialTab, TrialView } from '../components/trial';
+import { AppContext, AppProvider, Question } from '../state/context';
+import { Store } from '../state/store';
+import { Case, FixtureApi } from './api';
+import { BEGAN, logLine, metricsEvent } from './fixtures';
+import './harness.css';
+
+const CASES: Record<string, Case> = {
+  search: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12 },
+  hostile: { trials: 12, curves: 12, points: 60, logs: 200, experiments: 12, hostile: true },
+  empty: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, experiment: { best: null, trials: {}, progress: 0, started_at: null, pending_reason: 'no agent is connected' } },
+  failed: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { state: 'ERROR', progress: 0.5, ended_at: BEGAN + 900, failure: { kind: 'no_metrics', message: "trial 3 ended without reporting 'validation_error'; the report contained: loss", trial_id: 103, rank: null, exit_code: 0, signal: null, where: null, log_tail: [], hint: 'report the metric that searcher.metric names' } } },
+  done: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { state: 'COMPLETED', progress: 1, ended_at: BEGAN + 900, trials: { COMPLETED: 34, ERROR: 2 } } },
+  missing: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, refuse: { experiments: 404, trials: 404, tasks: 404 } },
+  broken: { trials: 20, curves: 20, points: 50, logs: 100, experiments: 5, refuse: { experiments: 503, trials: 503, tasks: 503 } },
+  silent: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, silent: true },
+  large: { trials: 10_000, curves: 100, points: 1000, logs: 10_000, experiments: 1000 }
+};
+
+const query = new URLSearchParams(location.search);
+const theme = query.get('theme') ?? 'light';
+document.documentElement.dataset.bsTheme = theme;
+document.body.dataset.jpThemeLight = String(theme !== 'dark');
+
+const api = new FixtureApi(CASES[query.get('case') ?? 'search'] ?? CASES.search!);
+const done: string[] = [];
+const store = new Store(api);
+let ask: (question: Question) => Promise<boolean> = async () => true;
+
+const app: AppContext = {
+  api, store, host: 'hub',
+  navigate: place => void done.push(`navigate ${JSON.stringify(place)}`),
+  address: place => `#${JSON.stringify(place)}`,
+  openUrl: url => void done.push(`open ${url}`),
+  confirm: question => ask(question),
+  notify: message => void done.push(`notify ${message}`)
+};
+
+function View(): ReactElement {
+  const tab = query.get('tab') ?? undefined;
+  const id = query.get('id');
+  switch (query.get('view')) {
+    case 'trial': return <TrialView id={Number(id ?? 117)} tab={tab as TrialTab} />;
+    case 'task': return <TaskView id={id ?? 'nb-7f3a'} />;
+    case 'panel': return <Panel />;
+    default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
+  }
+}
+
+function Page(): ReactElement {
+  const [asked, setAsked] = useState<{ question: Question; answer: (yes: boolean) => void } | null>(null);
+  ask = question => new Promise(resolve => setAsked({ question, answer: yes => { setAsked(null); resolve(yes); } }));
+  return (
+    <AppProvider value={app}>
+      <main className={`det-app det-harness det-harness-${query.get('view') ?? 'experiment'}`}><View /></main>
+      {asked && <ConfirmDialog question={asked.question} onAnswer={asked.answer} />}
+    </AppProvider>
+  );
+}
+
+declare global {
+  interface Window {
+    detlab: unknown;
+  }
+}
+
+window.detlab = { api, done, store, metricsEvent, logLine, flushSync };
+performance.mark('detlab-script');
+store.start();
+const root = createRoot(document.getElementById('root')!);
+root.render(query.get('strict') === '1' ? <StrictMode><Page /></StrictMode> : <Page />);
