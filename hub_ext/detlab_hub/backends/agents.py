@@ -27,6 +27,8 @@ class Connection:
     send: Send
     serial: int
     last_heard: float
+    hang_up: Callable[[], None] = lambda: None
+    """Closes the connection; the agent may come back if its key is still good."""
 
 
 @dataclass
@@ -103,6 +105,19 @@ class Agents:
         missed = [agent_id for agent_id, (_, heard) in self._missed.items() if now - heard > self.lost_after]
         return sorted(silent + missed)
 
+    def hang_up(self, agent_id: str) -> None:
+        """Close an agent's connection, if there is one."""
+        connection = self._connections.get(agent_id)
+        if connection is not None:
+            connection.hang_up()
+
+    def dismiss(self, agent_id: str) -> None:
+        """Close an agent's connection and expect nothing of it any more."""
+        connection = self._connections.get(agent_id)
+        self.give_up(agent_id)
+        if connection is not None:
+            connection.hang_up()
+
     def deliver(self, node_id: str, message: MasterMessage) -> None:
         """Send a message if the agent is connected; else do nothing."""
         connection = self._connections.get(node_id)
@@ -122,6 +137,5 @@ class Agents:
 
 def _node(connection: Connection, *, suspect: bool) -> Node:
     hello = connection.hello
-    return Node(
-        hello.agent_id, tuple(slot.id for slot in hello.slots), hello.serves_user, suspect, tuple(hello.runtimes)
-    )
+    slots = tuple(slot.id for slot in hello.slots if slot.enabled)
+    return Node(hello.agent_id, slots, hello.serves_user, suspect, tuple(hello.runtimes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -33,7 +34,7 @@ from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Connection, Send
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.services import records
+from detlab_hub.services import audit, records
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
 from detlab_hub.services.launching import build_launch
@@ -42,7 +43,7 @@ from detlab_hub.services.placement import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
 REFUSED = "refused"
@@ -68,19 +69,22 @@ class Agents:
 
     async def list(self, caller: Caller) -> list[AgentView]:
         """All agents. That a slot is in use everybody sees; by which allocation, its owner only (I9)."""
+        return [*await self._shell.read(lambda s: self.views(s, caller))]
+
+    def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
+        """`list` in a read that is under way, of all agents or of one."""
         now = self._shell.clock()
-
-        def rows(s: Session) -> list[AgentView]:
-            owners: dict[tuple[str, str], str] = {}
-            running: dict[str, int] = {}
-            for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
-                agent = row.agent_id or ""
-                running[agent] = running.get(agent, 0) + 1
-                shown = row.id if caller.sees(row.owner) else SOMEBODY
-                owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), shown))
-            return [self._view(row, running, owners, now) for row in s.scalars(select(AgentRow).order_by(AgentRow.id))]
-
-        return await self._shell.read(rows)
+        owners: dict[tuple[str, str], str] = {}
+        running: dict[str, int] = {}
+        for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
+            agent = row.agent_id or ""
+            running[agent] = running.get(agent, 0) + 1
+            shown = row.id if caller.sees(row.owner) else SOMEBODY
+            owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), shown))
+        wanted = select(AgentRow).order_by(AgentRow.id)
+        if agent_id is not None:
+            wanted = wanted.where(AgentRow.id == agent_id)
+        return [self._view(row, running, owners, now) for row in s.scalars(wanted)]
 
     def _view(
         self, row: AgentRow, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
@@ -114,6 +118,7 @@ class Agents:
 
         def make(turn: Turn) -> TokenReply:
             expires_at = turn.now + ttl
+            audit.note(turn, caller, "agent.invite", "enrolment token", f"for {ttl:.0f} s")
             return TokenReply(
                 token=tokens.issue(turn.session, "enrol", caller.name, expires_at, turn.now),
                 expires_at=expires_at,
@@ -130,7 +135,6 @@ class Agents:
             Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
                 its key, so that whoever asks is another machine, or wants its tasks.
         """
-        del caller  # holding the token is all it takes
         check_protocol(request.protocol)
         if not 0 < len(request.agent_id) <= ID_CHARS or not request.agent_id.isprintable():
             raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters")
@@ -145,6 +149,10 @@ class Agents:
             token = tokens.issue(turn.session, "agent", request.agent_id, None, turn.now)
             if turn.session.get(AgentRow, request.agent_id) is None:
                 turn.session.add(AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now))
+            inviter = turn.session.get(TokenRow, caller.token_hash)
+            actor = audit.CLUSTER if inviter is None else inviter.subject
+            audit.note(turn, actor, "agent.enrol", f"agent {request.agent_id}")
+            turn.changed_cluster()
             return EnrolReply(agent_id=request.agent_id, token=token)
 
         return await self._shell.write(make)
@@ -294,6 +302,10 @@ class AgentSession:
         await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
 
+    def on_hang_up(self, close: Callable[[], None]) -> None:
+        """Say how the master ends this connection when an administrator wants the agent gone."""
+        self._connection.hang_up = close
+
     def closed(self) -> None:
         """The connection is gone; the agent is suspect until it connects again."""
         if self._connections.disconnect(self._connection):
@@ -350,6 +362,7 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
     row.runtimes, row.address = list(hello.runtimes), hello.address
     row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
     row.last_seen = turn.now
+    turn.changed_cluster()
 
 
 def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
@@ -394,6 +407,7 @@ def lose(turn: Turn, agent_id: str) -> None:
     agent = turn.session.get(AgentRow, agent_id)
     if agent is not None:
         agent.state = "lost"
+        turn.changed_cluster()
     for row in turn.session.scalars(
         select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
     ).all():

@@ -11,6 +11,7 @@ import hashlib
 import re
 import tarfile
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -40,7 +41,7 @@ class Code:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._lists: OrderedDict[str, list[CodeFile]] = OrderedDict()
+        self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
         self._turn = asyncio.Semaphore(1)
 
     async def list(self, caller: Caller, experiment_id: int) -> CodeList:
@@ -51,7 +52,7 @@ class Code:
             BundleError: Its code cannot be shown.
         """
         bundle = await self._bundle(caller, experiment_id)
-        return CodeList(items=[] if bundle is None else await self._files(bundle))
+        return CodeList(items=[] if bundle is None else [*await self._files(bundle)])
 
     async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
         """The bytes of one file.
@@ -82,7 +83,7 @@ class Code:
 
         return await self._shell.read(look)
 
-    async def _files(self, bundle: str) -> list[CodeFile]:
+    async def _files(self, bundle: str) -> Sequence[CodeFile]:
         async with self._turn:
             if bundle not in self._lists:
                 archive = bundle_file(self._shell.settings, bundle)

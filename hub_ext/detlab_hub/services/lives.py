@@ -32,7 +32,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import failures, tasklives
+from detlab_hub.services import accounting, failures, tasklives
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.rows import (
     TERMINAL_TRIALS,
@@ -71,6 +71,7 @@ def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -
     if old.state is not step.state.state:
         _log.info("allocation %s: %s", row.id, step.state.state)
         _note_times(turn, row, step.state.state)
+        turn.changed_cluster()
     if row.trial_id is not None:
         turn.changed_trial(turn.trial(row.trial_id))
     for action in step.actions:
@@ -94,6 +95,7 @@ def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
         row.started_at, row.stage_message = turn.now, ""
     elif state is AllocationState.TERMINATED:
         row.ended_at = turn.now
+        accounting.note(turn, row)
     if row.trial_id is None or row.experiment_id is None:
         tasklives.allocation_moved(turn, row, state)
     elif state is AllocationState.RUNNING:
@@ -200,6 +202,7 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
     )
     turn.session.add(request)
     turn.session.flush()
+    turn.changed_cluster()
     turn.outbox.kick_scheduler = True
 
 

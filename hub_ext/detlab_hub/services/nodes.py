@@ -86,8 +86,8 @@ class Nodes:
         return view.model_copy(update={"state": "lost"})
 
     def _view(self, s: Session, caller: Caller, agent_id: str) -> AgentView:
-        found = {view.id: view for view in self._agents.views(s, caller)}
-        return found[agent_id]
+        (view,) = self._agents.views(s, caller, agent_id)
+        return view
 
 
 def _agent(s: Session, agent_id: str) -> AgentRow:

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import OverviewView
 from detlab.schemas.wire import TrialState, UserView
-from detlab_hub.services import queue, views
+from detlab_hub.services import queue, taskviews, views
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.callers import ADMIN, READ, WRITE, Caller
 from detlab_hub.services.cluster import Cluster
@@ -47,9 +47,9 @@ class Overview:
                 me=me(caller),
                 cluster=self._cluster.look(s, caller),
                 experiments=views.experiment_views(s, rows, reasons),
-                tasks=views.task_views(s, _tasks(s, owner), reasons),
+                tasks=taskviews.task_views(s, _tasks(s, owner), reasons),
                 queue=queue.items(s, caller, reasons, QUEUE),
-                agents=self._agents.views(s, caller),
+                agents=list(self._agents.views(s, caller)),
             )
 
         return await self._shell.read(look)

@@ -14,7 +14,7 @@ from detlab_hub.core.lifecycle.allocation import Assigned
 from detlab_hub.core.scheduling import AgentView, Request, Snapshot, schedule
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AllocationRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TrialRow
 
 PLACED = (
     AllocationState.ASSIGNED,
@@ -95,12 +95,14 @@ def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...
         used[agent_id or ""].update(slots)
         zero_slot[agent_id or ""] += not slots
         running.append((experiment_id, len(slots)))
+    disabled = set(s.scalars(select(AgentRow.id).where(AgentRow.enabled.is_(False))))
     agents = tuple(
         AgentView(
             id=node.id,
             slots=node.slots,
             used=frozenset(used[node.id]),
             serves_user=node.serves_user,
+            accepting=node.id not in disabled,
             suspect=node.suspect,
             runtimes=frozenset(node.runtimes),
             zero_slot_tasks=zero_slot[node.id],

@@ -69,11 +69,6 @@ def items(s: Session, caller: Caller, reasons: Reasons, limit: int = LIMIT) -> l
     return shown
 
 
-def places(s: Session) -> dict[str, int]:
-    """The place of every pending allocation, from 1."""
-    return {one.allocation_id: place for place, one in enumerate(waiting(s), 1)}
-
-
 def waiting(s: Session) -> Sequence[Waiting]:
     """Everything that waits, in order: priority, submission, order within a submission."""
     query = (

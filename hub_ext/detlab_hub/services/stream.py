@@ -1,8 +1,9 @@
 """Live streams: events of experiments and lines of output, read from the database, woken by commits.
 
 Every reader has its own cursor and reads from the database, at most ten times a second; nobody waits for a
-reader and nothing is queued for one. Events of experiments and trials carry no data in the log: they say
-*that* something changed, and get the view of the moment when they are read, once per batch.
+reader and nothing is queued for one. Events of experiments, trials and user tasks carry no data in the log: they say
+*that* something changed, and get the view of the moment when they are read, once per batch. `cluster` never has any: it
+says that the queue or the agents should be asked for again.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, LogLine, TrialState, encode_floats
-from detlab_hub.services import views
+from detlab_hub.services import taskviews, views
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.experiments import owned
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.trials import owned_trial
-from detlab_hub.store.queries import events, logs
-from detlab_hub.store.tables import ExperimentRow, TrialRow
+from detlab_hub.store.queries import events
+from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
 
 PERIOD = 0.1
 """Least seconds between two batches of one stream."""
@@ -31,7 +32,11 @@ LAG = 50_000
 """A reader that is further behind is told to take the snapshot again."""
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it is told that its cursor moved."""
-STATE_KINDS = ("experiment", "trial", "checkpoint")
+Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
+
+Subject: TypeAlias = tuple[str, int | str | None]
+"""What an event is about: its kind, and the id of that experiment, trial or user task."""
 
 
 @dataclass
@@ -45,7 +50,8 @@ class _Reader:
     groups: frozenset[str] | None
     told: int = 0
     """The last cursor that the reader was told."""
-    owners: dict[int, str] = field(default_factory=dict)
+    owners: dict[int | str, str] = field(default_factory=dict)
+    """Of experiments (numbers) and user tasks (ids)."""
 
 
 class Stream:
@@ -112,25 +118,19 @@ class Stream:
         return batch, more
 
     def _shown(self, s: Session, reader: _Reader, found: Sequence[Event]) -> list[Event]:
-        visible = [event for event in found if _visible(s, reader, event)]
-        last: dict[tuple[str, int | None, int | None], int] = {
-            (event.kind, event.experiment_id, event.trial_id): event.id for event in visible
-        }
-        reasons = self._shell.pending_reasons
-        experiment_ids, trial_ids = _stale(visible, last)
-        experiments = _experiments(s, experiment_ids, reasons)
-        trials = _trials(s, trial_ids, reasons)
+        _learn_owners(s, reader, found)
+        visible = [event for event in found if _visible(reader, event)]
+        last = {_subject(event): event.id for event in visible}
+        bare = [_subject(event) for event in visible if not event.data and event.id == last[_subject(event)]]
+        data = _views(s, bare, self._shell.pending_reasons)
         shown = []
         for event in visible:
             if event.kind == "metrics":
                 shown += _filtered(event, reader)
             elif event.kind == "checkpoint" or event.data:
                 shown.append(event)
-            elif last[event.kind, event.experiment_id, event.trial_id] == event.id:
-                source = experiments if event.kind == "experiment" else trials
-                data = source.get(event.experiment_id if event.kind == "experiment" else event.trial_id)
-                if data is not None:
-                    shown.append(event.model_copy(update={"data": data}))
+            elif last[_subject(event)] == event.id and _subject(event) in data:
+                shown.append(event.model_copy(update={"data": data[_subject(event)]}))
         return shown
 
     async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
@@ -141,24 +141,12 @@ class Stream:
         """
         await self._shell.read(lambda s: owned_trial(s, caller, trial_id))
 
-        def look(s: Session) -> tuple[list[LogLine], bool]:
+        def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
-            ended = row is None or TrialState(row.state).terminal
-            return logs.page(s, trial_id, after or None, BATCH), ended
+            return row is None or TrialState(row.state).terminal
 
-        with self._shell.wakeups.listen(("logs", trial_id)) as news:
-            while not self._shell.stopped:
-                news.clear()
-                lines, ended = await self._shell.read(look)
-                if lines:
-                    after = lines[-1].id
-                    yield lines
-                if len(lines) == BATCH:
-                    continue
-                if ended:
-                    return
-                await news.wait()
-                await asyncio.sleep(PERIOD)
+        async for lines in self._shell.follow_lines(trial_id, ended, after):
+            yield lines
 
 
 def _start(s: Session, caller: Caller, experiment_id: int | None, after: int | None) -> int:
@@ -167,41 +155,71 @@ def _start(s: Session, caller: Caller, experiment_id: int | None, after: int | N
     return events.head(s) if after is None else after
 
 
-def _visible(s: Session, reader: _Reader, event: Event) -> bool:
-    """Whether an event is about an experiment of the reader's (I9)."""
+def _subject(event: Event) -> Subject:
+    match event.kind:
+        case "experiment":
+            return event.kind, event.experiment_id
+        case "task":
+            return event.kind, event.task_id
+        case "cluster":
+            return event.kind, None
+        case _:
+            return event.kind, event.trial_id
+
+
+def _learn_owners(s: Session, reader: _Reader, found: Sequence[Event]) -> None:
+    """Look up whose the experiments and tasks of a batch are, as far as the reader's rights depend on it."""
     if reader.experiment_id is not None or reader.caller.admin:
-        return True
-    key = event.experiment_id
-    if key is None:
-        return False
-    if key not in reader.owners:
-        owner = s.scalar(select(ExperimentRow.owner).where(ExperimentRow.id == key)) or event.data.get("owner")
-        if owner is None:
-            return False
-        reader.owners[key] = owner
-    return reader.caller.sees(reader.owners[key])
+        return
+    numbers = {event.experiment_id for event in found if event.experiment_id is not None} - reader.owners.keys()
+    ids = {event.task_id for event in found if event.task_id is not None} - reader.owners.keys()
+    reader.owners.update(_owners(s, ExperimentRow, sorted(numbers)))
+    reader.owners.update(_owners(s, TaskRow, sorted(ids)))
+    for event in found:  # what was deleted says itself whose it was
+        if event.experiment_id is not None and "owner" in event.data:
+            reader.owners.setdefault(event.experiment_id, event.data["owner"])
 
 
-def _stale(
-    visible: Sequence[Event], last: dict[tuple[str, int | None, int | None], int]
-) -> tuple[list[int], list[int]]:
-    """Ids of the experiments and trials whose views must be fetched."""
-    bare = [event for event in visible if not event.data and event.id in set(last.values())]
-    experiments = {event.experiment_id for event in bare if event.kind == "experiment"}
-    trials = {event.trial_id for event in bare if event.kind == "trial"}
-    return sorted(x for x in experiments if x is not None), sorted(x for x in trials if x is not None)
-
-
-def _experiments(s: Session, ids: Sequence[int], reasons: views.Reasons) -> dict[int | None, dict[str, Any]]:
-    rows = s.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(ids))).all() if ids else []
-    return {view.id: _plain(view) for view in views.experiment_views(s, rows, reasons)}
-
-
-def _trials(s: Session, ids: Sequence[int], reasons: views.Reasons) -> dict[int | None, dict[str, Any]]:
-    rows: list[TrialRow] = []
+def _owners(s: Session, table: type[ExperimentRow | TaskRow], ids: Sequence[Any]) -> dict[Any, str]:
+    found: dict[Any, str] = {}
     for start in range(0, len(ids), views.CHUNK):
-        rows += s.scalars(select(TrialRow).where(TrialRow.id.in_(ids[start : start + views.CHUNK])))
-    return {view.id: _plain(view) for view in views.trial_views(s, rows, reasons)}
+        query = select(table.id, table.owner).where(table.id.in_(ids[start : start + views.CHUNK]))
+        found.update((key, owner) for key, owner in s.execute(query))
+    return found
+
+
+def _visible(reader: _Reader, event: Event) -> bool:
+    """Whether an event is about something of the reader's (I9), or tells nothing of anybody's."""
+    if reader.experiment_id is not None or reader.caller.admin or event.kind == "cluster":
+        return True
+    holder = event.task_id if event.kind == "task" else event.experiment_id
+    owner = None if holder is None else reader.owners.get(holder)
+    return owner is not None and reader.caller.sees(owner)
+
+
+def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> dict[Subject, dict[str, Any]]:
+    """The views of the moment of everything that changed, a few queries for all."""
+    wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
+    found: dict[Subject, dict[str, Any]] = {}
+    for kind, key in subjects:
+        if kind in wanted:
+            wanted[kind].append(key)
+        elif kind == "cluster":
+            found[kind, None] = {}
+    for view in views.experiment_views(s, _rows(s, ExperimentRow, wanted["experiment"]), reasons):
+        found["experiment", view.id] = _plain(view)
+    for trial in views.trial_views(s, _rows(s, TrialRow, wanted["trial"]), reasons):
+        found["trial", trial.id] = _plain(trial)
+    for task in taskviews.task_views(s, _rows(s, TaskRow, wanted["task"]), reasons):
+        found["task", task.id] = _plain(task)
+    return found
+
+
+def _rows(s: Session, table: type[Row], ids: Sequence[Any]) -> list[Row]:
+    rows: list[Row] = []
+    for start in range(0, len(ids), views.CHUNK):
+        rows += s.scalars(select(table).where(table.id.in_(ids[start : start + views.CHUNK])))
+    return rows
 
 
 def _plain(view: Any) -> dict[str, Any]:

@@ -64,6 +64,7 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
     )
     turn.session.add(request)
     turn.session.flush()
+    turn.changed_cluster()
     turn.outbox.kick_scheduler = True
 
 

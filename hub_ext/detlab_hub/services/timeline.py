@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import TimelineItem, TimelineView
@@ -19,7 +20,16 @@ LIMIT = 1000
 _ORDER = {
     what: place
     for place, what in enumerate(
-        ("created", "trial created", "started", "attempt started", "checkpoint", "attempt ended", "trial ended", "ended")
+        (
+            "created",
+            "trial created",
+            "started",
+            "attempt started",
+            "checkpoint",
+            "attempt ended",
+            "trial ended",
+            "ended",
+        )
     )
 }
 """Of what happened in one moment."""
@@ -81,7 +91,7 @@ def _of_experiment(row: ExperimentRow) -> Iterator[TimelineItem]:
         yield TimelineItem(time=row.ended_at, what="ended", detail=row.state)
 
 
-def _of_trials(trials: Sequence[Row[tuple[int, int, str, str | None, float, float | None]]]) -> Iterator[TimelineItem]:
+def _of_trials(trials: Sequence[Any]) -> Iterator[TimelineItem]:
     for key, idx, state, reason, created, ended in trials:
         yield TimelineItem(time=created, what="trial created", trial_id=key, detail=f"number {idx}")
         if ended is not None:

@@ -112,6 +112,13 @@ class Turn:
             events.append(self.session, "task", self.now, None, None, {}, task_id=task.id)
             self.outbox.wake_streams = True
 
+    def changed_cluster(self) -> None:
+        """Say once per turn that the queue, an agent or what its slots do changed; readers ask for them again."""
+        if ("cluster", 0) not in self._told:
+            self._told.add(("cluster", 0))
+            events.append(self.session, "cluster", self.now, None, None, {})
+            self.outbox.wake_streams = True
+
     def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
         """Append an event that carries its own data (metrics, checkpoint)."""
         self._event(kind, experiment_id, trial_id, data)

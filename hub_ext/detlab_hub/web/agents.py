@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Any
 
@@ -137,6 +138,7 @@ class Connect(Guarded, WebSocketHandler):
             self._timer.cancel()
         session = self.services.agents.connect(self.agent, hello, self.say)
         self._session = await session if asyncio.iscoroutine(session) else session
+        self._session.on_hang_up(functools.partial(self.close, 4004, "sent away by an administrator"))
         if self.ws_connection is None:  # it left while we were greeting
             await self._hang_up()
 

@@ -106,7 +106,9 @@ async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):  # noqa: N802
     assert view.state is ExperimentState.COMPLETED
     trials = await world.trials(experiment_id)
     for trial in trials:
-        assert trial.state is TrialState.COMPLETED, trial
+        # One that was told to stop and dies instead is an ERROR at once, whatever restarts it has left.
+        died_leaving = trial.state is TrialState.ERROR and trial.failure is not None and trial.restarts < 50
+        assert trial.state is TrialState.COMPLETED or died_leaving, trial
         (losses,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
         assert losses.steps == list(range(1, len(losses.steps) + 1)), "a gap or a double (I4)"
         assert losses.steps[-1] == trial.steps_completed
