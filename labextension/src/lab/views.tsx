@@ -3,9 +3,9 @@
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import type { ReactElement } from 'react';
 
-import { ExperimentView } from '../components/experiment';
-import { TaskDetails } from '../components/panel/TaskDetails';
-import { TrialView } from '../components/trial';
+import { ExperimentView } from '../components/experiment/ExperimentView';
+import { TaskView } from '../components/trial/TaskView';
+import { TrialView } from '../components/trial/TrialView';
 import { AppContext, AppProvider, Place } from '../state/context';
 import { detlabIcon } from './icon';
 
@@ -45,7 +45,7 @@ export function makeTab(
     switch (place.kind) {
       case 'experiment': return <ExperimentView id={place.id} />;
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
-      case 'task': return <TaskDetails id={place.id} />;
+      case 'task': return <TaskView id={place.id} />;
       case 'new': return form(place);
     }
   };
