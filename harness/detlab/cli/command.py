@@ -17,6 +17,7 @@ from detlab.cli.task_start import INTERRUPTED, announce, left, submit
 from detlab.cli.task_views import exit_status, start_story, tell_end
 from detlab.cli.watching import connection_notes
 from detlab.client.submission import pack
+from detlab.client.task_facts import kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
 
@@ -80,21 +81,21 @@ def run(
         else:
             announce(task)
         return 0
-    follower = _Follower(task, quiet=invocation.as_json)
+    follower = Follower(task, quiet=invocation.as_json)
     status = follower.to_the_end()
     if invocation.as_json:
         say_json(task.view)
     return status
 
 
-class _Follower:
-    """Follows one command to its end; asks what to do when interrupted."""
+class Follower:
+    """Follows one command (or notebook run) to its end; asks what to do when interrupted."""
 
     def __init__(self, task: Task, *, quiet: bool) -> None:
         self.task = task
         self.quiet = quiet
         self.last: int | None = None
-        self.notices = connection_notes(what=f"command {clean(task.id)}")
+        self.notices = connection_notes(what=f"{kind_word(task.kind)} {clean(task.id)}")
 
     def to_the_end(self) -> int:
         """Return the exit status."""
@@ -129,7 +130,7 @@ class _Follower:
         try:
             note("")
             answer = click.prompt(
-                f"Command {clean(self.task.id)} runs. (l)eave it running, (k)ill it, (g)o on watching",
+                f"{clean(self.task.id)} runs. (l)eave it running, (k)ill it, (g)o on watching",
                 type=click.Choice(["l", "k", "g"]),
                 default="l",
                 show_choices=False,

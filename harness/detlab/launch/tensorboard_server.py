@@ -121,7 +121,7 @@ def main() -> int:
     """Fetch the event files and serve them."""
     logs = Path(os.environ["DET_TASK_DIR"]) / "tensorboard"
     logs.mkdir(mode=0o700, exist_ok=True)
-    feeder = [sys.executable, "-m", "detlab.launch.tensorboard_files", "--dir", str(logs)]
+    feeder = [sys.executable, "-m", "detlab.run.tensorboard", "--dir", str(logs)]
     subprocess.Popen(feeder, stdin=subprocess.DEVNULL)
     prefix = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"]).path.rstrip("/")
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=HubServer)

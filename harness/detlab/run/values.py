@@ -391,7 +391,7 @@ def _globals_of(content: bytes) -> set[tuple[str, str]]:
             case "MEMOIZE":
                 memo[len(memo)] = texts[-1] if texts else ""
             case "BINGET" | "LONG_BINGET":
-                texts.append(memo.get(int(argument), ""))
+                texts.append(memo.get(argument or 0, ""))
             case "STACK_GLOBAL":
                 found.add((texts[-2], texts[-1]))
     return found
