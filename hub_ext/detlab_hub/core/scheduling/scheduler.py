@@ -107,9 +107,10 @@ class _Planner:
         for room in possible:
             self._reserved_by.setdefault(room.agent.id, request)
         if in_the_way is not None:
+            # A reason is shown to the owner of what waits, who may not know whose the other is.
+            who = in_the_way.allocation_id if in_the_way.user == request.user else "a task of somebody else"
             return Reason(
-                ReasonCode.BEHIND,
-                f"waits behind {in_the_way.allocation_id}, which comes first and needs {count_slots(in_the_way.slots)}",
+                ReasonCode.BEHIND, f"waits behind {who}, which comes first and needs {count_slots(in_the_way.slots)}"
             )
         return _no_free_slots(request, open_rooms)
 

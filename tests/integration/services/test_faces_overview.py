@@ -1,0 +1,260 @@
+"""What a face starts from, the queue, and the events that say when to ask for them again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, config, training
+
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import TrialState
+from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
+from detlab_hub.core.scheduling.model import AgentView, Request
+from detlab_hub.services import queue as queues
+from detlab_hub.services.callers import READ, WRITE, Caller
+
+
+async def command(world, caller, slots=1, **more):
+    wanted = CreateTask(
+        kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": slots, **more}}, name="a command"
+    )
+    reply = await world.services.usertasks.create(caller, wanted)
+    return reply.task
+
+
+async def collect(stream, until, seconds=20.0):
+    got = []
+    try:
+        async with asyncio.timeout(seconds):
+            async for batch in stream:
+                got += batch
+                if until(got):
+                    return got
+    finally:
+        await stream.aclose()
+    raise AssertionError("the stream ended")
+
+
+# --- overview
+
+
+async def test_faces_overview_shows_ones_own_work(make_world):
+    world = await make_world(training(3))
+    await world.add_agent(slots=2)
+    mine = await world.submit(config(name="mine"))
+    other = await world.submit(config(name="other"), BOB)
+    task = await command(world, ALICE)
+    await command(world, BOB)
+    await world.steps(2)
+    look = await world.services.overview.view(Caller("alice", frozenset({READ, WRITE, "x"})))
+    assert look.me.model_dump() == {"name": "alice", "scopes": [READ, WRITE], "admin": False}
+    assert [view.id for view in look.experiments] == [mine.id]
+    assert look.experiments[0].config is None
+    assert [view.id for view in look.tasks] == [task.id]
+    assert [agent.id for agent in look.agents] == ["node"]
+    assert (look.cluster.slots_total, look.cluster.slots_used) == (2, 2)
+    assert (look.agents[0].enabled, look.agents[0].runtimes) == (True, ["process"])
+    assert look.cursor > 0
+    for caller, everybody, seen in (
+        (ALICE, True, {mine.id}),
+        (ROOT, False, set()),
+        (ROOT, True, {mine.id, other.id}),
+    ):
+        look = await world.services.overview.view(caller, everybody=everybody)
+        assert {view.id for view in look.experiments} == seen, (caller, everybody)
+        assert len(look.tasks) == len(seen)
+
+
+async def test_faces_overview_and_stream_are_one_story(make_world):
+    """What changes after the look comes in the stream from its cursor, and nothing that was in it."""
+    world = await make_world(training(2))
+    made = await world.submit(config())
+    look = await world.services.overview.view(ALICE)
+    await world.services.experiments.pause(ALICE, made.id)
+    got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
+    assert all(event.id > look.cursor for event in got)
+    (event,) = [event for event in got if event.kind == "experiment"]
+    assert event.data["state"] == "PAUSED"
+
+
+async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world, monkeypatch):
+    monkeypatch.setattr("detlab_hub.services.overview.ENDED_TASKS", 3)
+    world = await make_world()
+    living, ended = [], []
+    for number in range(6):
+        world.now += 1
+        task = await command(world, ALICE)
+        living.append(task.id)
+        if number % 6 != 0:
+            await world.services.usertasks.end(ALICE, task.id)
+            ended.append(living.pop())
+    look = await world.services.overview.view(ALICE)
+    assert {task.id for task in look.tasks if not task.state.terminal} == set(living)
+    assert [task.id for task in look.tasks if task.state.terminal] == list(reversed(ended))[:3]
+    times = [task.created_at for task in look.tasks]
+    assert times == sorted(times, reverse=True)
+
+
+async def test_faces_overview_of_an_empty_cluster(make_world):
+    world = await make_world()
+    look = await world.services.overview.view(ALICE)
+    assert (look.experiments, look.tasks, look.queue, look.agents) == ([], [], [], [])
+
+
+# --- the queue
+
+
+async def test_faces_queue_is_in_the_schedulers_order(make_world):
+    world = await make_world(training(3))
+    await world.submit(config(name="late", resources={"slots_per_trial": 1, "priority": 50}))
+    world.now += 1
+    search = await world.submit(
+        config({"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 3}, name="search")
+    )
+    world.now += 1
+    task = await command(world, ALICE)
+    world.now += 1
+    await world.submit(config(name="first", resources={"slots_per_trial": 1, "priority": 1}))
+    await world.services.schedule()
+    view = await world.services.queue.view(ALICE)
+    assert [item.place for item in view.items] == [1, 2, 3, 4, 5, 6]
+    assert [item.name for item in view.items] == ["first", "search", "search", "search", "a command", "late"]
+    assert [item.kind for item in view.items] == ["trial"] * 4 + ["command", "trial"]
+    assert [item.experiment_id for item in view.items][1:4] == [search.id] * 3
+    assert view.items[4].task_id == task.id
+    assert all(item.mine and item.owner == "alice" for item in view.items)
+    assert [item.allocation_id for item in view.items] == list(world.services.shell.pending_reasons)
+    assert {item.reason for item in view.items} == {"no agent is connected"}
+    shown = await world.services.usertasks.get(ALICE, task.id)
+    assert (shown.place, shown.pending_reason) == (5, "no agent is connected")
+
+
+async def test_I9_the_queue_names_nobody_elses_work(make_world):  # noqa: N802
+    world = await make_world(training(3))
+    await world.submit(config(name="secret name"), BOB)
+    world.now += 1
+    await world.submit(config(name="mine"))
+    await world.services.schedule()
+    theirs, mine = (await world.services.queue.view(ALICE)).items
+    assert (theirs.owner, theirs.place, theirs.mine, mine.place, mine.mine) == ("somebody else", 1, False, 2, True)
+    assert (theirs.name, theirs.experiment_id, theirs.trial_id, theirs.task_id, theirs.reason) == (
+        *("", None, None, None),
+        "",
+    )
+    assert "secret" not in theirs.model_dump_json()
+    assert "bob" not in theirs.model_dump_json()
+    assert theirs.allocation_id != mine.allocation_id
+    for item in (await world.services.queue.view(ROOT)).items:
+        assert item.owner in ("alice", "bob")
+        assert item.name
+        assert not item.mine
+
+
+def test_I9_a_reason_names_no_task_of_somebody_else():  # noqa: N802
+    for other, named in (("bob", False), ("alice", True)):
+        plan = schedule(
+            Snapshot(
+                agents=(AgentView("node", ("a", "b", "c"), used=frozenset("a")),),
+                pending=(
+                    Request("12.secret.1", 12, other, 3, priority=1),
+                    Request("13.mine.1", 13, "alice", 1, priority=2),
+                ),
+            )
+        )
+        reason = plan.reasons["13.mine.1"]
+        assert reason.code is ReasonCode.BEHIND
+        assert ("12.secret.1" in reason.text) is named
+        assert "3 slots" in reason.text
+
+
+async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):
+    world = await make_world()
+    many = {"name": "random", "metric": "loss", "max_trials": 8, "max_concurrent_trials": 8}
+    await world.submit(config(many), BOB)
+    world.now += 1
+    await world.submit(config(many))
+    shell = world.services.shell
+    items = await shell.read(lambda s: queues.items(s, ALICE, {}, 3))
+    assert [(item.place, item.mine) for item in items] == [
+        *((place, False) for place in (1, 2, 3)),
+        *((place, True) for place in (9, 10, 11)),
+    ]
+
+
+# --- events
+
+
+async def test_faces_stream_tells_a_tasks_owner_and_administrators(make_world):
+    world = await make_world(training(3))
+    await world.add_agent()
+    task = await command(world, ALICE)
+    await world.services.schedule()
+    for caller in (ALICE, ROOT):
+        got = await collect(
+            world.services.stream.events(caller, None, after=0), lambda got: any(event.kind == "task" for event in got)
+        )
+        (event,) = [event for event in got if event.kind == "task"]
+        assert (event.task_id, event.data["id"], event.data["name"]) == (task.id, task.id, "a command")
+        assert "config" not in event.data
+    mine = await world.submit(config(), BOB)
+    got = await collect(
+        world.services.stream.events(BOB, None, after=0), lambda got: any(event.kind == "trial" for event in got)
+    )
+    assert not [event for event in got if event.kind == "task"], "I9"
+    assert {event.experiment_id for event in got} <= {mine.id, None}
+
+
+async def test_faces_stream_says_cluster_once_per_batch_to_everybody_without_data(make_world):
+    world = await make_world(training(2))
+    await world.add_agent()
+    before = (await world.services.overview.view(ALICE)).cursor
+    made = await world.submit(config())
+    await world.finish(made.id)
+    got = await collect(world.services.stream.events(BOB, None, after=before), bool)
+    assert [(event.kind, event.data, event.experiment_id) for event in got] == [("cluster", {}, None)]
+
+
+@pytest.mark.parametrize("what", ["connect", "leave", "disable", "enable", "submit", "remove", "drop"])
+async def test_faces_a_cluster_event_follows_every_change_of_queue_or_agents(make_world, what):
+    world = await make_world(training(50))
+    agent = await world.add_agent("one")
+    made = await world.submit(config())
+    await world.steps(3)
+    if what == "enable":
+        await world.services.nodes.disable(ROOT, "one")
+    cursor = (await world.services.overview.view(ALICE)).cursor
+    match what:
+        case "connect":
+            await world.add_agent("two")
+        case "leave":
+            await world.services.experiments.kill(ALICE, made.id)
+            await world.steps(2)
+        case "disable" | "enable" | "remove":
+            await getattr(world.services.nodes, what)(ROOT, "one")
+        case "submit":
+            await world.submit(config())
+        case "drop":
+            agent.drop()
+            await world.services.tick()
+    got = await collect(world.services.stream.events(BOB, None, after=cursor), bool)
+    assert "cluster" in [event.kind for event in got]
+
+
+async def test_faces_nothing_new_is_no_cluster_event(make_world):
+    world = await make_world(training(50))
+    await world.add_agent()
+    await world.submit(config())
+    await world.submit(config())
+    await world.steps(3)
+    cursor = (await world.services.overview.view(ALICE)).cursor
+
+    def clusters(s):
+        from detlab_hub.store.queries import events
+
+        return [event for event in events.after(s, cursor) if event.kind == "cluster"]
+
+    await world.steps(5)
+    assert await world.services.shell.read(clusters) == [], "the same reasons are no news"
+    (trial, _) = [trial for made in (1, 2) for trial in await world.trials(made)]
+    assert trial.state is TrialState.ACTIVE
