@@ -64,6 +64,8 @@ export class FixtureApi implements Api {
     this.asked.push(`STREAM ${path}`);
     this.streams.set(bare, onLine);
     onLine(null);
+    const trial = /^trials\/(\d+)\/logs/.exec(bare);
+    if (trial && this.oneTrial(Number(trial[1]))?.state !== 'ACTIVE') return Promise.resolve();
     const beat = window.setInterval(() => onLine(null), 5000);
     return new Promise(resolve => signal.addEventListener('abort', () => {
       window.clearInterval(beat);
@@ -157,7 +159,7 @@ export class FixtureApi implements Api {
   private ofTask(id: string, part: string | undefined, query: URLSearchParams): unknown {
     const over = TASKS[id] ?? {};
     if (part === undefined) return made.task({ id, ...over, ...(this.of.hostile ? { name: made.HOSTILE.name } : {}) });
-    if (part === 'logs') return this.logs(query);
+    if (part === 'logs') return id === 'queued' ? { items: [], next: null } : this.logs(query);
     if (part === 'outputs') {
       return { items: id === 'run-1' ? [{ name: 'digits.ipynb', size: 48_233, digest: `sha256:${'e'.repeat(64)}`, updated_at: made.BEGAN + 400 }] : [] };
     }
@@ -174,7 +176,7 @@ export class FixtureApi implements Api {
 }
 
 const TASKS: Record<string, Parameters<typeof made.task>[0]> = {
-  queued: { kind: 'notebook', name: 'patient-tortoise', display_state: 'QUEUED', allocation_state: 'PENDING', url: null, started_at: null, agent_id: null, place: 3, pending_reason: 'all 8 slots of pool default are in use', slots_needed: 2 },
+  queued: { kind: 'notebook', last_activity: null, name: 'patient-tortoise', display_state: 'QUEUED', allocation_state: 'PENDING', url: null, started_at: null, agent_id: null, place: 3, pending_reason: 'all 8 slots of pool default are in use', slots_needed: 2 },
   failed: { kind: 'command', name: 'tidy-lynx', state: 'ERROR', display_state: '', end_reason: 'failed', url: null, ended_at: made.BEGAN + 90, exit_code: 1, server_name: null, runtime: 'process', image: null, slots_needed: 1, failure: { ...made.FAILURE, trial_id: null, kind: 'import', rank: null, message: "ModuleNotFoundError: No module named 'detlab_extras'", where: 'run.py, line 3', hint: null } },
   'run-1': { kind: 'notebook_run', name: 'digits.ipynb', url: null, server_name: null, slots_needed: 1 },
   idle: { kind: 'tensorboard', name: 'quiet-crane', cull_at: made.BEGAN + 4000 }

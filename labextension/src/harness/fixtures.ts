@@ -73,9 +73,9 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     hparams: { lr, width, optimizer: ['adam', 'sgd', 'adamw'][Math.floor(draw() * 3)], dropout: draw() * 0.6, batch_size: 64 },
     seed: 1000 + index, restarts: index % 17 === 3 ? 1 : 0, run: 1, progress: steps / 1000, status: running ? 'training' : '',
     steps_completed: steps, best_validation: failed ? null : index === 17 ? 0.0214 : best,
-    latest_validation: failed ? null : best * 1.04, latest_checkpoint: failed ? null : uuid(index),
+    latest_validation: failed ? null : index === 17 ? 0.0219 : best * 1.04, latest_checkpoint: failed ? null : uuid(index),
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
-    started_at: BEGAN + 20 * (index % 3000), ended_at: running ? null : BEGAN + 20 * (index % 3000) + steps / 2,
+    started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, warnings: [],
     failure: failed ? FAILURE : null, summary: {}, metadata: {}, ...over
   };

@@ -30,6 +30,10 @@ const CASES: Record<string, Case> = {
 };
 
 const query = new URLSearchParams(location.search);
+// The clock of the made-up search, so that ages and estimates are the same every time.
+const opened = Date.now();
+const realNow = Date.now.bind(Date);
+Date.now = () => (BEGAN + 760) * 1000 + realNow() - opened;
 const theme = query.get('theme') ?? 'light';
 document.documentElement.dataset.bsTheme = theme;
 document.body.dataset.jpThemeLight = String(theme !== 'dark');

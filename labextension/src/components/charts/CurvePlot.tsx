@@ -9,7 +9,8 @@ import { CurveChart, Hover, Scene } from './curvechart';
 export interface CurvePlotProps {
   scene: Scene;
   metric: string;
-  height?: number;
+  /** A small one among others: fixed height, no hint when idle. */
+  small?: boolean;
   /** Words about a trial beside its value, such as its hyperparameters. */
   describe?: (trial: number) => string;
   /** What a curve is called; by default `trial 3`. */
@@ -17,7 +18,7 @@ export interface CurvePlotProps {
   onPick?: (trial: number) => void;
 }
 
-export function CurvePlot({ scene, metric, height = 320, describe, nameOf, onPick }: CurvePlotProps): ReactElement {
+export function CurvePlot({ scene, metric, small, describe, nameOf, onPick }: CurvePlotProps): ReactElement {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<CurveChart | null>(null);
   const pick = useRef(onPick);
@@ -26,7 +27,7 @@ export function CurvePlot({ scene, metric, height = 320, describe, nameOf, onPic
   const [zoomed, setZoomed] = useState(false);
 
   useEffect(() => {
-    const made = new CurveChart(host.current!, height, setHover, trial => pick.current?.(trial));
+    const made = new CurveChart(host.current!, setHover, trial => pick.current?.(trial));
     chart.current = made;
     const sized = new ResizeObserver(() => made.resize());
     sized.observe(host.current!);
@@ -40,7 +41,7 @@ export function CurvePlot({ scene, metric, height = 320, describe, nameOf, onPic
       made.destroy();
       chart.current = null;
     };
-  }, [height]);
+  }, []);
 
   useEffect(() => {
     chart.current?.update(scene);
@@ -71,15 +72,14 @@ export function CurvePlot({ scene, metric, height = 320, describe, nameOf, onPic
     const parts = [nameOf?.(hover!.trial) ?? `trial ${index}`, xLabel(hover!.x, scene.options.x), `${metric} ${value}`];
     return [...parts, describe?.(hover!.trial)].filter(Boolean).join(' · ');
   };
-  const whole = onPick ? 'Point at a curve to see its trial; click it to open the trial; drag to zoom.' : 'Drag to zoom.';
+  const whole = small ? '' : 'Point at a curve to see its trial; click it to open the trial; drag to zoom.';
   const idle = zoomed ? 'Double-click to see everything again.' : whole;
   const entry = hover && scene.entries.find(e => e.curve.trial === hover.trial);
   return (
     <div className="det-curves">
       <div
         ref={host}
-        className="det-curve-host"
-        style={{ minHeight: height }}
+        className={`det-curve-host${small ? ' det-small' : ''}`}
         role="group"
         tabIndex={0}
         aria-label={`Curves of ${metric}: ${scene.entries.length}. Arrow keys walk through them${onPick ? ', Enter opens the trial' : ''}.`}

@@ -15,7 +15,8 @@ export interface ParallelProps {
   onPick: (trial: number) => void;
 }
 
-const HEIGHT = 340;
+const LEAST_HEIGHT = 320;
+const MOST_HEIGHT = 560;
 const TOP = 44;
 const BOTTOM = 16;
 const SIDE = 58;
@@ -27,16 +28,20 @@ const KEY_BRUSH = 0.25;
 export function ParallelCoordinates(props: ParallelProps): ReactElement {
   const { items, names, metric, smallerIsBetter, onPick } = props;
   const host = useRef<HTMLDivElement>(null);
-  const [wide, setWide] = useState(700);
+  const [{ wide, height }, setSize] = useState({ wide: 700, height: LEAST_HEIGHT });
   const [brushes, setBrushes] = useState<ReadonlyMap<string, Brush>>(new Map());
   const [lit, setLit] = useState<number | null>(null);
   const axes = useMemo(
     () => axesOf(items, [...names.filter(name => name !== metric), metric], [metric]), [items, names, metric]
   );
   useEffect(() => {
-    const sized = new ResizeObserver(() => setWide(host.current?.clientWidth ?? 700));
+    const measure = (): void => {
+      const wanted = Math.round(window.innerHeight - 320);
+      setSize({ wide: host.current?.clientWidth || 700, height: Math.min(MOST_HEIGHT, Math.max(LEAST_HEIGHT, wanted)) });
+    };
+    const sized = new ResizeObserver(measure);
     sized.observe(host.current!);
-    setWide(host.current!.clientWidth || 700);
+    measure();
     return () => sized.disconnect();
   }, []);
   const width = Math.max(wide, 2 * SIDE + (axes.length - 1) * LEAST_GAP);
@@ -48,10 +53,10 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
     else next.delete(name);
     setBrushes(next);
   };
-  const picture = { items, chosen, axes, xs, width, metric, smallerIsBetter, lit, brushed: brushes.size > 0 };
+  const picture = { items, chosen, axes, xs, width, height, metric, smallerIsBetter, lit, brushed: brushes.size > 0 };
   const point = (event: PointerEvent<SVGSVGElement>): void => {
     const box = event.currentTarget.getBoundingClientRect();
-    setLit(nearestItem(chosen, axes, xs, event.clientX - box.left, event.clientY - box.top));
+    setLit(nearestItem(chosen, axes, xs, height, event.clientX - box.left, event.clientY - box.top));
   };
   return (
     <div className="det-parallel">
@@ -61,15 +66,15 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
         {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
       </p>
       <div ref={host} className="det-parallel-scroll" tabIndex={0} role="group" aria-label={`Parallel coordinates of ${axes.length} axes`}>
-        <div style={{ width, height: HEIGHT, position: 'relative' }}>
+        <div style={{ width, height, position: 'relative' }}>
           <Lines {...picture} />
           <svg
-            width={width} height={HEIGHT} className="det-parallel-axes"
+            width={width} height={height} className="det-parallel-axes"
             onPointerMove={point} onPointerLeave={() => setLit(null)}
           >
             {axes.map((axis, i) => (
               <AxisMark
-                key={axis.name} axis={axis} x={xs[i]!} brush={brushes.get(axis.name) ?? null} metric={axis.name === metric}
+                key={axis.name} axis={axis} x={xs[i]!} height={height} brush={brushes.get(axis.name) ?? null} metric={axis.name === metric}
                 onBrush={brush => set(axis.name, brush)} onMiss={() => lit !== null && onPick(lit)}
               />
             ))}
@@ -86,6 +91,7 @@ interface Picture {
   axes: readonly Axis[];
   xs: readonly number[];
   width: number;
+  height: number;
   metric: string;
   smallerIsBetter: boolean;
   lit: number | null;
@@ -95,23 +101,23 @@ interface Picture {
 function Lines(picture: Picture): ReactElement {
   const canvas = useRef<HTMLCanvasElement>(null);
   const top = useRef<HTMLCanvasElement>(null);
-  const { items, chosen, axes, xs, width, metric, smallerIsBetter, brushed, lit } = picture;
-  const layout = `${width} ${xs.join(' ')}`;
+  const { items, chosen, axes, xs, width, height, metric, smallerIsBetter, brushed, lit } = picture;
+  const layout = `${width} ${height} ${xs.join(' ')}`;
   useEffect(() => {
-    const context = prepared(canvas.current!, width);
+    const context = prepared(canvas.current!, width, height);
     if (!context) return;
     const alpha = Math.min(0.9, Math.max(0.12, 60 / Math.max(chosen.length, 1)));
-    if (brushed) for (const item of items) strokeItem(context, item, axes, xs, 'rgba(140,150,160,0.10)', 1);
+    if (brushed) for (const item of items) strokeItem(context, item, axes, xs, height, 'rgba(140,150,160,0.10)', 1);
     context.globalAlpha = alpha;
     const ranked = [...chosen].sort((a, b) => (goodness(a, axes, metric, smallerIsBetter) ?? -1) - (goodness(b, axes, metric, smallerIsBetter) ?? -1));
-    for (const item of ranked) strokeItem(context, item, axes, xs, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
+    for (const item of ranked) strokeItem(context, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
     context.globalAlpha = 1;
-    // eslint-style lists would name xs, which is a new array each time: its text stands for it.
+    // xs is a new array each time: its text (layout) stands for it.
   }, [items, chosen, axes, layout, metric, smallerIsBetter, brushed]);
   useEffect(() => {
-    const context = prepared(top.current!, width);
+    const context = prepared(top.current!, width, height);
     const item = lit === null ? undefined : chosen.find(one => one.id === lit);
-    if (context && item) strokeItem(context, item, axes, xs, colourOf(goodness(item, axes, metric, smallerIsBetter)), 3.4);
+    if (context && item) strokeItem(context, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 3.4);
   }, [lit, chosen, axes, layout, metric, smallerIsBetter]);
   return (
     <>
@@ -121,12 +127,12 @@ function Lines(picture: Picture): ReactElement {
   );
 }
 
-function prepared(canvas: HTMLCanvasElement, width: number): CanvasRenderingContext2D | null {
+function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(HEIGHT * ratio);
+  canvas.height = Math.round(height * ratio);
   canvas.style.width = `${width}px`;
-  canvas.style.height = `${HEIGHT}px`;
+  canvas.style.height = `${height}px`;
   const context = canvas.getContext('2d');
   context?.scale(ratio, ratio);
   return context;
@@ -138,12 +144,12 @@ function goodness(item: Item, axes: readonly Axis[], metric: string, smallerIsBe
   return at === null ? null : smallerIsBetter ? 1 - at : at;
 }
 
-function yOf(at: number): number {
-  return HEIGHT - BOTTOM - at * (HEIGHT - TOP - BOTTOM);
+function yOf(at: number, height: number): number {
+  return height - BOTTOM - at * (height - TOP - BOTTOM);
 }
 
 function strokeItem(
-  context: CanvasRenderingContext2D, item: Item, axes: readonly Axis[], xs: readonly number[], colour: string, width: number
+  context: CanvasRenderingContext2D, item: Item, axes: readonly Axis[], xs: readonly number[], height: number, colour: string, width: number
 ): void {
   context.strokeStyle = colour;
   context.lineWidth = width;
@@ -152,16 +158,16 @@ function strokeItem(
   axes.forEach((axis, i) => {
     const at = place(axis, item.values[axis.name] ?? null);
     if (at === null) open = false;
-    else if (open) context.lineTo(xs[i]!, yOf(at));
+    else if (open) context.lineTo(xs[i]!, yOf(at, height));
     else {
-      context.moveTo(xs[i]!, yOf(at));
+      context.moveTo(xs[i]!, yOf(at, height));
       open = true;
     }
   });
   context.stroke();
 }
 
-function nearestItem(items: readonly Item[], axes: readonly Axis[], xs: readonly number[], px: number, py: number): number | null {
+function nearestItem(items: readonly Item[], axes: readonly Axis[], xs: readonly number[], height: number, px: number, py: number): number | null {
   const right = xs.findIndex(x => x >= px);
   if (right < 1) return null;
   const share = (px - xs[right - 1]!) / (xs[right]! - xs[right - 1]!);
@@ -170,7 +176,7 @@ function nearestItem(items: readonly Item[], axes: readonly Axis[], xs: readonly
     const a = place(axes[right - 1]!, item.values[axes[right - 1]!.name] ?? null);
     const b = place(axes[right]!, item.values[axes[right]!.name] ?? null);
     if (a === null || b === null) continue;
-    const distance = Math.abs(yOf(a) + share * (yOf(b) - yOf(a)) - py);
+    const distance = Math.abs(yOf(a, height) + share * (yOf(b, height) - yOf(a, height)) - py);
     if (distance < least) [found, least] = [item.id, distance];
   }
   return found;
@@ -188,17 +194,19 @@ function litText(item: Item | undefined, axes: readonly Axis[]): string {
 interface MarkProps {
   axis: Axis;
   x: number;
+  height: number;
   brush: Brush | null;
   metric: boolean;
   onBrush: (brush: Brush | null) => void;
   onMiss: () => void;
 }
 
-function AxisMark({ axis, x, brush, metric, onBrush, onMiss }: MarkProps): ReactElement {
+function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps): ReactElement {
   const from = useRef<number | null>(null);
+  const y = (at: number): number => yOf(at, height);
   const atOf = (event: PointerEvent<SVGRectElement>): number => {
     const box = event.currentTarget.ownerSVGElement!.getBoundingClientRect();
-    return Math.min(1, Math.max(0, (HEIGHT - BOTTOM - (event.clientY - box.top)) / (HEIGHT - TOP - BOTTOM)));
+    return Math.min(1, Math.max(0, (height - BOTTOM - (event.clientY - box.top)) / (height - TOP - BOTTOM)));
   };
   const down = (event: PointerEvent<SVGRectElement>): void => {
     from.current = atOf(event);
@@ -230,18 +238,18 @@ function AxisMark({ axis, x, brush, metric, onBrush, onMiss }: MarkProps): React
       <title>{`${title}${axis.kind === 'log' ? ' (logarithmic)' : ''}: ${words}`}</title>
       <text x={x} y={14} textAnchor="middle" className="det-axis-name">{label}</text>
       <text x={x} y={29} textAnchor="middle" className="det-axis-kind">{brush ? nameText(words, 20) : axis.kind === 'log' ? 'log' : ''}</text>
-      <line x1={x} x2={x} y1={yOf(0)} y2={yOf(1)} />
+      <line x1={x} x2={x} y1={y(0)} y2={y(1)} />
       {ticks(axis).map(tick => (
         <g key={tick.text + tick.at}>
-          <line x1={x - 4} x2={x} y1={yOf(tick.at)} y2={yOf(tick.at)} />
-          <text x={x - 7} y={yOf(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 9)}</text>
+          <line x1={x - 4} x2={x} y1={y(tick.at)} y2={y(tick.at)} />
+          <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 9)}</text>
         </g>
       ))}
       {brush && (
-        <rect className="det-brush" x={x - 6} width={12} y={yOf(brush[1])} height={Math.max(2, yOf(brush[0]) - yOf(brush[1]))} />
+        <rect className="det-brush" x={x - 6} width={12} y={y(brush[1])} height={Math.max(2, y(brush[0]) - y(brush[1]))} />
       )}
       <rect
-        className="det-axis-handle" x={x - HANDLE} width={2 * HANDLE} y={TOP - 6} height={HEIGHT - TOP - BOTTOM + 12}
+        className="det-axis-handle" x={x - HANDLE} width={2 * HANDLE} y={TOP - 6} height={height - TOP - BOTTOM + 12}
         tabIndex={0} role="slider" aria-orientation="vertical" aria-label={`Part of ${title} to keep`}
         aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 * (brush ? (brush[0] + brush[1]) / 2 : 0.5))}
         aria-valuetext={words}

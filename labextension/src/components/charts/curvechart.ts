@@ -59,7 +59,6 @@ export class CurveChart {
 
   constructor(
     private host: HTMLElement,
-    private height: number,
     private onHover: (hover: Hover | null) => void,
     private onPick: (trial: number) => void
   ) {
@@ -96,8 +95,9 @@ export class CurveChart {
 
   resize(): void {
     const width = this.host.clientWidth;
-    if (!this.plot || width < 40 || width === this.plot.width) return;
-    this.plot.setSize({ width, height: this.height });
+    const height = this.host.clientHeight;
+    if (!this.plot || width < 40 || (width === this.plot.width && height === this.plot.height)) return;
+    this.plot.setSize({ width, height });
     this.paint();
   }
 
@@ -199,7 +199,7 @@ export class CurveChart {
     const time = scene.options.x === 'time';
     return {
       width: Math.max(this.host.clientWidth, 120),
-      height: this.height,
+      height: Math.max(this.host.clientHeight, 120),
       legend: { show: false },
       padding: [10, 12, 0, 0],
       cursor: {

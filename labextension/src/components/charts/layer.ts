@@ -88,7 +88,8 @@ export class CurveLayer {
   }
 }
 
-const DOTTED = 40;
+/** A curve of at most so many points shows each of them. */
+const DOTTED = 12;
 
 function stroke(
   context: CanvasRenderingContext2D, line: Drawable, from: number,

@@ -3,11 +3,10 @@
 import { ReactElement, useDeferredValue, useId, useMemo, useState } from 'react';
 
 import { useApp } from '../../state/context';
-import { shownState } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, plural, StateBadge, Table } from '../common';
 import { ColumnPicker } from './ColumnPicker';
-import { endWord } from './progress';
+import { endWord, toneState } from './progress';
 import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
@@ -75,7 +74,7 @@ function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialR
     descending: column.descending,
     value: column.value,
     render: column.key === 'state'
-      ? row => <StateBadge state={shownState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
+      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
       : row => column.text(row)
   };
 }

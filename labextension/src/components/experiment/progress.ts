@@ -1,7 +1,7 @@
 /** The progress line: trials done of all, running, best, how long it may still take. */
 
 import type { ExperimentView, TrialView } from '../../state/wire';
-import { isOver } from '../../state/states';
+import { isOver, shownState } from '../../state/states';
 import { formatDuration, formatNumber } from '../common/format';
 import { nameText } from '../logs/text';
 
@@ -46,6 +46,11 @@ export function stoppedEarly(trial: TrialView): boolean {
 /** Whether a trial is out of the race: stopped early, canceled or failed. */
 export function greyed(trial: TrialView): boolean {
   return stoppedEarly(trial) || trial.state === 'ERROR' || trial.state === 'CANCELED';
+}
+
+/** The state that decides a trial's colour and sign: one that was stopped early is neither a success nor a failure. */
+export function toneState(trial: TrialView): string {
+  return stoppedEarly(trial) ? 'CANCELED' : shownState(trial);
 }
 
 /** The end of a trial for people, where it says more than its state. */

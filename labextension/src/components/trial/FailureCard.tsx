@@ -14,7 +14,7 @@ const KINDS: Record<string, string> = {
 };
 
 const CAUSES: Record<string, string> = {
-  oom: 'More memory was asked for than there is. A smaller batch often helps.',
+  oom: 'More memory was asked for than there is.',
   import: 'A package is missing in its environment, or a file is missing in its code.',
   lost: 'The machine or its agent went away; nothing says that the code is wrong.',
   no_metrics: 'The code ended without reporting the metric that the search needs.',
@@ -28,7 +28,7 @@ export function FailureCard({ failure, experiment, task }: {
   const title = KINDS[failure.kind] ?? nameText(failure.kind.replaceAll('_', ' '), 60);
   const facts = factsOf(failure);
   const tail = failure.log_tail.map(logText);
-  const cause = failure.hint ?? CAUSES[failure.kind];
+  const cause = CAUSES[failure.kind];
   const command = nextCommand(failure, task);
   return (
     <section className="det-failure" aria-label={`Failure: ${title}`}>
@@ -42,7 +42,8 @@ export function FailureCard({ failure, experiment, task }: {
           {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
         </dl>
       )}
-      {cause && <p><strong>{failure.hint ? 'What to do: ' : 'Likely cause: '}</strong>{visible(cause)}</p>}
+      {cause && <p><strong>Likely cause: </strong>{cause}</p>}
+      {failure.hint && <p><strong>What to do: </strong>{visible(failure.hint)}</p>}
       {tail.length > 0 && (
         <pre className="det-failure-tail" tabIndex={0} aria-label="Last lines of its output">{tail.join('\n')}</pre>
       )}

@@ -46,7 +46,7 @@ function Summaries({ summary }: { summary: Record<string, Record<string, Summary
     <>
       <h2>Metrics in short{rows.length > MOST ? ` (${MOST} of ${rows.length})` : ''}</h2>
       <div className="det-x-scroll" tabIndex={0} role="group" aria-label="Metrics in short">
-        <table className="det-facts-table">
+        <table className="det-facts-table det-numbers">
           <thead>
             <tr>{['Metric', 'Last', 'Smallest', 'Largest', 'Mean', 'Reports', 'NaN'].map(t => <th key={t} scope="col">{t}</th>)}</tr>
           </thead>
@@ -54,8 +54,7 @@ function Summaries({ summary }: { summary: Record<string, Record<string, Summary
             {rows.slice(0, MOST).map(({ group, name, s }) => (
               <tr key={`${group}\n${name}`}>
                 <th scope="row">{nameText(group, 40)} / {nameText(name, 80)}</th>
-                <td>{formatNumber(s.last)}</td><td>{formatNumber(s.min)}</td><td>{formatNumber(s.max)}</td>
-                <td>{formatNumber(s.mean)}</td><td>{s.count}</td><td>{s.nan_count}</td>
+                {[formatNumber(s.last), formatNumber(s.min), formatNumber(s.max), formatNumber(s.mean), s.count, s.nan_count].map((cell, i) => <td key={i}>{cell}</td>)}
               </tr>
             ))}
           </tbody>

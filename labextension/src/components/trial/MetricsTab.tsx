@@ -87,7 +87,7 @@ function MetricCard({ name, groups, state, options, searched }: {
           </li>
         ))}
       </ul>
-      <CurvePlot scene={scene} metric={shown} height={190} nameOf={groupOf} />
+      <CurvePlot scene={scene} metric={shown} small nameOf={groupOf} />
     </section>
   );
 }

@@ -3,13 +3,13 @@
 import { ReactElement, useEffect, useRef, useState, useSyncExternalStore } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import { isOver, shownState } from '../../state/states';
-import type { CheckpointView, TrialView as Trial } from '../../state/wire';
+import { isOver } from '../../state/states';
+import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
 import { ErrorBanner, formatDuration, formatNumber, Loading, Notice, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../experiment/actions';
 import { Header, useAction } from '../experiment/Header';
 import { LinkNotice } from '../experiment/LinkNotice';
-import { endWord } from '../experiment/progress';
+import { endWord, toneState } from '../experiment/progress';
 import { Tabs } from '../experiment/Tabs';
 import { useThrottled } from '../experiment/useThrottled';
 import { LogView } from '../logs/LogView';
@@ -65,8 +65,8 @@ function Shown({ feed, state, tab, onTab, visible }: {
   return (
     <>
       <Header
-        title={`Trial ${trial.index}`} kind={`Trial id ${trial.id}`} state={shownState(trial)} word={endWord(trial)} about={trial.pending_reason}
-        facts={factsOf(trial, e?.metric ?? 'validation', now)} actions={trialActions(trial, e?.owner ?? '', me)} onAction={run}
+        title={`Trial ${trial.index}`} kind={`Trial id ${trial.id}`} state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
+        facts={factsOf(trial, e, now)} actions={trialActions(trial, e?.owner ?? '', me)} onAction={run}
       >
         <a
           className="det-button" href={address(place) ?? '#'}
@@ -75,7 +75,6 @@ function Shown({ feed, state, tab, onTab, visible }: {
           Experiment {trial.experiment_id}
         </a>
       </Header>
-      {e && <p className="det-head-facts"><bdi>{nameText(e.name)}</bdi>{trial.status && <span>“{nameText(trial.status, 200)}”</span>}</p>}
       <LinkNotice link={state.link} onRetry={() => void feed.start()} />
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
@@ -90,16 +89,19 @@ function Shown({ feed, state, tab, onTab, visible }: {
   );
 }
 
-function factsOf(trial: Trial, metric: string, now: number): (string | false)[] {
+function factsOf(trial: Trial, e: Experiment | null, now: number): (string | false)[] {
+  const metric = e?.metric || 'validation';
   const took = trial.started_at ? (trial.ended_at ?? now) - trial.started_at : null;
   const latest = trial.latest_validation !== trial.best_validation && trial.latest_validation !== null;
   return [
+    e !== null && nameText(e.name, 80),
     `step ${trial.steps_completed}`,
     trial.best_validation !== null && `best ${nameText(metric, 40)} ${formatNumber(trial.best_validation)}`,
     latest && `latest ${formatNumber(trial.latest_validation)}`,
     took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
     trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
-    trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`
+    trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`,
+    trial.status !== '' && `“${nameText(trial.status, 160)}”`
   ];
 }
 
