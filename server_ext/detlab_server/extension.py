@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_server.extension.application import ExtensionApp
 
-from detlab_server.handlers import SchemaHandler, SubmitHandler, VersionHandler
+from detlab_server.handlers import CodeHandler, JudgeHandler, SchemaHandler, SubmitHandler, VersionHandler
 from detlab_server.relay import RelayHandler, StatusHandler
 
 
@@ -21,6 +21,8 @@ class DetlabServer(ExtensionApp):
                 (r"/detlab/status", StatusHandler),
                 (r"/detlab/version", VersionHandler),
                 (r"/detlab/schema", SchemaHandler),
+                (r"/detlab/code", CodeHandler),
+                (r"/detlab/judge", JudgeHandler),
                 (r"/detlab/submit", SubmitHandler),
                 (r"/detlab/api/(.*)", RelayHandler),
             ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,13 +17,14 @@ from pydantic import ValidationError
 from tornado import web
 
 from detlab.client import AsyncClient
+from detlab.client.bundle import Bundle
 from detlab.client.discovery import find_cluster
 from detlab.errors import BundleError, DetlabError
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
 from detlab_server.refusals import body_of, status_of
-from detlab_server.submission import SubmitBody, pack, send
+from detlab_server.submission import CodeBody, JudgeBody, SubmitBody, judge, pack, send, send_code
 from detlab_server.version import VERSION
 
 
@@ -30,10 +33,28 @@ class DetlabHandler(APIHandler):
 
     auth_resource = "detlab"
 
-    def refuse(self, error: DetlabError) -> None:
-        """Answer with an error."""
-        self.set_status(status_of(error))
-        self.finish(json.dumps(body_of(error)))
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Answer with what went wrong within."""
+        try:
+            yield
+        except ValidationError as problem:
+            self.set_status(422)
+            self.finish(json.dumps({"code": "request.invalid", "message": _first(problem), "hint": None}))
+        except DetlabError as problem:
+            self.set_status(status_of(problem))
+            self.finish(json.dumps(body_of(problem)))
+
+    async def packed(self, body: CodeBody) -> Bundle | None:
+        """Pack the code that a body names.
+
+        Raises:
+            BundleError: It cannot travel, or this server has no folder.
+        """
+        root = getattr(self.contents_manager, "root_dir", None)
+        if not root and body.context != "none":
+            raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
+        return await asyncio.to_thread(pack, root or "", body)
 
 
 class VersionHandler(DetlabHandler):
@@ -70,6 +91,33 @@ class SchemaHandler(DetlabHandler):
         self.finish(_schema(self.get_query_argument("kind", "experiment")))
 
 
+class CodeHandler(DetlabHandler):
+    """POST detlab/code: pack what is in the user's folder and upload it."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Take a `CodeBody`; answer {"bundle", "files", "size"}."""
+        with self.told():
+            body = CodeBody.model_validate_json(self.request.body or b"{}")
+            bundle = await self.packed(body)
+            async with AsyncClient() as client:
+                self.finish(await send_code(client, bundle))
+
+
+class JudgeHandler(DetlabHandler):
+    """POST detlab/judge: what the master says about a config, as it is typed."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Take a `JudgeBody`; answer {"problems", "config"}."""
+        with self.told():
+            body = JudgeBody.model_validate_json(self.request.body or b"{}")
+            async with AsyncClient() as client:
+                self.finish(await judge(client, body))
+
+
 class SubmitHandler(DetlabHandler):
     """POST detlab/submit: pack what is in the user's folder and submit it."""
 
@@ -77,19 +125,11 @@ class SubmitHandler(DetlabHandler):
     @authorized
     async def post(self) -> None:
         """Take a `SubmitBody`; answer what was made, or every mistake at once."""
-        try:
+        with self.told():
             body = SubmitBody.model_validate_json(self.request.body or b"{}")
-            root = getattr(self.contents_manager, "root_dir", None)
-            if not root and body.context != "none":
-                raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
-            bundle = await asyncio.to_thread(pack, root or "", body)
+            bundle = await self.packed(body)
             async with AsyncClient() as client:
                 self.finish(await send(client, body, bundle))
-        except ValidationError as problem:
-            self.set_status(422)
-            self.finish(json.dumps({"code": "request.invalid", "message": _first(problem), "hint": None}))
-        except DetlabError as problem:
-            self.refuse(problem)
 
 
 @cache

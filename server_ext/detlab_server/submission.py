@@ -8,31 +8,51 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from detlab.client import AsyncClient
+from detlab.client import AsyncClient, operations
 from detlab.client.bundle import Bundle, build_bundle
+from detlab.client.calls import Call, model
 from detlab.client.capture import capture_imports
-from detlab.errors import BundleError, NotFound
-from detlab.schemas.taskwire import TaskKind
+from detlab.errors import BundleError, ConfigError, NotFound
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
+from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ProblemView
 
 Context = Literal["file", "folder", "none"]
 
 
-class SubmitBody(BaseModel):
-    """POST detlab/submit."""
+class CodeBody(BaseModel):
+    """POST detlab/code: which code travels."""
 
     model_config = ConfigDict(extra="forbid")
 
-    config: str
-    """YAML text of an experiment config, or of a task config for a notebook run."""
-    kind: Literal["experiment", "notebook_run"] = "experiment"
     path: str | None = None
     """The file that was chosen, relative to the Jupyter server's root."""
     context: Context = "file"
     """What travels: the file and what it imports, its whole folder, or nothing."""
     folder: str | None = None
     """The folder to send, if no file was chosen."""
+
+
+class JudgeBody(BaseModel):
+    """POST detlab/judge: a config as it is typed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    config: str
+    """YAML text of an experiment config, or of a task config for a notebook run."""
+    kind: Literal["experiment", "notebook_run"] = "experiment"
+    bundle: str | None = None
+    """Digest of the code, as `detlab/code` answered."""
+    notebook: str = ""
+    """Name of the notebook of a notebook run."""
+
+
+class SubmitBody(CodeBody):
+    """POST detlab/submit."""
+
+    config: str
+    """YAML text of an experiment config, or of a task config for a notebook run."""
+    kind: Literal["experiment", "notebook_run"] = "experiment"
     activate: bool = True
-    dry_run: bool = False
     key: str | None = None
     """The same key makes one experiment, however often it is sent."""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -52,7 +72,7 @@ def local_path(root: str, path: str) -> Path:
     return Path(found)
 
 
-def pack(root: str, body: SubmitBody) -> Bundle | None:
+def pack(root: str, body: CodeBody) -> Bundle | None:
     """Pack the code of a submission; reads files, so call it in a thread.
 
     Raises:
@@ -82,45 +102,53 @@ def _needed(file: Path) -> list[str]:
     return sorted({file.name, *capture_imports({file.name: text}, file.parent).paths})
 
 
+async def send_code(client: AsyncClient, bundle: Bundle | None) -> dict[str, Any]:
+    """Upload code, so that configs can be judged beside it: {"bundle", "files", "size"}."""
+    if bundle is None:
+        return {"bundle": None, "files": [], "size": 0}
+    await client.session.run(operations.upload(bundle), in_thread=True)
+    return {"bundle": bundle.digest, "files": [file.path for file in bundle.files], "size": bundle.size}
+
+
+async def judge(client: AsyncClient, body: JudgeBody) -> dict[str, Any]:
+    """Have the master judge a config: {"problems", "config"}; mistakes are an answer here, not an error."""
+    shared: dict[str, Any] = {"config_yaml": body.config, "bundle": body.bundle, "dry_run": True}
+    if body.kind == "notebook_run":
+        request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source={"notebook": body.notebook}, **shared)
+        call = Call("POST", "tasks", json=request, parse=model(CreateTaskReply))
+    else:
+        call = Call("POST", "experiments", json=CreateExperiment(**shared), parse=model(CreateExperimentReply))
+    try:
+        reply = await client.session.run(operations.one(call))
+    except ConfigError as problem:
+        return {"problems": [found.to_dict() for found in problem.problems], "config": None}
+    return {"problems": [warning.model_dump() for warning in reply.warnings], "config": reply.config}
+
+
 async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> dict[str, Any]:
-    """Submit, or judge in a dry run.
+    """Submit.
 
     Returns:
-        {"experiment_id", "task_id", "created", "warnings", "config", "files"}; the ids are None after a dry run.
+        {"experiment_id", "task_id", "created", "warnings"}.
     """
     source = {"path": body.path, "from": "jupyterlab"} if body.path else {"from": "jupyterlab"}
-    files = [file.path for file in bundle.files] if bundle else []
     if body.kind == "notebook_run":
-        name = PurePosixPath(body.path or "").name
         task = await client.submit_task(
             TaskKind.NOTEBOOK_RUN,
-            body.config,
+            body.config + "\n",  # a text of several lines is never taken for a path
             bundle=bundle,
-            dry_run=body.dry_run,
             idempotency_key=body.key,
-            source={**source, "notebook": name, "parameters": body.parameters},
+            source={**source, "notebook": PurePosixPath(body.path or "").name, "parameters": body.parameters},
         )
-        return {
-            "experiment_id": None,
-            "task_id": task.task.id if task.task else None,
-            "created": task.created,
-            "warnings": [w.model_dump() for w in task.warnings],
-            "config": task.config,
-            "files": files,
-        }
+        return _made(None, task.task.id if task.task else None, created=task.created, warnings=task.warnings)
     made = await client.submit(
-        body.config + "\n",  # a text of several lines is never taken for a path
-        bundle=bundle,
-        activate=body.activate,
-        dry_run=body.dry_run,
-        idempotency_key=body.key,
-        source=source,
+        body.config + "\n", bundle=bundle, activate=body.activate, idempotency_key=body.key, source=source
     )
-    return {
-        "experiment_id": made.experiment.id if made.experiment else None,
-        "task_id": None,
-        "created": made.created,
-        "warnings": [w.model_dump() for w in made.warnings],
-        "config": made.config,
-        "files": files,
-    }
+    return _made(made.experiment.id if made.experiment else None, None, created=made.created, warnings=made.warnings)
+
+
+def _made(
+    experiment_id: int | None, task_id: str | None, *, created: bool, warnings: list[ProblemView]
+) -> dict[str, Any]:
+    told = [warning.model_dump() for warning in warnings]
+    return {"experiment_id": experiment_id, "task_id": task_id, "created": created, "warnings": told}

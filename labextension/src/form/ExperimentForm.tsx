@@ -32,6 +32,8 @@ export interface FormProps {
   /** The host's own fields, such as which code travels. */
   extra?: ReactNode;
   judge(text: string): Promise<Judged>;
+  /** Beside what it is judged (the code): when it changes, it is judged anew. */
+  judgedWith?: string | null;
   submit(text: string): Promise<void>;
 }
 
@@ -40,7 +42,7 @@ export function ExperimentForm(props: FormProps): ReactElement {
   const [failure, setFailure] = useState<ApiError | null>(null);
   const root = useRef<HTMLDivElement>(null);
   const parsed = useMemo(() => parseConfig(text), [text]);
-  const judged = useDryRun(text, props.judge);
+  const judged = useDryRun(text, props.judgedWith ?? '', props.judge);
   const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
   const { at, rest } = useMemo(() => assign(judged.problems, plan.paths), [judged.problems, plan.paths]);
   const errors = judged.problems.filter(p => p.level === 'error').length;

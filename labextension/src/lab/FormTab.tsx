@@ -2,11 +2,20 @@
 
 import { ReactElement, useState } from 'react';
 
+import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
 import type { Judged } from '../form/useDryRun';
-import type { CreateExperimentReply, CreateTaskReply } from '../state/wire';
 import type { LabApi } from './api';
 import type { Chosen, Context } from './NewExperiment';
+
+interface Code { bundle: string | null; files: string[]; size: number }
+
+/** What travels, in words. */
+function codeWords({ files, size }: Code): string {
+  if (!files.length) return 'no file';
+  const names = files.slice(0, 3).join(', ') + (files.length > 3 ? ', …' : '');
+  return `${plural(files.length, 'file')}, ${formatBytes(size)}: ${names}`;
+}
 
 export function FormTab({ chosen, api, submit }: {
   chosen: Chosen; api: LabApi; submit(body: Record<string, unknown>): Promise<void>;
@@ -14,28 +23,23 @@ export function FormTab({ chosen, api, submit }: {
   const { kind, path, schema } = chosen;
   const run = kind === 'notebook_run';
   const script = path !== null && !/\.ya?ml$/.test(path);
-  const [context, setContext] = useState<Context>(script ? 'file' : 'folder');
+  const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');
   const [paused, setPaused] = useState(false);
   const [parameters, setParameters] = useState('');
-  const judge = async (text: string): Promise<Judged> => {
-    const body = { config_yaml: text, dry_run: true };
-    if (run) {
-      const reply = await api.post<CreateTaskReply>('tasks', { ...body, kind, source: { notebook: base(path!) } });
-      return { problems: reply.warnings, config: reply.config };
-    }
-    const reply = await api.post<CreateExperimentReply>('experiments', body);
-    return { problems: reply.warnings, config: reply.config };
-  };
+  const code = useLoaded(`${context}`, () => api.own<Code>('code', { path: script ? path : null, folder: chosen.folder, context }));
+  const bundle = code.loading ? null : code.data?.bundle ?? null;
+  const judge = (text: string): Promise<Judged> =>
+    api.own<Judged>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '' });
   const file = path && base(path);
   const folder = chosen.folder ? `the folder ${chosen.folder}` : 'the top folder';
   return (
     <ExperimentForm
       title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : 'New experiment'}
       schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
-      initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))}
+      judgedWith={bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))}
       submitLabel={run ? 'Run' : paused ? 'Submit, paused' : 'Submit'} judge={judge}
       submit={text => submit({
-        config: text, kind, path: script || run ? path : null, folder: chosen.folder, context, activate: !paused,
+        config: text, kind, path: script ? path : null, folder: chosen.folder, context, activate: !paused,
         parameters: run ? pairs(parameters) : {}
       })}
       extra={(
@@ -47,8 +51,11 @@ export function FormTab({ chosen, api, submit }: {
                 {run ? `${file} alone` : `${file} and what it imports`}
               </Radio>
             )}
-            <Radio value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
             {!script && <Radio value="none" now={context} onChoose={setContext}>none</Radio>}
+            <Radio value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
+            {code.error
+              ? <ErrorBanner error={code.error} onRetry={code.reload} />
+              : <div className="det-about" role="status">{code.loading ? 'packing …' : codeWords(code.data!)}</div>}
           </fieldset>
           {run
             ? (

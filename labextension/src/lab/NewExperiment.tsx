@@ -8,7 +8,7 @@ import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import type { Schema } from '../form';
 import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
-import type { CreateExperimentReply, ProblemView } from '../state/wire';
+import type { ProblemView } from '../state/wire';
 import type { LabApi } from './api';
 
 // The form brings a YAML parser: it is loaded when it is first wanted.
@@ -21,8 +21,6 @@ export interface Submitted {
   task_id: string | null;
   created: boolean;
   warnings: ProblemView[];
-  config: CreateExperimentReply['config'];
-  files: string[];
 }
 
 export interface Chosen {

@@ -15,25 +15,46 @@ export function Queue({ filter }: { filter: string }): ReactElement {
   const found = queue.filter(item => words.every(word => searched(item).includes(word)));
   if (!queue.length) return <EmptyState title="Nobody waits." />;
   if (!found.length) return <EmptyState title={`Nothing that waits matches “${filter}”.`} />;
+  const groups = together(found);
   return (
     <ol className="det-list" aria-label="Queue">
-      {found.slice(0, MOST).map(item => <Waiting key={item.allocation_id} item={item} now={now} />)}
-      {found.length > MOST && <li className="det-item det-soft">and {found.length - MOST} more</li>}
+      {groups.slice(0, MOST).map(group => <Waiting key={group[0]!.allocation_id} group={group} now={now} />)}
+      {groups.length > MOST && <li className="det-item det-soft">and {groups.length - MOST} more</li>}
     </ol>
   );
 }
 
-function Waiting({ item, now }: { item: QueueItem; now: number }): ReactElement {
+/** Neighbours of one experiment that wait for the same reason are one entry. */
+export function together(items: readonly QueueItem[]): QueueItem[][] {
+  const groups: QueueItem[][] = [];
+  for (const item of items) {
+    const last = groups[groups.length - 1]?.[0];
+    const same = last && item.experiment_id !== null && last.experiment_id === item.experiment_id
+      && last.reason === item.reason && last.slots === item.slots && last.priority === item.priority;
+    if (same) groups[groups.length - 1]!.push(item);
+    else groups.push([item]);
+  }
+  return groups;
+}
+
+function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElement {
   const app = useApp();
+  const item = group[0]!;
+  const last = group[group.length - 1]!;
+  const several = group.length > 1;
   const title = item.name || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
   const open = item.task_id
     ? () => app.navigate({ kind: 'task', id: item.task_id! })
-    : item.trial_id
-      ? () => app.navigate({ kind: 'trial', id: item.trial_id!, experiment: item.experiment_id ?? undefined })
-      : null;
+    : item.trial_id && several
+      ? () => app.navigate({ kind: 'experiment', id: item.experiment_id! })
+      : item.trial_id
+        ? () => app.navigate({ kind: 'trial', id: item.trial_id!, experiment: item.experiment_id ?? undefined })
+        : null;
   return (
     <li className={`det-item det-waiting${item.mine ? ' det-mine' : ''}`}>
-      <span className="det-place det-num" title="place in the queue">{item.place}</span>
+      <span className="det-place det-num" title="place in the queue">
+        {item.place}{several ? `–${last.place}` : ''}
+      </span>
       <div className="det-waiting-what">
         <div className="det-item-head">
           {open && item.mine
@@ -42,8 +63,12 @@ function Waiting({ item, now }: { item: QueueItem; now: number }): ReactElement 
           <span className="det-soft det-ellipsis">{item.mine ? 'you' : item.owner}</span>
         </div>
         <div className="det-facts">
-          <span>{item.trial_id ? `trial ${item.trial_id}` : item.kind.replace('_', ' ')}</span>
-          <span className="det-num">{plural(item.slots, 'slot')}</span>
+          <span>
+            {several
+              ? `${group.length} trials`
+              : item.trial_id ? `trial ${item.trial_id}` : item.kind.replace('_', ' ')}
+          </span>
+          <span className="det-num">{plural(item.slots, 'slot')}{several ? ' each' : ''}</span>
           <span className="det-num" title="lower goes first">priority {item.priority}</span>
           <time className="det-age det-num" title="waits since">{formatAge(item.requested_at, now)}</time>
         </div>
