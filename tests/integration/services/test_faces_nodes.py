@@ -1,0 +1,367 @@
+"""What administrators do: agents disabled and sent away, tokens revoked, slot time, health."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, config, training
+
+from detlab.errors import AuthError, Conflict, Forbidden, NotFound, StaleAttempt
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import EnrolRequest, ExperimentState, Heartbeat, Kill
+from detlab_hub.services import AgentCaller, EnrolCaller
+from detlab_hub.store.queries import tokens
+
+HOUR = 3600.0
+
+
+async def deeds(world, action):
+    page = await world.services.audit.page(ROOT, action=action)
+    return [(item.actor, item.action, item.subject) for item in page.items]
+
+
+# --- agents
+
+
+async def test_faces_a_disabled_agent_gets_nothing_new_and_keeps_what_it_runs(make_world):
+    world = await make_world(training(5))
+    agent = await world.add_agent("one", slots=2)
+    running = await world.submit(config())
+    await world.steps(2)
+    view = await world.services.nodes.disable(ROOT, "one")
+    assert (view.enabled, view.state, view.running) == (False, "connected", 1)
+    waiting = await world.submit(config())
+    assert (await world.finish(running.id)).state is ExperimentState.COMPLETED
+    assert len(agent.launches) == 1
+    (item,) = (await world.services.queue.view(ALICE)).items
+    assert item.reason == "agent one takes no new work"
+    assert (await world.services.nodes.enable(ROOT, "one")).enabled is True
+    assert (await world.finish(waiting.id)).state is ExperimentState.COMPLETED
+    assert await deeds(world, "agent") == [
+        ("root", "agent.enable", "agent one"),
+        ("root", "agent.disable", "agent one"),
+    ]
+
+
+async def test_faces_an_agent_stays_disabled_over_a_restart_and_a_new_connection(make_world):
+    world = await make_world(training(5))
+    agent = await world.add_agent("one")
+    await world.services.nodes.disable(ROOT, "one")
+    await world.services.nodes.disable(ROOT, "one")
+    await world.reboot()
+    await agent.turn()
+    await world.submit(config())
+    await world.steps(3)
+    assert agent.launches == []
+    (view,) = await world.services.agents.list(ALICE)
+    assert (view.enabled, view.state) == (False, "connected")
+    assert len(await deeds(world, "agent.disable")) == 1, "twice is one deed"
+
+
+async def test_faces_a_disabled_slot_is_shown_and_not_used(make_world):
+    world = await make_world(training(3))
+    agent = await world.add_agent("one", slots=2)
+    agent.drop()
+    plain = agent.hello
+
+    def hello():
+        said = plain()
+        said.slots[0].enabled = False
+        return said
+
+    agent.hello = hello
+    await agent.connect()
+    await world.submit(config())
+    await world.submit(config())
+    await world.steps(2)
+    (view,) = await world.services.agents.list(ROOT)
+    assert [(slot.id, slot.enabled, slot.allocation_id is None) for slot in view.slots] == [
+        ("one-0", False, True),
+        ("one-1", True, False),
+    ]
+    assert len(agent.launches) == 1
+
+
+async def test_faces_an_agent_that_is_sent_away_is_gone_for_good(make_world):
+    world = await make_world(training(200, save_every=1))
+    enrolled = await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="one"))
+    one = await world.add_agent("one")
+    closed = []
+    one.session.on_hang_up(lambda: closed.append(True))
+    made = await world.submit(config())
+    await world.steps(4)
+    two = await world.add_agent("two")
+    view = await world.services.nodes.remove(ROOT, "one")
+    assert (view.id, view.state, view.running) == ("one", "lost", 1)
+    assert any(isinstance(message, Kill) for message in one.inbox), "its task is killed"
+    assert closed == [True], "its connection is closed at once"
+    assert await world.services.tokens.resolve(enrolled.token) is None, "its key is void"
+    with pytest.raises(Conflict):
+        await one.session.receive(Heartbeat())
+    assert [view.id for view in await world.services.agents.list(ROOT)] == ["two"]
+    one.online = False
+    await world.steps(3)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, "two"), "an uncounted restart elsewhere"
+    assert len(two.launches) == 1
+    late = next(iter(one.tasks.values()))
+    with pytest.raises(StaleAttempt):
+        await late.send("logs")
+    assert (await deeds(world, "agent.revoke")) == [("root", "agent.revoke", "agent one")]
+
+
+async def test_faces_agents_are_steered_by_administrators_only(make_world):
+    world = await make_world()
+    await world.add_agent("one")
+    for deed in ("enable", "disable", "remove"):
+        with pytest.raises(Forbidden):
+            await getattr(world.services.nodes, deed)(ALICE, "one")
+        with pytest.raises(NotFound):
+            await getattr(world.services.nodes, deed)(ROOT, "nobody\x00<b>")
+    assert (await world.services.agents.list(ALICE))[0].enabled is True
+    assert await deeds(world, "agent") == []
+
+
+async def test_faces_enrolment_is_noted_with_who_invited(make_world):
+    world = await make_world()
+    invited = await world.services.agents.create_enrolment(ROOT, 600)
+    caller = await world.services.tokens.resolve(invited.token)
+    await world.services.agents.enrol(caller, EnrolRequest(agent_id="one"))
+    await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="two"))
+    assert await deeds(world, "agent") == [
+        ("cluster", "agent.enrol", "agent two"),
+        ("root", "agent.enrol", "agent one"),
+        ("root", "agent.invite", "enrolment token"),
+    ]
+
+
+# --- tokens
+
+
+async def test_faces_tokens_are_listed_without_their_text_and_can_be_revoked(make_world):
+    world = await make_world(training(50))
+    invited = await world.services.agents.create_enrolment(ROOT, 600)
+    caller = await world.services.tokens.resolve(invited.token)
+    key = (await world.services.agents.enrol(caller, EnrolRequest(agent_id="one"))).token
+    agent = await world.add_agent("one")
+    closed = []
+    agent.session.on_hang_up(lambda: closed.append(True))
+    await world.submit(config())
+    await world.steps(2)
+    listed = await world.services.credentials.list(ROOT)
+    assert sorted(item.kind for item in listed.items) == ["agent", "enrol", "task"]
+    for secret in (invited.token, key):
+        assert secret[10:] not in listed.model_dump_json()
+    (agent_key,) = [item for item in listed.items if item.kind == "agent"]
+    assert (agent_key.subject, agent_key.expires_at, len(agent_key.id)) == ("one", None, 12)
+    assert agent_key.id == tokens.digest(key)[:12]
+    gone = await world.services.credentials.revoke(ROOT, agent_key.id)
+    assert gone == agent_key
+    assert closed == [True]
+    assert await world.services.tokens.resolve(key) is None
+    assert agent_key not in (await world.services.credentials.list(ROOT)).items
+    with pytest.raises(NotFound):
+        await world.services.credentials.revoke(ROOT, agent_key.id)
+    assert await deeds(world, "token.revoke") == [("root", "token.revoke", f"token {agent_key.id}")]
+
+
+async def test_faces_a_revoked_task_token_is_refused(make_world):
+    world = await make_world(training(50))
+    agent = await world.add_agent()
+    await world.submit(config())
+    await world.steps(2)
+    (task,) = agent.tasks.values()
+    (shown,) = (await world.services.credentials.list(ROOT)).items
+    assert shown.subject == task.caller.allocation_id
+    await world.services.credentials.revoke(ROOT, shown.id)
+    assert await world.services.tokens.resolve(task.launch.task_token) is None
+
+
+async def test_faces_expired_tokens_are_not_listed(make_world):
+    world = await make_world()
+    await world.services.agents.create_enrolment(ROOT, 10)
+    world.now += 11
+    assert (await world.services.credentials.list(ROOT)).items == []
+
+
+@pytest.mark.parametrize("wrong", ["", "%", "_" * 12, "a" * 11, "A" * 12, "g" * 12, "a" * 64, "a" * 12, "\x00" * 12])
+async def test_faces_a_token_id_that_fits_nothing_is_not_found(make_world, wrong):
+    world = await make_world()
+    await world.services.agents.create_enrolment(ROOT, 600)
+    with pytest.raises(NotFound):
+        await world.services.credentials.revoke(ROOT, wrong)
+
+
+async def test_faces_tokens_are_for_administrators(make_world):
+    world = await make_world()
+    with pytest.raises(Forbidden):
+        await world.services.credentials.list(ALICE)
+    with pytest.raises(Forbidden):
+        await world.services.credentials.revoke(ALICE, "a" * 12)
+
+
+# --- slot time
+
+
+def noon(day: int) -> float:
+    return datetime(2026, 3, day, 12, tzinfo=UTC).timestamp()
+
+
+async def usage(world, caller, *days):
+    view = await world.services.usage.view(caller, *(date(2026, 3, day) for day in days))
+    return [(item.day[-2:], item.user, item.kind, round(item.slot_hours, 3)) for item in view.items]
+
+
+def patient(steps):
+    """A task that takes so many turns of the world."""
+
+    def script(launch):
+        for _ in range(steps):
+            yield ("wait",)
+        yield ("exit", 0)
+
+    return script
+
+
+async def test_faces_usage_is_kept_by_day_user_and_kind(make_world):
+    world = await make_world(patient(10_000))
+    world.now = noon(1)
+    world.store.renew_lease()
+    agent = await world.add_agent(slots=3)
+    mine = await world.submit(config(resources={"slots_per_trial": 2}))
+    await world.services.usertasks.create(
+        BOB, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
+    )
+    await world.services.usertasks.create(
+        BOB, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 0}})
+    )
+    await world.step(0)
+    await world.step(0)
+    assert len(agent.tasks) == 3
+    world.now = noon(2) + 6 * HOUR
+    world.store.renew_lease()
+    running = [
+        ("01", "alice", "trial", 24.0),
+        ("01", "bob", "command", 12.0),
+        ("02", "alice", "trial", 36.0),
+        ("02", "bob", "command", 18.0),
+    ]
+    assert await usage(world, ROOT, 1, 2) == running, "what runs counts until now"
+    for task in agent.tasks.values():
+        task._exit(0)
+    await agent.turn()
+    assert (await world.view(mine.id)).state.terminal
+    assert await usage(world, ROOT, 1, 2) == running, "the same when it has ended: nothing lost, nothing twice"
+    world.now += 100 * HOUR
+    assert await usage(world, ROOT, 1, 31) == running
+    assert await usage(world, ROOT, 2, 2) == running[2:]
+    assert await usage(world, ALICE, 1, 2) == [running[0], running[2]], "one's own only"
+    await world.services.experiments.delete(ALICE, mine.id)
+    assert await usage(world, ROOT, 1, 2) == running, "it outlives the experiment"
+
+
+async def test_faces_usage_adds_up_over_attempts(make_world):
+    world = await make_world(patient(10_000))
+    world.now = noon(1)
+    world.store.renew_lease()
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    for _ in range(3):
+        await world.step(0)
+        await world.step(0)
+        world.now += HOUR
+        world.store.renew_lease()
+        for task in agent.tasks.values():
+            task._exit(1)
+        await agent.turn()
+        await agent.turn()
+    await world.services.experiments.kill(ALICE, made.id)
+    await world.steps(4, 0)
+    assert await usage(world, ROOT, 1, 1) == [("01", "alice", "trial", 3.0)]
+
+
+async def test_faces_usage_says_thirty_days_by_default(make_world):
+    world = await make_world()
+    world.now = noon(31)
+    view = await world.services.usage.view(ALICE)
+    assert (view.first, view.last, view.items) == ("2026-03-02", "2026-03-31", [])
+    assert (await world.services.usage.view(ALICE, last=date(2026, 3, 10))).first == "2026-02-09"
+
+
+# --- health
+
+
+async def say() -> str:
+    return "JupyterHub 5 answers"
+
+
+async def test_faces_health_tells_of_every_part(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("one")
+    await world.services.start()
+    try:
+        view = await world.services.health.view(ROOT, say)
+    finally:
+        await world.services.stop()
+    said = {item.name: (item.ok, item.detail) for item in view.items}
+    assert set(said) == {"database", "hub", "agents", "queue", "disk", "lease", "loops"}
+    assert said["hub"] == (True, "JupyterHub 5 answers")
+    assert said["agents"] == (True, "1 connected")
+    assert said["queue"] == (True, "0 waiting")
+    assert said["lease"] == (True, f"epoch {world.store.epoch}, held by master 1")
+    assert said["loops"][0] is True
+    assert "can write" in said["database"][1]
+    assert "password" not in said["database"][1]
+    assert view.ok is all(ok for ok, _ in said.values())
+
+
+async def test_faces_health_names_what_is_wrong(make_world, monkeypatch):
+    world = await make_world(training(50))
+    agent = await world.add_agent("one")
+    await world.add_agent("two")
+    await world.submit(config(resources={"slots_per_trial": 1}))
+    await world.submit(config())
+    await world.submit(config())
+    await world.steps(2)
+    agent.drop()
+    await world.services.nodes.disable(ROOT, "two")
+    world.now += 5
+    await world.services.cluster.drain(ROOT, 60)
+
+    async def refuse() -> str:
+        raise AuthError("no")
+
+    monkeypatch.setattr("detlab_hub.services.health.LEAST_DISK", 1 << 62)
+    view = await world.services.health.view(ROOT, refuse)
+    said = {item.name: (item.ok, item.detail) for item in view.items}
+    assert view.ok is False
+    assert said["hub"] == (False, "does not answer: no")
+    assert said["agents"] == (False, "1 connected, 1 suspect, 1 disabled")
+    assert said["queue"][0] is False
+    assert said["queue"][1].startswith("1 waiting, the first for 6 s; draining")
+    assert said["disk"][0] is False
+    assert said["loops"][0] is False, "none was started"
+
+
+async def test_faces_health_waits_for_no_part_for_ever(make_world, monkeypatch):
+    world = await make_world()
+    monkeypatch.setattr("detlab_hub.services.health.PATIENCE", 0.05)
+
+    async def never() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    view = await world.services.health.view(ROOT, never)
+    (hub,) = [item for item in view.items if item.name == "hub"]
+    assert hub.ok is False
+    assert hub.detail
+
+
+async def test_faces_health_is_for_administrators(make_world):
+    world = await make_world()
+    with pytest.raises(Forbidden):
+        await world.services.health.view(ALICE, say)
+    assert await world.services.tokens.resolve("dtagent_x") is None
+    assert AgentCaller("x") != ALICE
