@@ -35,6 +35,7 @@ LAST_SECONDS = 8.0
 """How long the last upload of a run that is being ended may take: a SIGKILL follows."""
 _SCHEME = "detlab-task://"
 _LINE = re.compile(r"(?:^|\s)(?:Cell )?In ?\[\d+\](?:, line |:)(\d+)")
+_ADDED = frozenset({"papermill-error-cell-tag", "injected-parameters"})
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -71,22 +72,29 @@ class ToOutputs:
         return path.removeprefix(_SCHEME)
 
 
-def where_it_failed(notebook: Mapping[str, Any]) -> str | None:
-    """Return `cell 3 (In [2]), line 4: ValueError: message` for the first cell of a notebook that raised."""
+def where_it_failed(notebook: Mapping[str, Any], name: str) -> list[str] | None:
+    """Return what the first cell of a notebook raised, as the lines of a traceback that names cell and line.
+
+    Cells are counted as in the notebook that was sent: those that papermill adds do not count.
+    """
     number = 0
     for cell in notebook.get("cells", []):
-        if "papermill-error-cell-tag" in ((cell.get("metadata") or {}).get("tags") or []):
-            continue  # papermill's own words
-        if (cell.get("metadata") or {}).get("papermill", {}).get("injected_parameters") is not True:
-            number += "injected-parameters" not in ((cell.get("metadata") or {}).get("tags") or [])
+        tags = (cell.get("metadata") or {}).get("tags") or []
+        if _ADDED & set(tags):
+            continue
+        number += 1
         for output in cell.get("outputs") or []:
             if output.get("output_type") == "error":
-                counted = cell.get("execution_count")
+                counted = f" (In [{cell['execution_count']}])" if cell.get("execution_count") else ""
                 line = line_of(output.get("traceback") or [])
-                place = (
-                    f"cell {number}" + (f" (In [{counted}])" if counted else "") + (f", line {line}" if line else "")
-                )
-                return f"{place}: {output.get('ename')}: {output.get('evalue')}"
+                source = "".join(cell.get("source") or "").split("\n")
+                shown = [f"    {source[line - 1].strip()}"] if line is not None and line <= len(source) else []
+                return [
+                    "Traceback (most recent call last):",
+                    f'  File "{name}, cell {number}{counted}", line {line or "?"}, in <module>',
+                    *shown,
+                    f"{output.get('ename')}: {output.get('evalue')}",
+                ]
     return None
 
 
@@ -143,8 +151,8 @@ class Run:
 
     def _say_failure(self, error: Exception) -> int:
         newest = json.loads(self._writer.newest or b"{}")
-        where = where_it_failed(newest) or f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"{self._notebook.name}: {where}\n")
+        lines = where_it_failed(newest, self._notebook.name) or [f"{type(error).__name__}: {error}"]
+        sys.stderr.write("\n".join(lines) + "\n")
         return 1
 
     def _hand_over(self, status: int) -> int:
