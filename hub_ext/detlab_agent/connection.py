@@ -57,11 +57,12 @@ class Connector:
     heartbeat: float = HEARTBEAT
     silence: float = SILENCE
     _connection: WebSocketClientConnection | None = None
+    _again: bool = False
 
     def introduce_again(self) -> None:
         """Connect anew: what the Hello says has changed (a runtime came or went)."""
         if self._connection is not None:
-            self.backoff.reset()
+            self._again = True
             self._connection.close()
 
     async def run(self) -> None:
@@ -78,6 +79,9 @@ class Connector:
                 trouble = str(error)
             except (OSError, StreamClosedError, WebSocketClosedError, WebSocketError, TimeoutError) as error:
                 trouble = f"{self.endpoints.base}: {error or type(error).__name__}"
+            if self._again:
+                self._again = False
+                continue
             if self.backoff.failures == 0:
                 said = ""  # there was a connection in between: this is a new trouble
             if trouble != said:  # once, not every few seconds of an outage
@@ -108,6 +112,7 @@ class Connector:
             follow_redirects=False,
         )
         connection = await websocket_connect(request, max_message_size=_MAX_MESSAGE)
+        self._connection = connection
         try:
             await connection.write_message(self.hello().model_dump_json())
             welcome = await self._read(connection)
@@ -116,7 +121,6 @@ class Connector:
                 raise ConnectionLost(f"the master did not welcome this agent: {why or 'no reason given'}")
             self.backoff.reset()
             _log.info("connected to cluster %s at %s", welcome.cluster_id, self.endpoints.base)
-            self._connection = connection
             await self._serve(connection, welcome)
         finally:
             self._connection = None

@@ -224,4 +224,6 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await run_until(connector, stop)
     finally:
         await table.close()
+        if docker is not None:
+            await asyncio.to_thread(docker.engine.close)
     _log.info("agent %s ends; its tasks run on", settings.agent_id)

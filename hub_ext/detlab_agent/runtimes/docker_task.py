@@ -68,7 +68,8 @@ class DockerTask(NotedTask):
     def _said(self, ended: Ended | None) -> str:
         if ended is None:
             return "its container was removed by somebody else"
-        return ended.error or self.engine.said(self.container)
+        said = ended.error or self.engine.said(self.container)
+        return f"its container ended with status {ended.exit_code}{': ' if said else ''}{said}"
 
     def _oom_message(self) -> str:
         limit = f" of {self.memory / (1 << 20):,.0f} MiB" if self.memory else ""

@@ -85,6 +85,8 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_change: Callable[[], None] = lambda: None
         self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._stream: Any = None
         self.up = False
         """Whether it answered when it was last heard of."""
         self.lost_at = 0.0
@@ -167,11 +169,19 @@ class Engine:
     def watch(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
         """Follow the engine from now on; `on_change` is called in the loop when it comes or goes."""
         self._loop, self._on_change = loop, on_change
-        threading.Thread(target=self._watch, name="docker-events", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="docker-events", daemon=True)
+        self._watcher.start()
 
     def close(self) -> None:
-        """Follow it no more."""
+        """Follow it no more, and let go of the connections."""
         self._stopped.set()
+        with contextlib.suppress(docker.errors.DockerException, OSError):
+            if self._stream is not None:
+                self._stream.close()
+        if self._watcher is not None:
+            self._watcher.join(5.0)
+        if self._client is not None:
+            self._client.close()
 
     async def ended(self, container: str) -> Ended | None:
         """Wait until a container does not run, through any outage of the engine; None if it was removed."""
@@ -204,7 +214,7 @@ class Engine:
         while not self._stopped.is_set():
             with contextlib.suppress(EngineAway, EngineRefused, Gone):
                 self.ask(self._follow)
-            if self.up:
+            if self.up and not self._stopped.is_set():
                 backoff.reset()
                 self.lost_at = time.time()
                 _log.warning("the Docker engine at %s is away; its tasks are waited for", self.url)
@@ -214,9 +224,9 @@ class Engine:
     def _follow(self, client: docker.DockerClient) -> None:
         client.ping()
         filters = {"type": "container", "event": ["die", "oom", "destroy"], "label": self._filters}
-        stream = client.api.events(decode=True, filters=filters)
+        self._stream = client.api.events(decode=True, filters=filters)
         self._tell(up=True)
-        for event in stream:
+        for event in self._stream:
             if self._stopped.is_set():
                 return
             self._in_loop(partial(self._wake, _name(event)))

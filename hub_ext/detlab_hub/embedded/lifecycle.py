@@ -149,6 +149,8 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         config=str(options.config.absolute()) if options.config else None,
         workdir=str(Path.cwd()),
         user_map=dict(wishes.user_map),
+        docker=None if wishes.docker == "auto" else bool(wishes.docker),
+        docker_mounts=list(wishes.docker_mounts),
     )
 
 

@@ -138,12 +138,16 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         *("--homes", str(folder.root / "homes")),
         *("--enrolment-token-file", str(folder.secrets / "enrolment_token")),
     ]
+    if plan.docker is not None:
+        argv += ["--runtime", "process,docker" if plan.docker else "process"]
+    for path in plan.docker_mounts:
+        argv += ["--allow-mount", path]
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:
         argv += ["--serves-user", plan.operator]
     else:
-        argv += ["--users-file", str(folder.users_file)]
+        argv += ["--users-file", str(folder.users_file), "--homes", str(folder.root / "homes")]
         if plan.user_map:
             write_atomically(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
             argv += ["--user-map", str(folder.user_map_file)]

@@ -6,7 +6,7 @@ import os
 import pwd
 from pathlib import Path
 
-from traitlets import Dict, Integer, List, Unicode
+from traitlets import Dict, Enum, Integer, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -37,6 +37,18 @@ class EmbeddedCluster(Configurable):
         key_trait=Unicode(),
         help="Hub user -> uid of an account of this machine, for a cluster that root started. Users who are not in"
         " it get a uid from 20000 up, kept in users.json.",
+    ).tag(config=True)
+
+    docker = Enum(
+        [True, False, "auto"],
+        "auto",
+        help="Whether tasks may run in containers of this machine's Docker engine; auto: if root started the cluster"
+        " and an engine answers. Which engine: the environment variable DOCKER_HOST, else its usual socket.",
+    ).tag(config=True)
+
+    docker_mounts = List(
+        Unicode(),
+        help="Directories of this machine of which containers may have parts (bind_mounts); by default none.",
     ).tag(config=True)
 
     def users(self) -> tuple[str, list[str]]:

@@ -48,6 +48,8 @@ class Plan:
         config: The operator's traitlets file, or None.
         workdir: Where the operator was; their notebook server opens there.
         user_map: Hub user -> existing uid, of a cluster that root started.
+        docker: Whether the agent runs containers; None: if it can.
+        docker_mounts: Host directories of which containers may have parts.
     """
 
     port: int
@@ -60,6 +62,8 @@ class Plan:
     config: str | None = None
     workdir: str = "/"
     user_map: dict[str, int] = field(default_factory=dict)
+    docker: bool | None = None
+    docker_mounts: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:

@@ -21,12 +21,17 @@ def system_mounts():
 
 
 def in_container(
-    master, entrypoint, *, image=docker_images.EMPTY, mounts=(), launch=None, environment=None, **container
+    master, entrypoint, *, image=docker_images.EMPTY, mounts=(), system=True, environment=None, **container
 ):
-    """Launch a task in a container; further fields of the ContainerSpec by name, of the Launch in `launch`."""
-    options = dict(launch or {})
-    for name in ("owner", "slots", "bundle", "service", "user_home"):
-        if name in container:
-            options[name] = container.pop(name)
-    spec = wire.ContainerSpec(image=image, mounts=[*system_mounts(), *mounts], **container)
+    """Launch a task in a container; further fields of the Launch and the ContainerSpec by name."""
+    launch = ("owner", "slots", "bundle", "service", "user_home", "config")
+    options = {name: container.pop(name) for name in launch if name in container}
+    spec = wire.ContainerSpec(image=image, mounts=[*(system_mounts() if system else ()), *mounts], **container)
     return master.launch(entrypoint, runtime="docker", container=spec, environment=environment, **options)
+
+
+def in_spec(kind):
+    """The fields of a Launch with this runtime."""
+    if kind == "process":
+        return {}
+    return {"runtime": kind, "container": wire.ContainerSpec(image=docker_images.EMPTY, mounts=system_mounts())}

@@ -15,7 +15,9 @@ from testbed import docker_images
 
 
 def test_a_task_in_a_container_runs_and_its_exit_and_output_arrive(master, docker_agent):
-    bundle = master.add_bundle(make_bundle({"train.py": ("import os\nprint('hi', os.getcwd(), os.getpid() > 1)", 0o644)}))
+    bundle = master.add_bundle(
+        make_bundle({"train.py": ("import os\nprint('hi', os.getcwd(), os.getpid() > 1)", 0o644)})
+    )
     task = in_container(master, "python3 train.py; exit 5", bundle=bundle)
     master.wait_for(exited(task), timeout=40)
     assert (task.exits[0].exit_code, task.exits[0].reason) == (5, ""), task.exits
@@ -26,8 +28,11 @@ def test_a_task_in_a_container_runs_and_its_exit_and_output_arrive(master, docke
 
 
 def test_metrics_of_a_container_arrive(master, docker_agent):
-    program = "import detlab.core as c\nwith c.init() as core:\n  core.train.report_training_metrics(1, {'loss': 0.5})\n"
-    task = in_container(master, python(program))
+    program = (
+        "import detlab.core as c\nwith c.init() as core:\n  core.train.report_training_metrics(1, {'loss': 0.5})\n"
+    )
+    storage = {"checkpoint_storage": {"type": "directory", "container_path": "/tmp/checkpoints"}}
+    task = in_container(master, python(program), config=storage)
     master.wait_for(exited(task), timeout=60)
     assert task.exits[0].exit_code == 0, (task.exits, master.texts(task))
     assert [(r["group"], r["metrics"]) for r in task.records["metrics"] if r["kind"] == "metrics"] == [
@@ -89,7 +94,9 @@ def test_the_container_is_its_owners_and_sees_no_other_task(master, docker_agent
 
 def test_a_process_of_the_same_user_is_not_seen(master, docker_agent):
     plain = master.launch([sys.executable, "-u", "-c", TRIALS["NeverExits"]], slots=["cpu1"])
-    task = in_container(master, python("import os; print([p for p in os.listdir('/proc') if p.isdigit()].__len__() < 4)"))
+    task = in_container(
+        master, python("import os; print([p for p in os.listdir('/proc') if p.isdigit()].__len__() < 4)")
+    )
     master.wait_for(exited(task), timeout=40)
     assert master.texts(task) == ["True"]
     master.send_kill(plain)
@@ -157,7 +164,7 @@ def test_what_can_be_no_image_is_refused(master, docker_agent, image):
 
 
 def test_an_image_without_python_says_so(master, docker_agent):
-    task = in_container(master, ["true"], image=docker_images.SHELL, mounts=[])
+    task = in_container(master, ["true"], image=docker_images.SHELL, system=False)
     master.wait_for(exited(task), timeout=40)
     assert task.exits[0].reason == "setup"
     assert "python3" in task.exits[0].message
@@ -172,7 +179,9 @@ def test_a_launch_without_a_container_is_refused(master, docker_agent):
 
 def test_the_secret_of_a_registry_is_not_in_the_tasks_directory(master, docker_agent):
     auth = {"username": "u", "password": "registry-secret"}
-    program = "import os; print('registry-secret' in open(os.environ['DET_TASK_DIR'] + '/launch.json').read())"
+    program = (
+        "import os; print('-'.join(['registry', 'secret']) in open(os.environ['DET_TASK_DIR'] + '/launch.json').read())"
+    )
     task = in_container(master, python(program), registry_auth=auth)
     master.wait_for(exited(task), timeout=40)
     assert master.texts(task) == ["False"]
