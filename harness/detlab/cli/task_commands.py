@@ -68,7 +68,7 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
 def _add_describe(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
-        f"Show everything about a {word}.\n\nState, place in the queue, slots, failure; with --json its config, too.\n\n"
+        f"Show everything about a {word}.\n\nState, place in the queue, slots, failure; with --json its config.\n\n"
         f"\b\nExamples:\n  {prefix} describe ID\n  {prefix} describe ID --json | jq .config"
     )
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_LOOKED_AT = 200
 COMPLETION_SECONDS = 2.0
+LEAST_TYPED = 4
+MOST_NAMED = 3
 GROUPS = {
     TaskKind.NOTEBOOK: "notebook",
     TaskKind.SHELL: "shell",
@@ -65,7 +67,9 @@ def _quick_list(invocation: Invocation, kind: TaskKind | None) -> list[Task]:
 
 
 def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Task:
-    """Return the task of this id, or the only living one of this name.
+    """Return the task of this id, or the only one whose id begins like that, or the only living one of this name.
+
+    The beginning is of the whole id or of its last part, and has at least four of that part's characters.
 
     Raises:
         NotFound: There is none; near ids and names are in the hint.
@@ -74,7 +78,7 @@ def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Tas
     try:
         task = invocation.client.get_task(word)
     except NotFound as error:
-        task = _by_name(invocation, word, kind, error)
+        task = _guess(invocation, word, kind, error)
     if kind is not None and task.kind is not kind:
         other = group_of(task.kind)
         raise DetlabError(
@@ -93,19 +97,26 @@ def find_all(invocation: Invocation, words: Iterable[str], kind: TaskKind | None
     return list(found.values())
 
 
-def _by_name(invocation: Invocation, word: str, kind: TaskKind | None, error: NotFound) -> Task:
+def _guess(invocation: Invocation, word: str, kind: TaskKind | None, error: NotFound) -> Task:
     known = invocation.client.list_tasks(limit=MOST_LOOKED_AT, kind=kind)
-    named = [task for task in known if task.name == word and not task.state.terminal]
-    if len(named) == 1:
-        return named[0].reload()
+    meant = [task for task in known if _begins(task.id, word)]
+    meant = meant or [task for task in known if task.name == word and not task.state.terminal]
+    if len(meant) == 1:
+        return meant[0].reload()
     what = kind_word(kind) if kind else "task"
     listing = f"See which there are: {group_of(kind)} list"
-    if named:
-        ids = ", ".join(clean(task.id) for task in named)
-        raise NotFound(f"{len(named)} {what}s are named {clean(word)!r}: {ids}", hint="Name one by its id.") from error
+    if meant:
+        ids = ", ".join(clean(task.id) for task in meant[:MOST_NAMED])
+        raise NotFound(f"{clean(word)!r} may mean {len(meant)} {what}s: {ids}", hint="Name one by its id.") from error
     near = _near(word, known)
     hint = f"Did you mean {' or '.join(near)}?\n{listing}" if near else listing
     raise NotFound(f"there is no {what} {clean(word)!r} of yours", hint=hint, code=error.code) from error
+
+
+def _begins(task_id: str, word: str) -> bool:
+    prefix, _, last = task_id.rpartition("-")
+    said = word.removeprefix(f"{prefix}-")
+    return len(said) >= LEAST_TYPED and last.startswith(said)
 
 
 def _near(word: str, known: Iterable[Task]) -> list[str]:
@@ -113,9 +124,9 @@ def _near(word: str, known: Iterable[Task]) -> list[str]:
     for task in known:
         ids.setdefault(task.name, task.id)
         ids[task.id] = task.id
-    starts = [text for text in ids if len(word) >= 2 and text.startswith(word)]
-    near = starts + get_close_matches(word, list(ids), n=3, cutoff=0.6)
-    return [clean(text) for text in dict.fromkeys(ids[text] for text in near)][:3]
+        ids.setdefault(task.id.rpartition("-")[2], task.id)
+    near = get_close_matches(word, list(ids), n=MOST_NAMED, cutoff=0.75)
+    return list(dict.fromkeys(clean(ids[text]) for text in near))
 
 
 def task_argument(kind: TaskKind | None = None, *, several: bool = False, live: bool = False) -> Any:

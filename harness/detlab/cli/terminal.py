@@ -37,6 +37,9 @@ SILENT_SECONDS = 60.0
 """Longer than two pings without a word: the connection is dead."""
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
 """Pauses before each attempt to come back."""
+STARTING = frozenset({424, 502, 503, 504})
+"""What the Hub and its proxy answer while a server starts."""
+STARTING_SECONDS = 30.0
 CHUNK = 65536
 END_OF_INPUT = "\x04"
 
@@ -124,7 +127,11 @@ class _Terminals:
 
     def make(self) -> str:
         """Make a terminal and return its name."""
-        reply = self._ask("POST", "api/terminals", json={})
+        until = time.monotonic() + STARTING_SECONDS
+        while (reply := self._ask("POST", "api/terminals", json={})).status_code in STARTING:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.3)
         if reply.status_code not in {200, 201}:
             raise self._refused(reply.status_code)
         try:
@@ -365,7 +372,7 @@ def _raw(descriptor: int) -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed meanwhile counts
     try:
         yield
     finally:

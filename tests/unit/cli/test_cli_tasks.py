@@ -1,0 +1,571 @@
+"""`det notebook`, `shell`, `cmd`, `tensorboard`, `task`, `queue` … against a fake master."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from detlab.errors import Problem
+from detlab.schemas.taskwire import AuditItem, QueueItem, TaskKind, TokenView, UsageRow
+from detlab.schemas.wire import FailureView, ProblemView
+from detlab.testing.api import Fault
+from detlab.testing.tasks import FakeTaskMaster
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m[red]evil[/red]\x1b[0m\u202egnp\x9b2J\nsecond <img src=x onerror=alert(1)>"
+SHOWN = "[red]evil[/red]gnp second <img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def master() -> Iterator[FakeTaskMaster]:
+    with FakeTaskMaster() as running:
+        yield running
+
+
+@pytest.fixture
+def comes_up(master: FakeTaskMaster) -> None:
+    master.on_create = lambda view: master.bring_up(view.id)
+
+
+# --- notebooks --------------------------------------------------------------------------------------------
+
+
+def test_notebook_start_prints_the_address(master, det, comes_up) -> None:
+    result = det("notebook", "start", "--slots", "1", "--name", "mine", "--no-open")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"Notebook notebook-0001: {master.url}/user/alice/notebook-0001/lab\n"
+    assert result.stderr == "Notebook notebook-0001: running on node1\n"
+    (asked,) = master.asked
+    assert (asked.kind, asked.name, asked.config) == (TaskKind.NOTEBOOK, "mine", {"resources": {"slots": 1}})
+
+
+def test_notebook_start_tells_place_and_reason(master, det) -> None:
+    def queued(view):
+        master.update_task(view.id, place=3, pending_reason="all 2 slots are in use", allocation_state="PENDING")
+
+        def goes_on() -> None:
+            master.await_request("GET", "stream")
+            master.update_task(view.id, place=1, pending_reason="the next slot is for it")
+            master.update_task(
+                view.id, place=None, pending_reason=None, allocation_state="PULLING", display_state="PULLING",
+                agent_id="node-1", stage_message="pulling torch:2.10, 41 %",
+            )  # fmt: skip
+            master.bring_up(view.id)
+
+        threading.Thread(target=goes_on, daemon=True).start()
+
+    master.on_create = queued
+    result = det("notebook", "start", "--no-open")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[0] == ("Notebook notebook-0001: in the queue, place 3: all 2 slots are in use")
+    assert "/user/alice/notebook-0001/lab" in result.stdout
+
+
+def test_a_missed_event_is_made_up_for_by_the_keep_alive(master, det) -> None:
+    """What changed between the look and the stream, or without an event, is found when the stream falls silent."""
+
+    def later(view):
+        def up_without_a_word() -> None:
+            master.await_request("GET", "stream")
+            with master.changed:
+                known = master.events
+                master.bring_up(view.id)
+                master.events = known[:-1]
+
+        threading.Thread(target=up_without_a_word, daemon=True).start()
+
+    master.on_create = later
+    result = det("notebook", "start", "--no-open")
+    assert result.exit_code == 0, result.output
+
+
+def test_notebook_that_ends_while_it_starts_shows_its_card(master, det) -> None:
+    failure = FailureView(
+        kind="image", message="the image registry.example/nope:1 is not known", hint="docker images", log_tail=["pull"]
+    )
+    master.on_create = lambda view: master.end_task(view.id, 125, failure=failure)
+    result = det("notebook", "start", "--image", "registry.example/nope:1")
+    assert result.exit_code == 125
+    assert "Failed (image): the image registry.example/nope:1 is not known" in result.stderr
+    assert "  → docker images" in result.stderr
+    assert "  → det notebook logs notebook-0001" in result.stderr
+    assert result.stdout == ""
+
+
+def test_notebook_start_detached_names_the_next_commands(master, det) -> None:
+    result = det("notebook", "start", "--detach")
+    assert result.exit_code == 0
+    assert "det notebook open notebook-0001" in result.stdout
+    assert ("GET", "stream") not in master.requests
+
+
+def test_notebook_start_as_json(master, det_json, comes_up) -> None:
+    told = det_json("notebook", "start")
+    assert (told["id"], told["address"]) == ("notebook-0001", f"{master.url}/user/alice/notebook-0001/lab")
+    assert det_json("notebook", "start", "--detach")["display_state"] == "RUNNING"
+
+
+def test_an_image_means_a_container(master, det) -> None:
+    det("notebook", "start", "--image", "torch:2", "--detach")
+    assert master.asked[0].config == {"environment": {"image": "torch:2"}, "runtime": "docker"}
+    result = det("notebook", "start", "--image", "torch:2", "--runtime", "process")
+    assert result.exit_code == 2
+    assert "--image needs a container" in result.stderr
+
+
+def test_the_config_of_file_overrides_and_options(master, det, workplace: Path) -> None:
+    (workplace / "nb.yaml").write_text("idle_timeout: 30m\nresources: {slots: 4, priority: 50}\n")
+    words = ("--config-file", "nb.yaml", "-c", "resources.slots=3", "--config", "work_dir=/tmp", "--slots", "2")
+    assert det("notebook", "start", "--detach", *words, "--idle-timeout", "never").exit_code == 0
+    assert master.asked[0].config == {
+        "idle_timeout": "never",
+        "resources": {"slots": 2, "priority": 50},
+        "work_dir": "/tmp",
+    }
+
+
+def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, det, workplace: Path) -> None:
+    (workplace / "bad.yaml").write_text(
+        "resources: {slots: -1, priority: 200, slotz: 1}\nidle_timeout: soon\nruntime: podman\n"
+        "bind_mounts: [{host_path: here, container_path: /x}]\nenviroment: {}\n"
+    )
+    result = det("notebook", "start", "--config-file", "bad.yaml", "-c", "nonsense", "-c", "runtime.x=1")
+    assert result.exit_code == 2
+    assert "Error: the task config has 9 mistakes" in result.stderr, result.stderr
+    for path in (
+        "resources.slots:", "resources.priority:", "resources.slotz: unknown key", "idle_timeout:", "runtime:",
+        "bind_mounts[0].host_path:", "enviroment: unknown key", "nonsense:", "runtime: is no mapping",
+    ):  # fmt: skip
+        assert path in result.stderr, (path, result.stderr)
+    assert "did you mean" in result.stderr
+    assert master.requests == []
+    told = det("notebook", "start", "--config-file", "bad.yaml", "--json")
+    assert told.exit_code == 2
+    assert {"resources.slots", "idle_timeout", "runtime"} <= {item["path"] for item in json.loads(told.stdout)}
+
+
+def test_mistakes_that_only_the_master_knows(master, det) -> None:
+    master.problems = [ProblemView(path="resources.resource_pool", message="there is no pool 'gpu'", hint="default")]
+    result = det("notebook", "start", "--resource-pool", "gpu")
+    assert result.exit_code == 2
+    assert "resources.resource_pool: there is no pool 'gpu' (default)" in result.stderr
+
+
+def test_config_files_that_cannot_be_used(master, det, workplace: Path) -> None:
+    assert "nowhere.yaml cannot be read" in det("notebook", "start", "--config-file", "nowhere.yaml").stderr
+    (workplace / "list.yaml").write_text("- 1\n")
+    result = det("shell", "start", "--config-file", "list.yaml")
+    assert result.exit_code == 2
+    assert "must be a mapping" in result.stderr
+
+
+def test_open_waits_for_what_is_not_up_yet(master, det) -> None:
+    view = master.add_task("notebook")
+
+    def goes_up() -> None:
+        master.await_request("GET", "stream")
+        master.bring_up(view.id)
+
+    threading.Thread(target=goes_up, daemon=True).start()
+    result = det("nb", "open", view.id, "--no-open")
+    assert result.exit_code == 0, result.output
+    assert f"/user/alice/{view.id}/lab" in result.stdout
+
+
+def test_open_what_is_over_names_the_next_command(master, det) -> None:
+    view = master.add_task("notebook")
+    master.end_task(view.id, 0, end_reason="idle")
+    result = det("notebook", "open", view.id)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0] == f"Error: the notebook {view.id} is over (idle)"
+    assert "det notebook start" in result.stderr
+
+
+def test_an_address_that_leads_elsewhere_is_not_opened(master, det) -> None:
+    view = master.add_task("notebook")
+    master.bring_up(view.id)
+    for url in ("//evil.example/x", "https://evil.example", "javascript:alert(1)"):
+        master.update_task(view.id, url=url)
+        result = det("notebook", "open", view.id)
+        assert result.exit_code == 1
+        assert "no path at the Hub" in result.stderr
+
+
+# --- finding ----------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_id_suggests_near_ones(master, det) -> None:
+    view = master.add_task("shell", "brave-otter")
+    near = view.id.replace("shell", "shel")
+    result = det("shell", "logs", near)
+    assert result.exit_code == 1
+    assert f"there is no shell '{near}' of yours" in result.stderr
+    assert f"Did you mean {view.id}?" in result.stderr
+    assert "det shell list" in result.stderr
+    assert f"Did you mean {view.id}?" in det("task", "describe", "brave-oter").stderr
+    assert "Did you mean" not in det("task", "describe", "zzzzzz").stderr
+
+
+def test_another_users_id_is_as_if_it_were_not_there(master, det) -> None:
+    """The master says not found for it, and lists only one's own."""
+    result = det("notebook", "kill", "notebook-ffff00001111")
+    assert result.exit_code == 1
+    assert "there is no notebook 'notebook-ffff00001111' of yours" in result.stderr
+
+
+def test_ids_may_be_cut_and_names_used_when_they_are_clear(master, det) -> None:
+    for number in ("aaaa11112222", "aaaa33334444"):
+        master.tasks[f"shell-{number}"] = master.add_task("shell", number).model_copy(update={"id": f"shell-{number}"})
+    master.add_task("shell", "the-one")
+    assert "shell-aaaa11112222" in det("shell", "describe", "aaaa1").stdout
+    assert "shell-aaaa33334444" in det("shell", "describe", "shell-aaaa3").stdout
+    assert "may mean 2 shells" in det("shell", "describe", "aaaa").stderr
+    assert "there is no shell 'aaa'" in det("shell", "describe", "aaa").stderr
+    assert "the-one" in det("shell", "describe", "the-one").stdout
+
+
+def test_the_wrong_kind_names_the_right_command(master, det) -> None:
+    view = master.add_task("notebook")
+    result = det("shell", "kill", view.id)
+    assert result.exit_code == 1
+    assert f"{view.id} is a notebook, not a shell" in result.stderr
+    assert "det notebook --help" in result.stderr
+    assert not master.tasks[view.id].state.terminal
+
+
+def test_completion_of_ids(master) -> None:
+    master.add_task("notebook", "one")
+    over = master.add_task("notebook", "two")
+    master.end_task(over.id)
+    master.add_task("shell")
+    words = {"_DET_COMPLETE": "bash_complete", "COMP_WORDS": "det notebook kill n", "COMP_CWORD": "3"}
+    code = [sys.executable, "-c", "from detlab.cli import main; main()"]
+    found = subprocess.run(code, env={**os.environ, **words}, capture_output=True, text=True, check=False)
+    assert found.stdout == "plain,notebook-0001\n"
+    words["DET_URL"] = "http://127.0.0.1:9"
+    found = subprocess.run(code, env={**os.environ, **words}, capture_output=True, text=True, check=False)
+    assert (found.stdout.strip(), found.stderr) == ("", "")
+
+
+# --- list, describe, logs, kill ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", ["notebook", "shell", "cmd", "tensorboard", "task", "queue"])
+def test_empty_states_say_what_to_do(det, group: str) -> None:
+    result = det(group) if group == "queue" else det(group, "list")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("No")
+    assert group == "queue" or "Try: det " in result.stdout
+
+
+def test_lists_show_each_kind_its_own(master, det, det_json) -> None:
+    master.add_task("notebook", HOSTILE)
+    master.add_task("shell")
+    waits = master.add_task("command", place=2, pending_reason="no free slot")
+    failed = master.add_task("command")
+    master.end_task(failed.id, 3)
+    shown = det("task", "list").stdout
+    assert SHOWN in shown
+    assert "\x1b" not in shown
+    assert "place 2: no free slot" in shown
+    assert "failed (3)" in shown
+    assert len(det("cmd", "list").stdout.splitlines()) == 4
+    assert [item["id"] for item in det_json("cmd", "list")] == [failed.id, waits.id]
+    assert [item["kind"] for item in det_json("task", "list", "--kind", "shell")] == ["shell"]
+    assert det_json("task", "list", "--state", "error")[0]["id"] == failed.id
+    assert len(det_json("task", "list", "-n", "2")) == 2
+    assert "No command like that." in det("cmd", "list", "--owner", "bob").stdout
+
+
+def test_describe(master, det, det_json) -> None:
+    view = master.add_task("command", HOSTILE, config={"entrypoint": "x"})
+    master.end_task(view.id, 1, failure=FailureView(kind="exception", message=HOSTILE, log_tail=[HOSTILE]))
+    shown = det("cmd", "describe", view.id).stdout
+    assert f"{view.id}: {SHOWN}" in shown
+    assert f"det cmd logs {view.id}" in shown
+    assert "\x1b" not in shown
+    assert det_json("cmd", "describe", view.id)["config"] == {"entrypoint": "x"}
+
+
+def test_logs(master, det) -> None:
+    view = master.add_task("command")
+    assert f"Command {view.id} has no output yet." in det("cmd", "logs", view.id).stderr
+    for number in range(5):
+        master.task_log(view.id, f"line {number} {HOSTILE}")
+    assert det("cmd", "logs", view.id, "--tail", "1").stdout == f"line 4 {SHOWN}\n"
+    master.end_task(view.id)
+    assert len(det("cmd", "logs", view.id, "-f").stdout.splitlines()) == 5
+    assert json.loads(det("task", "logs", view.id, "--tail", "1", "--json").stdout)["task_id"] == view.id
+
+
+def test_kill_ends_all_or_nothing(master, det, det_json) -> None:
+    one, two = master.add_task("shell"), master.add_task("shell")
+    assert det("shell", "kill", one.id, "nowhere").exit_code == 1
+    assert not master.tasks[one.id].state.terminal
+    result = det("shell", "kill", one.id, two.id, one.id)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"Shell {one.id}: killed", f"Shell {two.id}: killed"]
+
+
+def test_killing_what_is_over_says_so_and_succeeds(master, det, det_json) -> None:
+    view = master.add_task("command")
+    master.end_task(view.id, 3)
+    result = det("cmd", "kill", view.id)
+    assert result.exit_code == 0
+    assert result.stderr == f"Command {view.id} is over already: failed (3).\n"
+    assert ("POST", f"tasks/{view.id}/kill") not in master.requests
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def ends(master: FakeTaskMaster, code: int, *lines: str) -> Callable:
+    def run(view):
+        master.bring_up(view.id)
+        for line in lines:
+            master.task_log(view.id, line)
+        master.end_task(view.id, code)
+
+    return run
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 77])
+def test_a_command_ends_with_its_exit_code(master, det, code: int) -> None:
+    master.on_create = ends(master, code, "one", "two")
+    result = det("cmd", "run", "--slots", "0", "--", "python", "x.py", "--epochs", "3", "-f")
+    assert result.exit_code == code
+    assert result.stdout == "one\ntwo\n"
+    assert (f"Command command-0001: failed, exit code {code}." in result.stderr) == (code != 0)
+    assert master.asked[0].config == {
+        "resources": {"slots": 0},
+        "entrypoint": ["python", "x.py", "--epochs", "3", "-f"],
+    }
+
+
+def test_options_after_the_command_are_the_commands(master, det) -> None:
+    master.on_create = ends(master, 0)
+    assert det("cmd", "run", "ls", "--slots", "9", "--help").exit_code == 0
+    assert master.asked[0].config == {"entrypoint": ["ls", "--slots", "9", "--help"]}
+    assert det("cmd", "run", "ls | wc -l").exit_code == 0
+    assert master.asked[1].config == {"entrypoint": "ls | wc -l"}
+
+
+def test_a_command_killed_by_a_signal(master, det) -> None:
+    master.on_create = lambda view: master.end_task(view.id, -9)
+    assert det("cmd", "run", "x").exit_code == 137
+
+
+def test_a_command_that_somebody_kills(master, det) -> None:
+    master.on_create = lambda view: master.update_task(view.id, state="CANCELED", end_reason="killed")
+    result = det("cmd", "run", "x")
+    assert result.exit_code == 3
+    assert "Command command-0001: killed." in result.stderr
+
+
+def test_a_command_of_an_unknown_image_shows_the_card(master, det) -> None:
+    failure = FailureView(kind="image", message="there is no image nope:1", hint="docker pull nope:1")
+    master.on_create = lambda view: master.update_task(view.id, state="ERROR", failure=failure)
+    result = det("cmd", "run", "--image", "nope:1", "x")
+    assert result.exit_code == 4
+    assert "Failed (image): there is no image nope:1" in result.stderr
+    assert "docker pull nope:1" in result.stderr
+
+
+def test_a_command_without_words_is_told_what_is_missing(master, det) -> None:
+    result = det("cmd", "run")
+    assert result.exit_code == 2
+    assert "entrypoint: is required (det cmd run -- python train.py)" in result.stderr
+
+
+def test_a_command_from_a_file(master, det, workplace: Path) -> None:
+    master.on_create = ends(master, 0)
+    (workplace / "job.yaml").write_text("entrypoint: [make, all]\n")
+    assert det("cmd", "run", "--config-file", "job.yaml").exit_code == 0
+    assert master.asked[0].config == {"entrypoint": ["make", "all"]}
+
+
+def test_a_command_takes_code_along(master, det, workplace: Path) -> None:
+    master.on_create = ends(master, 0)
+    (workplace / "more.py").write_text("2")
+    assert det("cmd", "run", "--context", "code", "-i", "more.py", "x").exit_code == 0
+    assert list(master.bundles) == [master.asked[0].bundle]
+
+
+def test_a_context_that_is_too_large_names_the_largest_files(master, det, workplace: Path, monkeypatch) -> None:
+    (workplace / "code" / "data.bin").write_bytes(b"x" * 2**20)
+    monkeypatch.setattr("detlab.client.submission.build_bundle", _small_limit())
+    result = det("cmd", "run", "--context", "code", "x")
+    assert result.exit_code == 1
+    assert "the limit is 0 MiB" in result.stderr
+    assert "data.bin" in result.stderr
+    assert ".detignore" in result.stderr
+    assert master.asked == []
+
+
+def _small_limit() -> Callable:
+    from functools import partial
+
+    from detlab.client.bundle import build_bundle
+
+    return partial(build_bundle, most_bytes=1000)
+
+
+def test_standard_error_stays_apart(master, det) -> None:
+    def run(view):
+        master.bring_up(view.id)
+        master.task_log(view.id, "result")
+        master.task_log(view.id, "complaint", stdtype="stderr")
+        master.end_task(view.id)
+
+    master.on_create = run
+    result = det("cmd", "run", "x")
+    assert (result.stdout, "complaint" in result.stderr) == ("result\n", True)
+
+
+def test_a_command_as_json(master, det) -> None:
+    master.on_create = ends(master, 5, "noise")
+    result = det("cmd", "run", "--json", "x")
+    assert result.exit_code == 5
+    assert json.loads(result.stdout)["exit_code"] == 5
+
+
+def test_a_broken_stream_loses_and_doubles_no_line(master, det) -> None:
+    master.faults.append(Fault("GET", "tasks/.*/logs/stream", "cut_mid_line", 2))
+    master.on_create = ends(master, 0, *(f"line {n}" for n in range(6)))
+    assert det("cmd", "run", "x").stdout.splitlines() == [f"line {n}" for n in range(6)]
+
+
+def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
+    master.faults.append(Fault("POST", "tasks", "lose_reply"))
+    master.on_create = ends(master, 0)
+    assert det("cmd", "run", "x").exit_code == 0
+    assert len(master.tasks) == 1
+
+
+# --- tensorboards, shells ---------------------------------------------------------------------------------
+
+
+def test_tensorboard_of_experiments_and_trials(master, det, comes_up) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    assert det("tb", "start", "1", "--trial", "1", "--no-open").exit_code == 0
+    assert (master.asked[0].experiment_ids, master.asked[0].trial_ids) == ([1], [1])
+    assert "there is no experiment 7" in det("tb", "start", "7").stderr
+    result = det("tb", "start")
+    assert result.exit_code == 2
+    assert "det tensorboard start 7" in result.stderr
+
+
+def test_shell_start_without_a_terminal_prints_the_address(master, det, comes_up) -> None:
+    result = det("shell", "start")
+    assert result.exit_code == 0
+    assert f"Shell shell-0001: {master.url}/user/alice/shell-0001/" in result.stdout
+
+
+# --- waiting, outputs -------------------------------------------------------------------------------------
+
+
+def test_wait(master, det) -> None:
+    view = master.add_task("command")
+    result = det("task", "wait", view.id, "--timeout", "0.2")
+    assert result.exit_code == 5
+    assert "it runs on" in result.stderr
+    master.end_task(view.id, 9)
+    assert det("task", "wait", view.id).exit_code == 9
+    done = master.add_task("cell")
+    master.end_task(done.id)
+    assert det("task", "wait", done.id).stdout == f"Cell {done.id}: completed.\n"
+
+
+def test_outputs(master, det, det_json, workplace: Path) -> None:
+    view = master.add_task("notebook_run")
+    assert det("task", "outputs", view.id).stdout == "No outputs yet.\n"
+    master.add_output(view.id, "run.ipynb", b"{}")
+    master.add_output(view.id, "plots/a.png", b"png")
+    assert "run.ipynb" in det("task", "outputs", view.id).stdout
+    assert [item["name"] for item in det_json("task", "outputs", view.id)] == ["run.ipynb", "plots/a.png"]
+    assert det("task", "outputs", view.id, "-o", "out").stdout.splitlines() == ["out/run.ipynb", "out/plots/a.png"]
+    assert (workplace / "out" / "plots" / "a.png").read_bytes() == b"png"
+    assert "has no output 'b'" in det("task", "outputs", view.id, "b").stderr
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\\b"])
+def test_outputs_stay_in_the_folder(master, det, workplace: Path, name: str) -> None:
+    view = master.add_task("cell")
+    master.add_output(view.id, name, b"x")
+    result = det("task", "outputs", view.id, "-o", "out")
+    assert result.exit_code == 1
+    assert "a name that no file may have" in result.stderr
+    assert not (workplace / "out").exists()
+
+
+def test_an_altered_output_is_not_kept(master, det, workplace: Path) -> None:
+    view = master.add_task("cell")
+    output = master.add_output(view.id, "x", b"x")
+    master.blobs[output.digest] = b"y"
+    assert det("task", "outputs", view.id, "-o", "out").exit_code == 1
+    assert not (workplace / "out" / "x").exists()
+
+
+# --- queue, administration --------------------------------------------------------------------------------
+
+
+def test_queue(master, det, det_json) -> None:
+    master.queue = [
+        QueueItem(allocation_id="a", place=1, kind="trial", owner="somebody else", trial_id=4, reason=HOSTILE, slots=8),
+        QueueItem(allocation_id="b", place=2, kind="command", owner="alice", mine=True, task_id="command-1"),
+    ]
+    shown = det("queue").stdout
+    assert SHOWN in shown
+    assert "command command-1" in shown
+    assert "trial 4" in shown
+    assert [item["place"] for item in det_json("q", "--mine")] == [2]
+
+
+def test_agents_are_switched_enrolled_removed(master, det) -> None:
+    master.add_agent("node1")
+    assert det("agent", "disable", "node1").stdout == "Agent node1: disabled, 0 tasks run\n"
+    assert "connected, disabled" in det("agent", "list").stdout
+    assert det("agent", "enable", "node1").stdout == "Agent node1: enabled, 0 tasks run\n"
+    result = det("agent", "enrol")
+    assert result.stdout == "dtenrol_abc\n"
+    assert "--enrolment-token-file" in result.stderr
+    assert det("agent", "remove", "node1").exit_code == 2
+    assert det("agent", "remove", "node1", "--yes").exit_code == 0
+    assert "there is no agent node1" in det("agent", "disable", "node1").stderr
+
+
+def test_audit_usage_tokens(master, det, det_json) -> None:
+    master.audit = [AuditItem(id=1, time=1.0, actor="ada", action="task.kill", subject=HOSTILE)]
+    master.usage = [UsageRow(day="2030-01-01", user="=cmd|x", kind="trial", slot_hours=1.5)]
+    master.task_tokens = {"abc": TokenView(id="abc", kind="agent", subject="node1")}
+    assert SHOWN in det("audit").stdout
+    assert det("audit", "--actor", "bob").stdout == "Nothing like that was done.\n"
+    assert "1.50" in det("usage").stdout
+    assert det("usage", "--csv").stdout == "day,user,kind,slot_hours\n2030-01-01,'=cmd|x,trial,1.50\n"
+    assert "node1" in det("token", "list").stdout
+    assert det("token", "revoke", "abc").stdout == "Revoked abc\n"
+    assert det("token", "revoke", "abc").exit_code == 1
+
+
+def test_no_cluster_is_told_with_the_next_command(det, monkeypatch) -> None:
+    monkeypatch.delenv("DET_URL")
+    for words in (("notebook", "start"), ("cmd", "run", "x"), ("task", "list"), ("queue",), ("shell", "open", "x")):
+        result = det(*words)
+        assert result.exit_code == 1
+        assert "no cluster found" in result.stderr
+        assert "det up" in result.stderr
+
+
+def test_errors_as_json(master, det) -> None:
+    result = det("task", "describe", "nowhere", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["error"]["code"] == "not_found"
+
+
+def test_problem_type_is_the_wires() -> None:
+    assert ProblemView.model_validate(Problem("a", "b").to_dict()).path == "a"
