@@ -84,6 +84,9 @@ class DetHub(Application):
         " options say otherwise. 0 or absent: never.",
     ).tag(config=True)
     idle_warning = Float(300.0, help="Seconds before that in which its user is warned.").tag(config=True)
+    spawn_lease = Float(
+        30.0, help="Seconds without a word of the Hub after which a server that is being started is given up."
+    ).tag(config=True)
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
     outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may hand over.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
@@ -178,6 +181,7 @@ class DetHub(Application):
             hub_secret_hash=hashlib.sha256(spawner.encode()).hexdigest() if spawner else None,
             idle_timeouts=dict(self.idle_timeouts),
             idle_warning=self.idle_warning,
+            spawn_lease=self.spawn_lease,
             agent_reconnect_wait=self.agent_reconnect_wait,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,

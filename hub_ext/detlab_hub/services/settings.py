@@ -32,6 +32,8 @@ class Settings:
     """SHA-256 (hex) of the token of the Hub's spawners."""
     idle_timeouts: dict[str, float] = field(default_factory=dict)
     """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
+    spawn_lease: float = 30.0
+    """A server that is being started and whose Hub is not heard for so long is given up."""
     idle_warning: float = 300.0
     """So long before that its user is warned; at most a quarter of the timeout."""
     agent_suspect_after: float = 10.0

@@ -30,8 +30,6 @@ from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import logs
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
-LEASE_SECONDS = 30.0
-"""An unclaimed spawn that nobody follows for so long is given up."""
 LOOK_SECONDS = 2.0
 """A follower looks at least so often: its place in the queue changes without an event of its own."""
 PAUSE_SECONDS = 0.1
@@ -146,7 +144,7 @@ class Spawns:
         self._silent_since = {
             task_id: self._silent_since.get(task_id, now) for task_id in unclaimed if not self._readers[task_id]
         }
-        overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= LEASE_SECONDS]
+        overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= self._shell.settings.spawn_lease]
         if overdue:
             await self.abandon(overdue)
         if self._shell.spawn_secrets:

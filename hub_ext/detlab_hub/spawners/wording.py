@@ -63,6 +63,8 @@ def progress_of(view: SpawnView) -> tuple[int, str]:
 
 
 def _waiting(view: SpawnView) -> str:
+    if view.place is None and not view.reason:
+        return "Asking for a place"  # the scheduler has not looked yet
     where = "Waiting in the queue" + (f", place {view.place}" if view.place is not None else "")
     return f"{where}: {view.reason}" if view.reason else where
 

@@ -1,0 +1,193 @@
+"""What becomes of a task that is a server of the Hub: its environment, its port, its use."""
+
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
+
+import pytest
+
+from detlab.launch import hub_server, idle_watch
+
+HUB = {
+    "DET_SERVICE_ADDRESS": "127.0.0.1",
+    "DET_SERVICE_PORT": "4242",
+    "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/nb/",
+    "JUPYTERHUB_API_TOKEN": "t0ken",
+}
+
+
+def test_the_agents_address_becomes_the_hubs_variables(tmp_path):
+    env = hub_server.server_environment(HUB, "notebook", root=tmp_path)
+    assert env["JUPYTERHUB_SERVICE_URL"] == "http://127.0.0.1:4242/user/ada/nb/"
+    assert env["JUPYTERHUB_DEFAULT_URL"] == "/lab"
+    assert env["JUPYTERHUB_ROOT_DIR"] == str(tmp_path)
+    assert env["PYTHONSTARTUP"].endswith("startup.py"), "kernels have the magics"
+
+
+def test_ipv6_is_written_in_brackets(tmp_path):
+    env = hub_server.server_environment({**HUB, "DET_SERVICE_ADDRESS": "::1"}, "notebook", root=tmp_path)
+    assert env["JUPYTERHUB_SERVICE_URL"].startswith("http://[::1]:4242/")
+
+
+def test_a_shell_opens_a_terminal_whatever_the_hubs_default(tmp_path):
+    env = hub_server.server_environment({**HUB, "JUPYTERHUB_DEFAULT_URL": "/lab"}, "shell", root=tmp_path)
+    assert env["JUPYTERHUB_DEFAULT_URL"] == "/terminals/1"
+
+
+def test_the_users_own_startup_file_follows_ours(tmp_path):
+    env = hub_server.server_environment({**HUB, "PYTHONSTARTUP": "/home/ada/mine.py"}, "notebook", root=tmp_path)
+    assert env["DETLAB_CHAIN_PYTHONSTARTUP"] == "/home/ada/mine.py"
+
+
+def test_code_that_came_with_the_task_is_copied_into_the_home(tmp_path):
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    env = {"HOME": str(home), "DET_TASK_ID": "notebook-1"}
+    assert hub_server.root_directory(env, {}, work) == home
+    assert hub_server.root_directory(env, {"work_dir": "project"}, work) == home / "project"
+    (work / "model.py").write_text("x = 1")
+    root = hub_server.root_directory(env, {}, work)
+    assert root == home / "notebook-1"
+    assert (root / "model.py").read_text() == "x = 1"
+
+
+def test_a_taken_port_is_told_apart_from_other_failures(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        env = {
+            **os.environ,
+            **HUB,
+            "DET_SERVICE_PORT": str(other.getsockname()[1]),
+            "DET_MASTER": "http://127.0.0.1:1/",
+            "DET_TASK_DIR": str(tmp_path),
+        }
+        command = [sys.executable, "-m", "detlab.launch.hub_server", "--kind", "notebook"]
+        ended = subprocess.run(command, check=False, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == hub_server.PORT_TAKEN
+    assert "in use" in ended.stderr
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(hub_server.NEEDS, "notebook", ("json", "no_such_package"))
+    assert hub_server.run("notebook", HUB) == hub_server.MISSING
+    assert "no_such_package" in capsys.readouterr().err
+
+
+def test_hold_keeps_its_slots_until_it_is_told_to_end():
+    child = subprocess.Popen([sys.executable, "-m", "detlab.launch.hub_server", "--kind", "hold"])
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(1.5)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 0
+    finally:
+        child.kill()
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A Jupyter server and a master, as far as the watcher asks."""
+
+    kernels: ClassVar[list] = []
+    posted: ClassVar[list] = []
+    asked: ClassVar[list] = []
+
+    def do_GET(self):
+        self.asked.append((self.path, self.headers["Authorization"]))
+        status = {"last_activity": "2026-11-21T10:00:00.000000Z"}
+        self._say(status if "api/status" in self.path else self.kernels)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.posted.append((self.path, self.headers["Authorization"], body))
+        self._say({"idle_timeout": 20.0})
+
+    def _say(self, value):
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def answers():
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    Answers.kernels, Answers.posted, Answers.asked = [], [], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def watch(answers, tmp_path, kind="notebook"):
+    (tmp_path / "token").write_text("dttask_x")
+    env = {
+        "JUPYTERHUB_SERVICE_URL": answers,
+        "JUPYTERHUB_API_TOKEN": "t0ken",
+        "DET_MASTER": answers,
+        "DET_TASK_DIR": str(tmp_path),
+    }
+    return idle_watch.Watch(kind, env, os.getpid())
+
+
+def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):
+    looking = watch(answers, tmp_path)
+    assert looking.once()
+    ((path, auth, body),) = Answers.posted
+    assert path == "/api/v1/task/activity"
+    assert auth == "Bearer dttask_x"
+    assert body == {"last_activity": 1795255200.0, "busy": False, "detail": ""}
+    assert all("no_track_activity=1" in path and token == "token t0ken" for path, token in Answers.asked)
+    assert looking._period == 5.0, "four looks before the end"
+
+
+@pytest.mark.parametrize("kernel", [{"execution_state": "busy"}, {"execution_state": "idle", "connections": 1}])
+def test_a_busy_kernel_and_an_open_connection_are_use(answers, tmp_path, kernel):
+    Answers.kernels = [kernel]
+    assert watch(answers, tmp_path).look().busy
+
+
+def test_a_server_that_does_not_answer_is_no_report(tmp_path):
+    assert watch("http://127.0.0.1:1/", tmp_path).once() is False
+
+
+def test_tensorboard_was_used_at_its_last_request(answers, tmp_path):
+    looking = watch(answers, tmp_path, "tensorboard")
+    assert abs(looking.look().last - time.time()) < 60
+    (tmp_path / idle_watch.REQUEST_MARK).touch()
+    os.utime(tmp_path / idle_watch.REQUEST_MARK, (5000.0, 5000.0))
+    assert looking.look().last == 5000.0
+
+
+def test_a_program_in_a_terminal_is_use_and_an_idle_shell_is_not():
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv("/bin/sh", ["sh"])
+    try:
+        assert idle_watch.terminal_programs(os.getpid()) == []
+        os.write(terminal, b"sleep 30\n")
+        deadline = time.monotonic() + 10
+        while not idle_watch.terminal_programs(os.getpid()):
+            assert time.monotonic() < deadline
+            if select.select([terminal], [], [], 0.05)[0]:
+                os.read(terminal, 1000)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.close(terminal)
+        os.waitpid(pid, 0)
