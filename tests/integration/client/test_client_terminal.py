@@ -1,0 +1,183 @@
+"""`det shell open` against the terminals of a real Jupyter server."""
+
+import os
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from detlab.cli.terminal import EscapeWatch
+from testbed.cluster import free_port
+from testbed.local_terminal import on_a_terminal
+
+ATTACH = """
+import sys
+from detlab.cli.failures import show
+from detlab.cli.terminal import attach
+from detlab.client.discovery import ClusterAddress
+
+base, token, name = sys.argv[1:4]
+address = ClusterAddress(f"{base}/services/detlab/", token, "the test")
+try:
+    end, name = attach(address, f"{base}/user/ada/shell-1/", name or None)
+except Exception as error:
+    sys.exit(show(error))
+print(f"<{end.value} {name}>", file=sys.stderr)
+"""
+
+
+@dataclass
+class Server:
+    """A Jupyter server where the Hub would have it."""
+
+    base: str
+    token: str = "a-token"
+
+    def terminals(self) -> list[str]:
+        """The names of its terminals."""
+        headers = {"Authorization": f"token {self.token}"}
+        found = httpx.get(f"{self.base}/user/ada/shell-1/api/terminals", headers=headers, trust_env=False)
+        return [item["name"] for item in found.raise_for_status().json()]
+
+    def command(self, name: str = "", token: str | None = None) -> list[str]:
+        """The command line that attaches."""
+        return [sys.executable, "-c", ATTACH, self.base, token or self.token, name]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root: Path = tmp_path_factory.mktemp("terminals")
+    port = free_port()
+    words = [
+        "--ServerApp.base_url=/user/ada/shell-1/", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        "--IdentityProvider.token=a-token", "--no-browser", f"--ServerApp.root_dir={root}", "--allow-root",
+        "--ServerApp.terminado_settings=shell_command=['/bin/bash', '--norc', '--noprofile']",
+    ]  # fmt: skip
+    environ = {**os.environ, "HOME": str(root), "PS1": "$ "}
+    with subprocess.Popen(
+        [sys.executable, "-m", "jupyter_server", *words], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        found = Server(f"http://127.0.0.1:{port}")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                found.terminals()
+                break
+            except httpx.HTTPError:
+                assert process.poll() is None, process.stderr and process.stderr.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield found
+        process.terminate()
+
+
+def test_keys_go_there_and_ctrl_d_ends_it(server: Server) -> None:
+    with on_a_terminal(server.command(), rows=40, columns=111) as terminal:
+        terminal.type(b"echo sum $((40+2))\r")
+        terminal.until(b"sum 42")
+        terminal.type(b"stty size\r")
+        terminal.until(b"40 111")
+        terminal.type("echo gr\u00fc\u00dfe | rev\r".encode())
+        terminal.until("e\u00df\u00fcrg".encode())
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+    assert b"<over " in terminal.seen
+
+
+def test_ctrl_c_interrupts_there_not_here(server: Server) -> None:
+    with on_a_terminal(server.command()) as terminal:
+        terminal.type(b"echo g$((0))o; sleep 300; echo $((1+1))no\r")
+        terminal.until(b"g0o")
+        terminal.type(b"\x03")
+        terminal.type(b"echo st$((3*3))ll\r")
+        terminal.until(b"st9ll")
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+    assert b"2no" not in terminal.seen
+
+
+def test_a_changed_window_is_told(server: Server) -> None:
+    with on_a_terminal(server.command()) as terminal:
+        terminal.type(b"echo a$((1+1))\r")
+        terminal.until(b"a2")
+        terminal.resize(33, 77)
+        terminal.type(b"while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; echo n$((4+4))w\r")
+        terminal.until(b"n8w")
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+
+
+def test_leaving_and_coming_back(server: Server) -> None:
+    with on_a_terminal(server.command()) as terminal:
+        terminal.type(b"kept=va$((6+1))ue; echo re$((5+5))\r")
+        terminal.until(b"re10")
+        terminal.type(b"~.")
+        assert terminal.end() == 0
+    name = terminal.seen.rpartition(b"<left ")[2].partition(b">")[0].decode()
+    assert name in server.terminals()
+    with on_a_terminal(server.command(name)) as terminal:
+        terminal.type(b"echo found $kept\r")
+        terminal.until(b"found va7ue")
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+    assert name not in server.terminals()
+
+
+def test_what_is_piped_in_is_sent_and_the_terminal_ends(server: Server) -> None:
+    for give in ("pipe", "file"):
+        text = b"echo piped $((20+3))"
+        source = {"input": text}
+        if give == "file":
+            path = Path(os.environ.get("TMPDIR", "/tmp")) / f"det-terminal-{os.getpid()}"
+            path.write_bytes(text)
+            source = {"stdin": path.open("rb")}
+        done = subprocess.run(server.command(), capture_output=True, timeout=60, check=False, **source)
+        if give == "file":
+            source["stdin"].close()
+            path.unlink()
+        assert done.returncode == 0, done.stderr
+        assert b"piped 23" in done.stdout
+        assert b"<over " in done.stderr
+
+
+def test_a_wrong_token_and_a_terminal_that_is_gone(server: Server) -> None:
+    done = subprocess.run(server.command(token="wrong"), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "does not let this token in" in done.stderr
+    assert "access:servers" in done.stderr
+    done = subprocess.run(server.command("99"), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "there is no terminal '99' any more" in done.stderr
+
+
+def test_the_terminal_is_put_back(server: Server) -> None:
+    with on_a_terminal(server.command()) as terminal:
+        before = termios.tcgetattr(terminal.descriptor)
+        terminal.type(b"echo r$((7*7))w\r")
+        terminal.until(b"r49w")
+        assert termios.tcgetattr(terminal.descriptor)[3] & termios.ECHO == 0
+        terminal.process.terminate()
+        terminal.until(b"\r\n")
+        assert terminal.process.wait(30) == 143
+        assert termios.tcgetattr(terminal.descriptor) == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent", "leaves"),
+    [
+        ("ls\r", "ls\r", False), ("~.", "", True), ("a~.", "a~.", False), ("x\r~.", "x\r", True), ("~~.", "~.", False),
+        ("~a", "~a", False), ("\r~", "\r", False),
+    ],
+)  # fmt: skip
+def test_the_way_out_of_a_terminal_that_hangs(typed: str, sent: str, leaves: bool) -> None:
+    assert EscapeWatch().feed(typed) == (sent, leaves)
+    watch = EscapeWatch()
+    parts = [watch.feed(key) for key in typed]
+    assert "".join(part for part, _ in parts) == sent
+    assert parts[-1][1] is leaves
