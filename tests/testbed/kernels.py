@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ class Cell:
     stdout: str = ""
     result: dict[str, Any] = field(default_factory=dict)
     payload: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
     displays: list[str] = field(default_factory=list)
     """Display ids in order of appearance."""
 
@@ -48,6 +49,7 @@ class Notebook:
         headless: bool = True,
         timeout: float = 60,
         interrupt_when: Callable[[], bool] | None = None,
+        answers: Sequence[str] = (),
     ) -> Cell:
         """Execute a cell and read all it says.
 
@@ -56,13 +58,19 @@ class Notebook:
             headless: Whether the front end takes no input, as papermill; JupyterLab does.
             timeout: Seconds.
             interrupt_when: Press the stop button when this is first so.
+            answers: What to type when the cell asks (`Cell.questions`).
         """
         cell = Cell()
+        waiting = list(answers)
         asked = self.client.execute(code, allow_stdin=not headless)
         state = {"idle": False, "pressed": interrupt_when is None}
 
         def handle(message: dict[str, Any]) -> None:
             mine = message["parent_header"].get("msg_id") == asked
+            if message["msg_type"] == "input_request":
+                cell.questions.append(message["content"]["prompt"])
+                self.client.input(waiting.pop(0) if waiting else "")
+                return
             self._take(message, cell if mine else Cell())
             state["idle"] |= (
                 mine and message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
@@ -108,6 +116,8 @@ class Notebook:
         while not done():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not done after {timeout} s; shown is:\n{self.text()}")
+            if self.client.stdin_channel.msg_ready():
+                handle(self.client.get_stdin_msg(timeout=5))
             try:
                 handle(self.client.get_iopub_msg(timeout=0.2))
             except queue.Empty:
