@@ -120,7 +120,7 @@ class UserTasks:
         tail: int | None = None,
         rank: int | None = None,
         search: str | None = None,
-    ) -> tuple[list[LogLine], int | None]:
+    ) -> tuple[Sequence[LogLine], int | None]:
         """Lines of the task's output, and the `after` of the next page (None on the last one)."""
 
         def get(s: Session) -> tuple[Any, int | None]:
