@@ -271,7 +271,7 @@ class DetHub(Application):
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler])
         # the Hub's XSRF code logs session ids at level INFO
-        for chatty in ("alembic", "tornado.application"):
+        for chatty in ("alembic", "httpx", "tornado.application"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         asyncio.run(self._run())
 
