@@ -65,7 +65,7 @@ def test_the_digits_search_runs_in_containers(
     trials = ended.list_trials()
     assert len(trials) == 4
     assert {trial.state for trial in trials} == {TrialState.COMPLETED}
-    assert all(trial.view.restarts == 0 for trial in trials)
+    assert all(trial.view.restarts == 0 for trial in trials), site.tell(digits)
     best = ended.view.best
     assert best is not None
     assert (site.client.get_trial(best.trial_id).view.best_validation or 0) > 0.7

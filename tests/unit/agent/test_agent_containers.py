@@ -1,0 +1,229 @@
+"""What the engine is told about a container, and what it is refused: no engine needed."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from detlab.launch.cgroup import oom_kills
+from detlab.launch.identity import Identity
+from detlab.launch.taskdir import TaskDir
+from detlab.schemas import wire
+from detlab.testing.master import MasterDouble
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.container import (
+    Allowance,
+    check_image,
+    choose_network,
+    container_arguments,
+    container_environment,
+    is_loopback,
+    mounts_for,
+)
+from detlab_agent.runtimes.docker_task import DockerTask
+from detlab_agent.runtimes.engine import Ended
+from detlab_agent.runtimes.images import _progress, unknown_image
+from detlab_agent.runtimes.making import Order
+from detlab_agent.runtimes.ports import Service, choose_port
+from detlab_agent.runtimes.tenancy import Homes, home_name
+
+GPU = wire.SlotView(id="cuda1", kind="cuda", name="H200", uuid="GPU-1")
+CPU = wire.SlotView(id="cpu0", kind="cpu", name="CPU")
+AWAY = "http://10.0.0.1:8642/services/detlab/"
+NEAR = "http://127.0.0.1:8642/services/detlab/"
+
+
+def order(tmp_path, *slots, service=None, groups=()):
+    launch = MasterDouble().allocate(["true"], owner="alice").launch
+    task = TaskDir(tmp_path / "tasks" / launch.allocation_id)
+    identity = Identity("alice", 23000, 23001, None, groups)
+    return Order(launch, task, task.root.with_suffix(".json"), identity, list(slots), 3, None, service)
+
+
+def arguments(made, spec, *, network="host", image=None, privileges=False):
+    return container_arguments(
+        made,
+        spec,
+        image or {"Id": "sha256:1"},
+        name="n",
+        labels={"detlab.agent": "a"},
+        network=network,
+        mounts=[],
+        package=Path("/p"),
+        environment={"A": "b"},
+        allowance=Allowance((), privileges),
+    )
+
+
+def test_gpus_are_requested_by_uuid_and_hidden_from_those_without(tmp_path):
+    spec = wire.ContainerSpec(image="i")
+    (request,) = arguments(order(tmp_path, GPU), spec)["device_requests"]
+    assert request["DeviceIDs"] == ["GPU-1"]
+    assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+    assert arguments(order(tmp_path, CPU), spec)["device_requests"] == []
+    env = container_environment(order(tmp_path, GPU), {}, home=tmp_path, network="host", ca_file=False)
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("GPU-1", "GPU-1")
+    env = container_environment(order(tmp_path, CPU), {}, home=tmp_path, network="host", ca_file=False)
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("void", "")
+    assert env["DET_UNIQUE_PORT_OFFSET"] == "3"
+
+
+def test_a_container_has_its_users_ids_and_no_privileges(tmp_path):
+    made = arguments(order(tmp_path, CPU, groups=(7,)), wire.ContainerSpec(image="i", memory=1 << 30, cpus=1.5))
+    assert (made["user"], made["group_add"]) == ("23000:23001", ["7"])
+    assert made["security_opt"] == ["no-new-privileges"]
+    assert (made["mem_limit"], made["memswap_limit"], made["nano_cpus"]) == (1 << 30, 1 << 30, 1_500_000_000)
+    assert made["shm_size"] == 4 << 30
+    assert made["labels"]["detlab.run"] == "1"
+    assert made["entrypoint"][0] == "python3"
+    assert made["ports"] == {}
+
+
+def test_a_service_is_published_only_where_the_network_is_another(tmp_path):
+    served = order(tmp_path, CPU, service=Service("10.0.0.2", 31000))
+    spec = wire.ContainerSpec(image="i")
+    assert arguments(served, spec, network="bridge")["ports"] == {"31000/tcp": ("10.0.0.2", 31000)}
+    assert arguments(served, spec, network="host")["ports"] == {}
+    inside = container_environment(served, {}, home=tmp_path, network="bridge", ca_file=True)
+    assert (inside["DET_SERVICE_ADDRESS"], inside["DET_SERVICE_PORT"]) == ("0.0.0.0", "31000")
+    assert inside["SSL_CERT_FILE"] == "/opt/detlab-ca.pem"
+    outside = container_environment(served, {}, home=tmp_path, network="host", ca_file=False)
+    assert outside["DET_SERVICE_ADDRESS"] == "10.0.0.2"
+
+
+def test_an_images_own_variables_are_kept(tmp_path):
+    image = {"Config": {"Env": ["PYTHONPATH=/theirs", "LANG=de_DE.UTF-8", "PATH=/opt/conda/bin"]}}
+    env = container_environment(order(tmp_path, CPU), image, home=tmp_path, network="host", ca_file=False)
+    assert env["PYTHONPATH"] == "/opt/detlab:/theirs"
+    assert env["LANG"] == "de_DE.UTF-8"
+    assert "PATH" not in env
+
+
+@pytest.mark.parametrize(
+    ("network", "master", "expected"),
+    [(None, NEAR, "host"), (None, AWAY, "bridge"), ("host", AWAY, "host"), ("lab-net", AWAY, "lab-net")],
+)
+def test_the_network_follows_the_master(network, master, expected):
+    assert choose_network(wire.ContainerSpec(image="i", network=network), master) == expected
+
+
+@pytest.mark.parametrize(
+    ("network", "master"), [("bridge", NEAR), ("none", AWAY), ("container:abc", AWAY), ("a b", AWAY), ("", "x://")]
+)
+def test_networks_that_cannot_be(network, master):
+    if network == "":
+        assert choose_network(wire.ContainerSpec(image="i", network=network), master) == "bridge"
+        return
+    with pytest.raises(RefusedTask, match="network"):
+        choose_network(wire.ContainerSpec(image="i", network=network), master)
+
+
+@pytest.mark.parametrize(("host", "expected"), [("localhost", True), ("::1", True), ("10.0.0.1", False), ("x", False)])
+def test_loopback(host, expected):
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    "name", ["python", "python:3.11", "a/b/c:1", "reg.io:5000/a/b@sha256:" + "0" * 64, "A.b_c-d/e:T_1"]
+)
+def test_images_that_can_be(name):
+    check_image(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "../x", "a//b", "a b", "-x", "a:b:c", "a/../b", "x" * 501, "a\n"])
+def test_images_that_cannot_be(name):
+    with pytest.raises(SetupFailed, match="is no image"):
+        check_image(name)
+
+
+def test_a_mount_below_an_allowed_directory_through_a_link_leads_to_the_real_one(tmp_path):
+    (tmp_path / "data" / "real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    wanted = wire.Mount(host_path=str(tmp_path / "link" / "real"), container_path="in/work", read_only=True)
+    made = order(tmp_path, CPU)
+    spec = wire.ContainerSpec(image="i", mounts=[wanted])
+    mounts = mounts_for(made, spec, Allowance([tmp_path / "link"]), None)
+    assert mounts[-1]["Source"] == str(tmp_path / "data" / "real")
+    assert mounts[-1]["Target"] == str(made.task.work / "in/work")
+    assert mounts[-1]["ReadOnly"] is True
+
+
+def test_a_shared_mount_needs_privileges(tmp_path):
+    wanted = wire.Mount(host_path=str(tmp_path), container_path="/x", propagation="rshared")
+    spec = wire.ContainerSpec(image="i", mounts=[wanted])
+    with pytest.raises(RefusedTask, match="rshared"):
+        mounts_for(order(tmp_path, CPU), spec, Allowance([tmp_path]), None)
+
+
+def test_a_pulls_progress_is_told_and_its_error_raised():
+    lines = [
+        {"status": "Pulling from x", "id": "1"},
+        {"status": "Downloading", "id": "a", "progressDetail": {"current": 1, "total": 4}},
+    ]
+    assert list(_progress(iter(lines))) == [""]
+    with pytest.raises(Exception, match="manifest unknown"):
+        list(_progress(iter([{"error": "manifest unknown"}])))
+
+
+def test_like_names_of_an_unknown_image():
+    def images():
+        return [{"RepoTags": ["pytorch/pytorch:2.9"]}, {"RepoTags": None}, {"RepoTags": ["<none>:<none>"]}]
+
+    engine = SimpleNamespace(ask_again=lambda ask: ask(SimpleNamespace(api=SimpleNamespace(images=images))))
+    assert "like name: pytorch/pytorch:2.9" in unknown_image(engine, "pytorch/pytorc:2.9", "no")
+    assert "Images here: pytorch/pytorch:2.9" in unknown_image(engine, "zzz", "no")
+
+
+@pytest.mark.parametrize(
+    ("lost_at", "asked", "reason"),
+    [(0.0, False, "launcher_lost"), (99.0, False, "machine_restarted"), (99.0, True, "launcher_lost")],
+)
+def test_an_end_with_the_engine_is_not_the_tasks_own(tmp_path, lost_at, asked, reason):
+    engine = SimpleNamespace(lost_at=lost_at, said=lambda container: "")
+    task = DockerTask("a", 1, (), TaskDir(tmp_path), tmp_path / "r", 0, engine=engine, container="c")
+    task._asked = asked
+    assert task._exit(Ended(137, oom=False, error="", at=100.0)).reason == reason
+
+
+def test_an_oom_of_the_launcher_itself(tmp_path):
+    engine = SimpleNamespace(lost_at=0.0, said=lambda container: "")
+    task = DockerTask("a", 1, (), TaskDir(tmp_path), tmp_path / "r", 0, engine=engine, container="c", memory=1 << 20)
+    exit_ = task._exit(Ended(137, oom=True, error="", at=100.0))
+    assert (exit_.reason, exit_.delivered) == ("oom", False)
+    assert "1 MiB" in exit_.message
+
+
+@pytest.mark.parametrize(
+    ("user", "name"),
+    [("alice", "alice"), ("a.b@c-d_e", "a.b@c-d_e"), ("..", "%2E."), ("a/b", "a%2Fb"), ("é", "%C3%A9")],
+)
+def test_names_of_homes(user, name):
+    assert home_name(user) == name
+
+
+@pytest.mark.parametrize("user", ["", "é" * 100])
+def test_names_that_have_no_home(user):
+    with pytest.raises(SetupFailed, match="home"):
+        home_name(user)
+
+
+def test_ports_are_not_given_twice(tmp_path):
+    first = choose_port("127.0.0.1")
+    assert choose_port("127.0.0.1", (first, first)) == first
+    with pytest.raises(RefusedTask, match="no free port"):
+        choose_port("127.0.0.1", (first, first), frozenset({first}))
+    with pytest.raises(RefusedTask, match="--address"):
+        choose_port("192.0.2.1")
+
+
+def test_outside_of_a_container_the_kernels_count_is_a_number():
+    assert oom_kills() >= 0
+
+
+def test_a_home_is_made_once_and_kept(tmp_path):
+    import os
+
+    me = Identity("alice", os.getuid(), os.getgid())
+    homes = Homes(tmp_path / "homes")
+    assert homes.home_of(me) == homes.home_of(me) == tmp_path / "homes" / "alice"
+    assert (tmp_path / "homes" / "alice").stat().st_mode & 0o777 == 0o700
