@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, config, training
+from sqlalchemy import event as sqlalchemy_event
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab.schemas.wire import TrialState
 from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
 from detlab_hub.core.scheduling.model import AgentView, Request
 from detlab_hub.services import queue as queues
 from detlab_hub.services.callers import READ, WRITE, Caller
+from detlab_hub.store.queries import events
 
 
 async def command(world, caller, slots=1, **more):
@@ -74,8 +75,8 @@ async def test_faces_overview_and_stream_are_one_story(make_world):
     await world.services.experiments.pause(ALICE, made.id)
     got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
     assert all(event.id > look.cursor for event in got)
-    (event,) = [event for event in got if event.kind == "experiment"]
-    assert event.data["state"] == "PAUSED"
+    (one,) = [event for event in got if event.kind == "experiment"]
+    assert one.data["state"] == "PAUSED"
 
 
 async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world, monkeypatch):
@@ -194,9 +195,9 @@ async def test_faces_stream_tells_a_tasks_owner_and_administrators(make_world):
         got = await collect(
             world.services.stream.events(caller, None, after=0), lambda got: any(event.kind == "task" for event in got)
         )
-        (event,) = [event for event in got if event.kind == "task"]
-        assert (event.task_id, event.data["id"], event.data["name"]) == (task.id, task.id, "a command")
-        assert "config" not in event.data
+        (one,) = [event for event in got if event.kind == "task"]
+        assert (one.task_id, one.data["id"], one.data["name"]) == (task.id, task.id, "a command")
+        assert "config" not in one.data
     mine = await world.submit(config(), BOB)
     got = await collect(
         world.services.stream.events(BOB, None, after=0), lambda got: any(event.kind == "trial" for event in got)
@@ -250,11 +251,29 @@ async def test_faces_nothing_new_is_no_cluster_event(make_world):
     cursor = (await world.services.overview.view(ALICE)).cursor
 
     def clusters(s):
-        from detlab_hub.store.queries import events
-
         return [event for event in events.after(s, cursor) if event.kind == "cluster"]
 
     await world.steps(5)
     assert await world.services.shell.read(clusters) == [], "the same reasons are no news"
-    (trial, _) = [trial for made in (1, 2) for trial in await world.trials(made)]
-    assert trial.state is TrialState.ACTIVE
+
+
+async def test_faces_overview_asks_as_little_for_many_as_for_few(make_world):
+    """The number of statements does not grow with what is shown (no query per row)."""
+    world = await make_world(training(2))
+    await world.add_agent(slots=2)
+    asked = []
+    sqlalchemy_event.listen(
+        world.store._read_engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2])
+    )
+    counts = []
+    for rounds in (2, 10):
+        for _ in range(rounds):
+            await world.submit(config({"name": "random", "metric": "loss", "max_trials": 2}))
+            await command(world, ALICE)
+        await world.steps(3)
+        asked.clear()
+        look = await world.services.overview.view(ALICE)
+        counts.append((len(look.experiments), len(asked)))
+    (few, first), (many, second) = counts
+    assert (few, many) == (2, 12)
+    assert first == second <= 25, asked
