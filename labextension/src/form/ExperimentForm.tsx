@@ -63,7 +63,8 @@ export function ExperimentForm(props: FormProps): ReactElement {
   };
   const show = (problem: ProblemView): void => {
     const owner = [...at.entries()].find(([, list]) => list.includes(problem))?.[0];
-    const el = root.current?.querySelector<HTMLElement>(`[data-path="${CSS.escape(owner ?? '')}"]`)
+    const fields = [...(root.current?.querySelectorAll<HTMLElement>('[data-path]') ?? [])];
+    const el = fields.find(field => field.dataset['path'] === owner)
       ?? root.current?.querySelector<HTMLElement>('.det-yaml');
     el?.closest('details')?.setAttribute('open', '');
     el?.focus();

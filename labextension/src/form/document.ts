@@ -63,6 +63,8 @@ function makeWay(doc: Document, path: Path): void {
     const at = path.slice(0, depth);
     const found = doc.getIn(at, true);
     if (found === undefined || (isScalar(found) && typeof path[depth] === 'string')) doc.setIn(at, doc.createNode({}));
+    const map = doc.getIn(at, true);
+    if (isMap(map) && !map.items.length) map.flow = false;
   }
 }
 

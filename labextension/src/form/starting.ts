@@ -28,7 +28,6 @@ export function experimentText(path: string | null): string {
   return [
     `name: ${yamlWord(name)}`,
     `entrypoint: ${yamlWord(`python3 ${shellWord(file)}`)}`,
-    'hyperparameters: {}',
     'searcher:',
     '  name: single',
     '  metric: loss # the validation metric that the code reports',

@@ -1,0 +1,95 @@
+import { fireEvent, screen } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import { describe, expect, it, vi } from 'vitest';
+
+import { show } from '../../testing/app';
+import { ActionButton } from './Action';
+import { ConfirmDialog } from './ConfirmDialog';
+import { formatAge, formatBytes, formatDuration, formatNumber, formatValue } from './format';
+import { sortRows } from './sorting';
+import { Column, Table } from './Table';
+
+describe('formatting', () => {
+  it('says numbers as the notebook does', () => {
+    expect([0.25, 3, 1e-5, 123456.7, 'NaN', 'Infinity', null].map(v => formatNumber(v as never))).toEqual(
+      ['0.2500', '3', '0.00001', '1.235e+5', 'NaN', '∞', '–']
+    );
+    expect([5, 187, 7511].map(formatDuration)).toEqual(['5 s', '3:07', '2:05:11']);
+    expect([1, 42, 300, 7200, 200_000].map(s => formatAge(1000, 1000 + s))).toEqual(['now', '42 s', '5 min', '2 h', '2 d']);
+    expect(formatBytes(1536)).toBe('1.5 KiB');
+    expect(formatValue({ a: 'x'.repeat(100) }).length).toBe(60);
+  });
+});
+
+describe('sorting', () => {
+  it('puts what has no value last in both directions', () => {
+    const rows = [3, null, 1, Number.NaN, 2];
+    expect(sortRows(rows, x => x, false).slice(0, 3)).toEqual([1, 2, 3]);
+    expect(sortRows(rows, x => x, true).slice(0, 3)).toEqual([3, 2, 1]);
+    expect(sortRows(['t10', 't9'], x => x, false)).toEqual(['t9', 't10']);
+  });
+});
+
+interface Item { id: number; loss: number | null }
+const columns: Column<Item>[] = [
+  { key: 'id', title: 'trial', width: 60, value: r => r.id },
+  { key: 'loss', title: 'loss', width: 80, value: r => r.loss, align: 'right' }
+];
+const many: Item[] = Array.from({ length: 10_000 }, (_, i) => ({ id: i, loss: (i * 7919) % 10_000 }));
+
+describe('the table', () => {
+  it('draws only what is in sight of 10,000 rows', () => {
+    show(<Table label="Trials" rows={many} columns={columns} rowKey={r => String(r.id)} />);
+    expect(screen.getAllByRole('row').length).toBeLessThan(80);
+    expect(screen.getByRole('grid').getAttribute('aria-rowcount')).toBe('10001');
+  });
+
+  it('sorts by a click on a title, and back', async () => {
+    show(<Table label="Trials" rows={many} columns={columns} rowKey={r => String(r.id)} />);
+    await userEvent.click(screen.getByRole('button', { name: /loss/ }));
+    expect(screen.getAllByRole('columnheader')[1]!.getAttribute('aria-sort')).toBe('ascending');
+    expect(screen.getAllByRole('row')[1]!.textContent).toBe('00');
+    await userEvent.click(screen.getByRole('button', { name: /loss/ }));
+    expect(screen.getAllByRole('row')[1]!.textContent).toMatch(/9999$/);
+  });
+
+  it('is walked and opened by keyboard', async () => {
+    const open = vi.fn();
+    show(<Table label="Trials" rows={many} columns={columns} rowKey={r => String(r.id)} onOpen={open} />);
+    const grid = screen.getByRole('grid');
+    grid.focus();
+    await userEvent.keyboard('{ArrowDown}{ArrowDown}{Enter}');
+    expect(open).toHaveBeenCalledWith(many[1]);
+    await userEvent.keyboard('{End}{Enter}');
+    expect(open).toHaveBeenLastCalledWith(many[9999]);
+    expect(grid.getAttribute('aria-activedescendant')).not.toBeNull();
+  });
+});
+
+describe('actions', () => {
+  it('say why they cannot be done, and are not', async () => {
+    const run = vi.fn();
+    show(<ActionButton label="Kill" why="It has ended." onRun={run} />);
+    const button = screen.getByRole('button', { name: 'Kill' });
+    await userEvent.click(button);
+    expect(run).not.toHaveBeenCalled();
+    expect(document.getElementById(button.getAttribute('aria-describedby')!)!.textContent).toBe('It has ended.');
+  });
+
+  it('are not done twice while they run', async () => {
+    let finish = (): void => undefined;
+    const run = vi.fn(() => new Promise<void>(resolve => { finish = resolve; }));
+    show(<ActionButton label="Kill" onRun={run} />);
+    await userEvent.dblClick(screen.getByRole('button'));
+    expect(run).toHaveBeenCalledTimes(1);
+    finish();
+  });
+
+  it('are asked for: cancel has the focus, Escape is no', () => {
+    const answer = vi.fn();
+    show(<ConfirmDialog question={{ title: 'Kill?', body: 'It ends.', yes: 'Kill', danger: true }} onAnswer={answer} />);
+    expect(document.activeElement!.textContent).toBe('Cancel');
+    fireEvent(screen.getByRole('dialog'), new Event('cancel', { cancelable: true }));
+    expect(answer).toHaveBeenCalledWith(false);
+  });
+});

@@ -1,0 +1,161 @@
+import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import axe from 'axe-core';
+import { beforeEach, describe, expect, it } from 'vitest';
+
+import { ApiError } from '../../state/api';
+import { show, Shown } from '../../testing/app';
+import { agent, experiment, overview, task, waiting } from '../../testing/fixtures';
+import { Panel } from './Panel';
+import { together } from './Queue';
+import { matches, workList } from './work';
+
+const HOSTILE = '<img src=x onerror="window.hurt=1">{{7*7}}\u202e';
+
+async function panel(over = {}, answers: Record<string, unknown> = {}): Promise<Shown> {
+  const shown = show(<Panel />, { overview: overview(over), ...answers });
+  await screen.findByText('My work');
+  return shown;
+}
+
+const menuOf = async (name: RegExp): Promise<HTMLElement> => {
+  await userEvent.click(screen.getByRole('button', { name }));
+  return screen.getByRole('menu');
+};
+
+describe('the panel', () => {
+  beforeEach(() => localStorage.clear());
+
+  it('shows my work, the queue and the cluster', async () => {
+    await panel({ experiments: [experiment(1, { best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null } })] });
+    const work = screen.getByRole('list', { name: 'My work' });
+    expect(within(work).getByText('search 1')).toBeTruthy();
+    expect(within(work).getByText('best 0.1250')).toBeTruthy();
+    expect(within(work).getByText('notebook nb-1')).toBeTruthy();
+    expect(within(screen.getByRole('list', { name: 'Queue' })).getByText('waits for 1 free slot')).toBeTruthy();
+    expect(screen.getByLabelText('slot 0: experiment 1 (you)')).toBeTruthy();
+    expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
+  });
+
+  it('says so where there is nothing', async () => {
+    const { done } = await panel({ experiments: [], tasks: [], queue: [], agents: [] });
+    expect(screen.getByText('Nothing here yet.')).toBeTruthy();
+    expect(screen.getByText('Nobody waits.')).toBeTruthy();
+    expect(screen.getByText('No nodes.')).toBeTruthy();
+    await userEvent.click(screen.getByRole('button', { name: 'New experiment' }));
+    expect(done).toEqual(['navigate {"kind":"new"}']);
+  });
+
+  it('filters by words', async () => {
+    await panel({ experiments: [experiment(12, { name: 'digits' }), experiment(13, { name: 'letters', state: 'PAUSED' })] });
+    await userEvent.type(screen.getByRole('searchbox'), 'paused letters');
+    const work = screen.getByRole('list', { name: 'My work' });
+    expect(within(work).queryByText('digits')).toBeNull();
+    expect(within(work).getByText('letters')).toBeTruthy();
+    await userEvent.type(screen.getByRole('searchbox'), ' nothing');
+    expect(screen.getByText(/Nothing of yours matches/)).toBeTruthy();
+  });
+
+  it('says why an action cannot be done', async () => {
+    await panel({ experiments: [experiment(1, { state: 'COMPLETED', ended_at: 1 })] });
+    const menu = await menuOf(/Actions of experiment 1/);
+    const pause = within(menu).getByRole('menuitem', { name: /Pause/ });
+    expect(pause.getAttribute('aria-disabled')).toBe('true');
+    expect(document.getElementById(pause.getAttribute('aria-describedby')!)!.textContent).toMatch(/ended/);
+  });
+
+  it('pauses at once and asks before it kills', async () => {
+    const { api, done } = await panel({}, {
+      'POST experiments/1/pause': experiment(1, { state: 'PAUSED' }),
+      'POST experiments/1/kill': experiment(1, { state: 'STOPPING_KILLED' })
+    });
+    await menuOf(/Actions of experiment 1/);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Pause' }));
+    expect(done).toEqual([]);
+    await screen.findByText('paused');
+    await menuOf(/Actions of experiment 1/);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Kill' }));
+    await screen.findByText('being killed');
+    expect(done).toEqual(['confirm Kill experiment 1?']);
+    expect(api.asked.filter(a => a.startsWith('POST'))).toEqual(['POST experiments/1/pause', 'POST experiments/1/kill']);
+  });
+
+  it('tells a refusal', async () => {
+    const { done } = await panel({}, {
+      'POST experiments/1/pause': new ApiError(409, { code: 'conflict', message: 'it has ended', hint: null })
+    });
+    await menuOf(/Actions of experiment 1/);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Pause' }));
+    await waitFor(() => expect(done).toEqual(['notify Pause experiment 1: it has ended']));
+  });
+
+  it('is worked by keyboard alone', async () => {
+    const { done } = await panel({ tasks: [] });
+    screen.getByRole('button', { name: /Actions of experiment 2/ }).focus();
+    await userEvent.keyboard('{Enter}{ArrowUp}{ArrowUp}{Home}{ArrowDown}');
+    expect(document.activeElement!.textContent).toBe('Pause');
+    await userEvent.keyboard('{Escape}');
+    expect(screen.queryByRole('menu')).toBeNull();
+    expect(document.activeElement!.getAttribute('aria-label')).toBe('Actions of experiment 2');
+    await userEvent.keyboard('{Enter}{End}{Enter}');
+    expect(done).toEqual(['insert %det_watch 2']);
+  });
+
+  it('shows hostile names as text', async () => {
+    await panel({
+      experiments: [experiment(1, { name: HOSTILE, pending_reason: HOSTILE, trials: { ACTIVE: 1 } })],
+      tasks: [task('nb-1', { name: HOSTILE, stage_message: HOSTILE })],
+      queue: [waiting(1, { name: HOSTILE, reason: HOSTILE, owner: HOSTILE, mine: false })],
+      agents: [agent(HOSTILE)]
+    });
+    expect(screen.getAllByText(HOSTILE).length).toBeGreaterThan(4);
+    expect(document.querySelector('img')).toBeNull();
+    expect((window as unknown as { hurt?: number }).hurt).toBeUndefined();
+  });
+
+  it('says that the connection is lost, keeps what it knew, and comes back', async () => {
+    const { api } = await panel();
+    act(() => api.fail('stream'));
+    expect(await screen.findByText(/Connection lost/)).toBeTruthy();
+    expect(screen.getByText('search 1')).toBeTruthy();
+    await userEvent.click(screen.getByRole('button', { name: 'Now' }));
+    await waitFor(() => expect(screen.queryByText(/Connection lost/)).toBeNull());
+  });
+
+  it('says why there is no cluster, and what to do', async () => {
+    const answers: Record<string, unknown> = {
+      overview: new ApiError(503, { code: 'cluster.not_found', message: 'no cluster is known', hint: 'det up' })
+    };
+    const { api } = show(<Panel />, answers);
+    expect(await screen.findByText(/no cluster is known/)).toBeTruthy();
+    expect(screen.getByText('det up')).toBeTruthy();
+    api.answers['overview'] = overview();
+    fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
+    expect(await screen.findByText('search 1')).toBeTruthy();
+  });
+
+  it('has no serious accessibility finding', async () => {
+    const { container } = await panel();
+    const found = await axe.run(container, { rules: { 'color-contrast': { enabled: false }, region: { enabled: false } } });
+    expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
+  });
+
+  it('draws no more of 1,000 experiments than what is shown first', async () => {
+    const many = Array.from({ length: 1000 }, (_, i) => experiment(1000 - i));
+    await panel({ experiments: many });
+    expect(screen.getAllByRole('progressbar').length).toBeLessThan(60);
+  });
+});
+
+describe('work', () => {
+  it('puts the living first, newest first', () => {
+    const all = workList([experiment(3, { state: 'ERROR' }), experiment(2)], [task('a', { created_at: 1 })]);
+    expect(all.map(w => w.key)).toEqual(['e2', 'ta', 'e3']);
+    expect(matches(all[0]!, '#2 running')).toBe(true);
+  });
+
+  it('puts neighbours of one experiment together', () => {
+    const groups = together([waiting(1), waiting(2), waiting(3, { experiment_id: 9 }), waiting(4)]);
+    expect(groups.map(g => g.map(i => i.place))).toEqual([[1, 2], [3], [4]]);
+  });
+});

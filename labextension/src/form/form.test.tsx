@@ -1,0 +1,188 @@
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import axe from 'axe-core';
+import { describe, expect, it, vi } from 'vitest';
+
+import schemaJson from '../../../docs/reference/experiment-config.schema.json';
+import { ApiError } from '../state/api';
+import type { ProblemView } from '../state/wire';
+import { show } from '../testing/app';
+import { overview } from '../testing/fixtures';
+import { parseConfig, typed, withKey, withValue } from './document';
+import { ExperimentForm, planOf } from './ExperimentForm';
+import { assign } from './problems';
+import { fieldsOf, resolve, Schema, variant } from './schema';
+import { EXPERIMENT_SECTIONS, experimentText, shellWord } from './starting';
+
+const schema = schemaJson as unknown as Schema;
+const problem = (path: string, message = 'is wrong', level: 'error' | 'warning' = 'error'): ProblemView =>
+  ({ path, message, hint: null, level });
+
+describe('fields from the schema', () => {
+  it('has what one line can hold, with kinds, defaults and what is needed', () => {
+    const resources = fieldsOf(schema, resolve(schema, schema.properties!['resources']!), ['resources']);
+    const slots = resources.find(f => f.path[1] === 'slots_per_trial')!;
+    expect(slots).toMatchObject({ kind: 'integer', standard: '1', needed: false });
+    expect(resources.map(f => f.path[1])).not.toContain('agent_label');
+    const { names, chosen } = variant(schema, resolve(schema, schema.properties!['searcher']!), 'adaptive_asha');
+    expect(names).toContain('grid');
+    const searcher = fieldsOf(schema, chosen!, ['searcher']);
+    expect(searcher.find(f => f.path[1] === 'mode')).toMatchObject({
+      kind: 'choice', choices: ['aggressive', 'standard', 'conservative']
+    });
+    expect(searcher.find(f => f.path[1] === 'max_time')!.needed).toBe(true);
+  });
+
+  it('covers every section', () => {
+    const { sections } = planOf(schema, EXPERIMENT_SECTIONS, { searcher: { name: 'single' } });
+    for (const section of sections) {
+      expect(section.fields.length + (section.kind === 'hyperparameters' ? 1 : 0), section.title).toBeGreaterThan(0);
+    }
+  });
+});
+
+describe('the YAML', () => {
+  const text = '# mine\nname: a # the name\nsearcher:\n  name: single\n  metric: loss # reported\n';
+
+  it('keeps comments and order when a field changes', () => {
+    expect(withValue(text, ['searcher', 'metric'], 'acc')).toBe(text.replace('loss', 'acc'));
+    expect(withValue(text, ['resources', 'slots_per_trial'], 2)).toBe(`${text}resources:\n  slots_per_trial: 2\n`);
+    expect(withValue(`${text}resources:\n  slots_per_trial: 2\n`, ['resources', 'slots_per_trial'], undefined)).toBe(text);
+  });
+
+  it('renames a key at its place', () => {
+    const two = 'hyperparameters:\n  a: 1\n  b: 2\n';
+    expect(withKey(two, ['hyperparameters'], 'a', 'lr')).toBe('hyperparameters:\n  lr: 1\n  b: 2\n');
+    expect(withKey(two, ['hyperparameters'], 'a', 'b')).toBe(two);
+  });
+
+  it('says where it cannot be read', () => {
+    expect(parseConfig('a: [1,\nb: 2').error).toMatch(/^line \d/);
+    expect(parseConfig('- 1').error).toMatch(/mapping/);
+    expect(parseConfig('a: 1\na: 2').error).toMatch(/line 2/);
+    expect(parseConfig('').error).toBeNull();
+  });
+
+  it('takes numbers as numbers and leaves the rest to the master', () => {
+    expect(typed('integer', '3')).toBe(3);
+    expect(typed('integer', 'many')).toBe('many');
+    expect(typed('integer', '')).toBeUndefined();
+    expect(typed('words', 'a, b')).toEqual(['a', 'b']);
+    expect(parseConfig(withValue('name: a\n', ['name'], 'no: "x" #')).value['name']).toBe('no: "x" #');
+  });
+
+  it('starts from any file name', () => {
+    for (const file of ['train.py', "it's a; rm -rf $(x).py", 'yes.py', '日本.py', 'null.py']) {
+      const value = parseConfig(experimentText(`dir/${file}`)).value;
+      expect(value['name']).toBe(file.replace(/\.py$/, ''));
+      expect(value['entrypoint']).toBe(`python3 ${shellWord(file)}`);
+    }
+  });
+});
+
+describe('problems', () => {
+  it('go to their field, or the nearest above it, or to the rest', () => {
+    const { at, rest } = assign(
+      [problem('a.b'), problem('a.b[0].c'), problem('z'), problem('')], ['a', 'a.b']
+    );
+    expect(at.get('a.b')!.length).toBe(2);
+    expect(rest.length).toBe(2);
+  });
+});
+
+function form(judge: (text: string) => unknown, submit = vi.fn()): { submit: typeof submit; container: HTMLElement } {
+  const { container } = show(
+    <ExperimentForm
+      title="New experiment" schema={schema} sections={EXPERIMENT_SECTIONS} initial={experimentText('train.py')}
+      submitLabel="Submit" judge={async text => (await judge(text)) as never} submit={submit}
+    />,
+    { overview: overview() }
+  );
+  return { submit, container };
+}
+
+const yaml = (): HTMLTextAreaElement => screen.getByLabelText('YAML');
+const fine = () => ({ problems: [], config: {} });
+
+describe('the form', () => {
+  it('writes what is typed into the YAML, and shows what is written there', async () => {
+    form(fine);
+    await userEvent.type(screen.getByLabelText(/slots per trial/), '6');
+    expect(yaml().value).toContain('slots_per_trial: 16');
+    await userEvent.clear(yaml());
+    await userEvent.type(yaml(), 'name: other');
+    expect(screen.getByLabelText<HTMLInputElement>('name').value).toBe('other');
+  });
+
+  it('shows every mistake at its field and in the list, and does not submit', async () => {
+    const { submit } = form(() => ({
+      problems: [
+        problem('searcher.metric', 'is empty'), problem('resources.slots_per_trial', 'too many'),
+        problem('bind_mounts[0].host_path', 'is relative'), problem('hyperparameters.lr', 'minval over maxval')
+      ],
+      config: null
+    }));
+    await screen.findByText('4 mistakes');
+    const metric = screen.getByLabelText(/^metric/);
+    expect(metric.getAttribute('aria-invalid')).toBe('true');
+    expect(document.getElementById(metric.getAttribute('aria-describedby')!.split(' ').pop()!)!.textContent).toBe('is empty');
+    const list = screen.getByRole('list', { name: 'Mistakes and warnings' });
+    expect(within(list).getAllByRole('listitem').length).toBe(4);
+    const button = screen.getByRole('button', { name: 'Submit' });
+    expect(button.getAttribute('aria-disabled')).toBe('true');
+    await userEvent.click(button);
+    expect(submit).not.toHaveBeenCalled();
+    await userEvent.click(within(list).getByRole('button', { name: 'resources.slots_per_trial' }));
+    expect(document.activeElement).toBe(screen.getByLabelText(/slots per trial/));
+  });
+
+  it('waits while the YAML cannot be read', async () => {
+    form(fine);
+    await userEvent.type(yaml(), '  [[broken');
+    expect(await screen.findByText(/The fields wait/)).toBeTruthy();
+    expect(screen.getByLabelText<HTMLInputElement>('name').disabled).toBe(true);
+    expect(screen.getByRole('alert').textContent).toMatch(/^line/);
+  });
+
+  it('judges the last text only, once typing has settled', async () => {
+    const judge = vi.fn(fine);
+    form(judge);
+    await userEvent.type(screen.getByLabelText('name'), 'abc');
+    await screen.findByText('no mistakes');
+    expect(judge.mock.calls.length).toBeLessThan(4);
+    expect((judge.mock.calls as unknown as string[][]).at(-1)![0]).toContain('name: trainabc');
+  });
+
+  it('submits what is written there, and tells a refusal', async () => {
+    const { submit } = form(fine);
+    await screen.findByText('no mistakes');
+    submit.mockRejectedValueOnce(new ApiError(422, { message: 'the code is too large', hint: 'leave data out' }));
+    await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
+    expect(await screen.findByText(/the code is too large/)).toBeTruthy();
+    await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
+    await waitFor(() => expect(submit).toHaveBeenCalledTimes(2));
+    expect(submit.mock.calls[1]![0]).toBe(yaml().value);
+  });
+
+  it('edits the search space by rows', async () => {
+    form(fine);
+    await userEvent.click(screen.getByRole('button', { name: 'Add a hyperparameter' }));
+    const row = screen.getByRole('group', { name: 'Hyperparameter parameter_1' });
+    await userEvent.clear(within(row).getByLabelText('name'));
+    await userEvent.type(within(row).getByLabelText('name'), 'lr{Enter}');
+    await userEvent.selectOptions(within(screen.getByRole('group', { name: 'Hyperparameter lr' })).getByRole('combobox'), 'categorical');
+    const vals = within(screen.getByRole('group', { name: 'Hyperparameter lr' })).getByLabelText('values');
+    await userEvent.clear(vals);
+    await userEvent.type(vals, '8, 32, big{Enter}');
+    expect(parseConfig(yaml().value).value['hyperparameters']).toEqual({ lr: { type: 'categorical', vals: [8, 32, 'big'] } });
+    await userEvent.click(screen.getByRole('button', { name: 'Remove lr' }));
+    expect(yaml().value).not.toContain('hyperparameters');
+  });
+
+  it('has no serious accessibility finding', async () => {
+    const { container } = form(() => ({ problems: [problem('searcher.metric')], config: null }));
+    await screen.findByText('1 mistake');
+    const found = await axe.run(container, { rules: { 'color-contrast': { enabled: false }, region: { enabled: false } } });
+    expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
+  });
+});

@@ -1,0 +1,28 @@
+import { describe, expect, it } from 'vitest';
+
+import { ApiError } from '../state/api';
+import { mismatch } from './handshake';
+
+const state = (panel: string, server: string, cluster: string | null) => ({
+  panel, versions: { server, cluster, hub: null, error: null, hint: null }, error: null
+});
+
+describe('the handshake', () => {
+  it('is silent when all fit', () => {
+    expect(mismatch(state('0.1.0', '0.1.0', '0.1.3'))).toBeNull();
+    expect(mismatch(state('1.2.0', '1.2.0', '1.9.0'))).toBeNull();
+    expect(mismatch(state('0.1.0', '0.1.0', null))).toBeNull();
+  });
+
+  it('says both versions and what to do', () => {
+    expect(mismatch(state('0.1.0', '0.2.0', null))!.hint).toMatch(/Load the page again/);
+    expect(mismatch(state('0.2.0', '0.1.0', null))!.hint).toMatch(/Restart the Jupyter server/);
+    expect(mismatch(state('0.1.0', '0.1.0', '0.2.0'))!.hint).toMatch(/detlab\[lab\]==0.2.0/);
+    expect(mismatch(state('0.10.0', '0.10.0', '0.9.0'))!.message).toBe('The panel is 0.10.0, the cluster 0.9.0.');
+  });
+
+  it('says when the server half is missing', () => {
+    const error = new ApiError(404, { message: 'no' });
+    expect(mismatch({ panel: '0.1.0', versions: null, error })!.hint).toMatch(/pip install/);
+  });
+});

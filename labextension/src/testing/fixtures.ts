@@ -1,0 +1,57 @@
+/** Views as the master sends them, for component tests. */
+
+import type { AgentView, ExperimentView, OverviewView, QueueItem, TaskView } from '../state/wire';
+
+export const NOW = Date.now() / 1000;
+
+export function experiment(id: number, over: Partial<ExperimentView> = {}): ExperimentView {
+  return {
+    id, name: `search ${id}`, description: null, labels: [], owner: 'ada', workspace: '', project: '', state: 'ACTIVE',
+    searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, progress: 0.25,
+    trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, source: {}, ...over
+  };
+}
+
+export function task(id: string, over: Partial<TaskView> = {}): TaskView {
+  return {
+    id, kind: 'notebook', name: `notebook ${id}`, owner: 'ada', state: 'ACTIVE', allocation_state: 'RUNNING',
+    display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
+    resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`,
+    created_at: NOW - 60, started_at: NOW - 50, ended_at: null, exit_code: null, stage_message: '', place: null,
+    pending_reason: null, last_activity: null, idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [],
+    failure: null, config: null, ...over
+  };
+}
+
+export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
+  return {
+    id, state: 'connected', version: '0.1.0', address: '127.0.0.1', serves_user: null, running: 1, last_seen: NOW,
+    enabled: true, runtimes: ['process'], enrolled_at: NOW,
+    slots: ['0', '1'].map(slot => ({
+      id: slot, kind: 'cpu', name: 'CPU', uuid: null, allocation_id: slot === '0' ? '1.r.1' : null, enabled: true
+    })),
+    ...over
+  };
+}
+
+export function waiting(place: number, over: Partial<QueueItem> = {}): QueueItem {
+  return {
+    allocation_id: `2.q${place}.1`, place, kind: 'trial', owner: 'ada', mine: true, name: 'search 2', experiment_id: 2,
+    trial_id: 10 + place, task_id: null, slots: 1, priority: 42, requested_at: NOW - 30, reason: 'waits for 1 free slot',
+    ...over
+  };
+}
+
+export function overview(over: Partial<OverviewView> = {}): OverviewView {
+  return {
+    cursor: 7,
+    me: { name: 'ada', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false },
+    cluster: {
+      cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: 0, agents: 1, slots_total: 2, slots_used: 1,
+      experiments_active: 1, draining: false
+    },
+    experiments: [experiment(2), experiment(1)], tasks: [task('nb-1')], queue: [waiting(1)], agents: [agent('node-1')],
+    ...over
+  };
+}
