@@ -36,7 +36,7 @@ class Health:
     Args:
         shell: What the services share.
         connections: The agents.
-        loops: Name -> whether it runs, of the master's loops.
+        loops: Name -> whether it runs and does its work, of the master's loops.
     """
 
     def __init__(self, shell: Shell, connections: Connections, loops: Callable[[], Mapping[str, bool]]) -> None:
@@ -121,10 +121,12 @@ class Health:
 
     def _loop_item(self) -> HealthItem:
         loops = self._loops()
-        dead = sorted(name for name, alive in loops.items() if not alive)
+        dead = sorted(name for name, well in loops.items() if not well)
         ok = bool(loops) and not dead and not self._shell.stopped
         detail = f"{len(loops) - len(dead)} of {len(loops)} run"
-        return HealthItem(name="loops", ok=ok, detail=detail + (f"; ended: {', '.join(dead)}" if dead else ""))
+        return HealthItem(
+            name="loops", ok=ok, detail=detail + (f"; ended or failing: {', '.join(dead)}" if dead else "")
+        )
 
 
 def _disk(folder: Path) -> HealthItem:

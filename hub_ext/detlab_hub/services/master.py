@@ -104,6 +104,8 @@ class Services:
         self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
         self._ticked = clock()
+        self._failing: set[str] = set()
+        """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
         """Agents and whether they were heard lately, when the last tick looked."""
 
@@ -148,8 +150,8 @@ class Services:
         await self.shell.settle()
 
     def loops(self) -> dict[str, bool]:
-        """Name -> whether it runs, of every loop that was started."""
-        return {loop.get_name(): not loop.done() for loop in self._loops}
+        """Name -> whether it runs and its last step went well, of every loop that was started."""
+        return {loop.get_name(): not loop.done() and loop.get_name() not in self._failing for loop in self._loops}
 
     # --- what the loops do; each is one step, so that tests and the simulation can take it themselves
 
@@ -221,15 +223,20 @@ class Services:
     async def _every(self, period: float, work: Callable[[], Awaitable[None]]) -> None:
         while not self.shell.stopped:
             await asyncio.sleep(period)
-            await self._guarded(work)
+            self._note_step(work.__name__.strip("_"), done=await self._guarded(work))
 
     async def _schedule_when_kicked(self) -> None:
         while not self.shell.stopped:
             await wait_until(self.shell.scheduler_kick, 3600.0)
             self.shell.scheduler_kick.clear()
-            if not await self._guarded(self.schedule):
+            done = await self._guarded(self.schedule)
+            self._note_step("schedule", done=done)
+            if not done:
                 await asyncio.sleep(self.settings.tick)
                 self.shell.scheduler_kick.set()
+
+    def _note_step(self, name: str, *, done: bool) -> None:
+        (self._failing.discard if done else self._failing.add)(name)
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Run one step of a loop: a busy database is tried again, a broken one ends the loops."""

@@ -345,6 +345,27 @@ async def test_faces_health_names_what_is_wrong(make_world, monkeypatch):
     assert said["loops"][0] is False, "none was started"
 
 
+async def test_faces_health_names_a_loop_that_fails(make_world, monkeypatch):
+    world = await make_world(tick=0.01)
+
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    broken.__name__ = "tick"
+    monkeypatch.setattr(world.services, "tick", broken)
+    await world.services.start()
+    try:
+        async with asyncio.timeout(10):
+            while world.services.loops()["tick"]:
+                await asyncio.sleep(0.01)
+        view = await world.services.health.view(ROOT, say)
+    finally:
+        await world.services.stop()
+    (loops,) = [item for item in view.items if item.name == "loops"]
+    assert not loops.ok
+    assert loops.detail.endswith("ended or failing: tick")
+
+
 async def test_faces_health_waits_for_no_part_for_ever(make_world, monkeypatch):
     world = await make_world()
     monkeypatch.setattr("detlab_hub.services.health.PATIENCE", 0.05)
