@@ -11,10 +11,12 @@ if (!process.argv[2]) {
   console.error('node harness.mjs FOLDER');
   process.exit(2);
 }
-process.chdir(dirname(fileURLToPath(import.meta.url)));
+const here = dirname(fileURLToPath(import.meta.url));
+process.chdir(here);
 await build({
   entryPoints: { harness: 'src/harness/index.tsx' },
   outdir: folder,
+  absWorkingDir: here,
   bundle: true,
   format: 'esm',
   target: 'es2022',

@@ -74,6 +74,8 @@ export class CurveChart {
     this.lines = this.linesOf(scene);
     const wanted = this.ranges(scene);
     const [x, y] = this.zoom ? [this.zoom.x, this.zoom.y] : [wanted.x, wanted.y];
+    // A browser may refuse a canvas (too many, or none at all): the table still tells everything.
+    if (!this.base.canvas.getContext('2d')) return;
     this.ensurePlot(scene);
     this.setRanges(x, y);
     this.paint();
@@ -247,8 +249,8 @@ export class CurveChart {
 
   private paintTop(): void {
     const lit = this.lit === null ? [] : this.lines.filter(line => line.key.startsWith(`${this.lit}:`));
-    this.base.canvas.style.opacity = lit.length ? '0.25' : '1';
     if (!this.plot) return;
+    this.base.canvas.style.opacity = lit.length ? '0.25' : '1';
     const bold = lit.map(line => ({ ...line, key: `lit ${line.key}`, style: { ...line.style, width: line.style.width + 1, alpha: Math.max(line.style.alpha, 0.5) } }));
     this.top.clear();
     if (bold.length) this.top.draw(bold, this.frame());

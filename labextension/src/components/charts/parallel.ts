@@ -154,7 +154,7 @@ export function moved(brush: Brush, by: number): Brush {
 
 /** Stops of the colour scale, worst to best; told apart also without colour vision, by lightness. */
 const STOPS: readonly (readonly [number, number, number])[] = [
-  [68, 60, 140], [49, 104, 142], [33, 145, 140], [94, 190, 98], [233, 196, 40]
+  [98, 86, 176], [58, 112, 156], [33, 145, 140], [94, 190, 98], [233, 196, 40]
 ];
 
 /** Colour of a trial whose metric lies at `goodness`, 0 worst to 1 best; null is grey. */

@@ -74,25 +74,31 @@ function Controls({ feed, metric, options, onOptions }: {
   const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
   return (
     <div className="det-controls" role="group" aria-label="What is drawn">
-      <label htmlFor={`${id}-m`}>Metric</label>
-      <select
-        id={`${id}-m`} className="det-input" value={keyOf(metric)}
-        onChange={event => {
-          const chosen = metrics.find(m => keyOf(m) === event.target.value);
-          if (chosen) void feed.start(chosen);
-        }}
-      >
-        {metrics.map(m => <option key={keyOf(m)} value={keyOf(m)}>{`${nameText(m.group, 40)} / ${nameText(m.name, 60)}`}</option>)}
-      </select>
-      <label htmlFor={`${id}-x`}>over</label>
-      <select id={`${id}-x`} className="det-input" value={options.x} onChange={event => set({ x: event.target.value as 'steps' | 'time' })}>
-        <option value="steps">steps</option>
-        <option value="time">time</option>
-      </select>
-      <label htmlFor={`${id}-s`}>Smoothing</label>
-      <select id={`${id}-s`} className="det-input" value={options.smoothing} onChange={event => set({ smoothing: Number(event.target.value) })}>
-        {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}
-      </select>
+      <span className="det-field">
+        <label htmlFor={`${id}-m`}>Metric</label>
+        <select
+          id={`${id}-m`} className="det-input" value={keyOf(metric)}
+          onChange={event => {
+            const chosen = metrics.find(m => keyOf(m) === event.target.value);
+            if (chosen) void feed.start(chosen);
+          }}
+        >
+          {metrics.map(m => <option key={keyOf(m)} value={keyOf(m)}>{`${nameText(m.group, 40)} / ${nameText(m.name, 60)}`}</option>)}
+        </select>
+      </span>
+      <span className="det-field">
+        <label htmlFor={`${id}-x`}>over</label>
+        <select id={`${id}-x`} className="det-input" value={options.x} onChange={event => set({ x: event.target.value as 'steps' | 'time' })}>
+          <option value="steps">steps</option>
+          <option value="time">time</option>
+        </select>
+      </span>
+      <span className="det-field">
+        <label htmlFor={`${id}-s`}>Smoothing</label>
+        <select id={`${id}-s`} className="det-input" value={options.smoothing} onChange={event => set({ smoothing: Number(event.target.value) })}>
+          {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}
+        </select>
+      </span>
       <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; values of zero and below are left out" onChange={log => set({ log })} />
       <Toggle on={options.best} label="Best so far" tip="The best value that any trial has had up to here" onChange={best => set({ best })} />
       <Toggle on={options.focus} label="Focus" tip="Leave a few hopeless values out, which would flatten the rest" onChange={focus => set({ focus })} />

@@ -1,6 +1,6 @@
 /** Tabs by the ARIA pattern: arrow keys move, only the chosen panel exists. */
 
-import { KeyboardEvent, ReactElement, ReactNode, useId, useRef } from 'react';
+import { KeyboardEvent, ReactElement, ReactNode, useEffect, useId, useRef } from 'react';
 
 export interface Tab {
   key: string;
@@ -18,6 +18,11 @@ export function Tabs({ label, tabs, chosen, onChoose, children }: {
 }): ReactElement {
   const id = useId();
   const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // On a narrow page the row of tabs scrolls.
+    const tab = list.current?.querySelector<HTMLElement>('[aria-selected=true]');
+    if (tab?.scrollIntoView && list.current!.scrollWidth > list.current!.clientWidth) tab.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [chosen]);
   const onKey = (event: KeyboardEvent): void => {
     const at = tabs.findIndex(tab => tab.key === chosen);
     const moves: Record<string, number> = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };

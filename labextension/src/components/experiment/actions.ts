@@ -1,6 +1,7 @@
 /** What may be done to an experiment, trial or task now; what may not says why. */
 
 import { isOver } from '../../state/states';
+import { nameText } from '../logs/text';
 import type { ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 
 export type Verb = 'pause' | 'activate' | 'cancel' | 'kill';
@@ -25,7 +26,7 @@ export function forbidden(me: UserView | null, owner: string): string | null {
   if (!me) return 'It is not known yet who you are.';
   const may = me.admin || me.scopes.some(scope => /^custom:detlab:(write|admin)(!|$)/.test(scope));
   if (!may) return 'Your token may look but not change anything (it lacks the scope custom:detlab:write).';
-  return me.admin || me.name === owner ? null : `It is ${owner}'s; only its owner and admins may do this.`;
+  return me.admin || me.name === owner ? null : `It is ${nameText(owner, 40)}'s; only its owner and admins may do this.`;
 }
 
 function notNow(state: string, verb: Verb, noun: string): string | null {

@@ -114,22 +114,26 @@ function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, en
         className="det-input det-grow" type="search" aria-label="Search in the logs" placeholder="Search" value={filter.search}
         onChange={event => onFilter({ ...filter, search: event.target.value })}
       />
-      <label htmlFor={`${id}-r`}>Rank</label>
-      <select
-        id={`${id}-r`} className="det-input" value={filter.rank ?? ''}
-        onChange={event => onFilter({ ...filter, rank: event.target.value === '' ? null : Number(event.target.value) })}
-      >
-        <option value="">all</option>
-        {ranks.map(rank => <option key={rank} value={rank}>{rank}</option>)}
-      </select>
-      <label htmlFor={`${id}-l`}>Level</label>
-      <select
-        id={`${id}-l`} className="det-input" value={filter.level}
-        onChange={event => onFilter({ ...filter, level: event.target.value as Level | '' })}
-      >
-        <option value="">all</option>
-        {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and worse'}</option>)}
-      </select>
+      <span className="det-field">
+        <label htmlFor={`${id}-r`}>Rank</label>
+        <select
+          id={`${id}-r`} className="det-input" value={filter.rank ?? ''}
+          onChange={event => onFilter({ ...filter, rank: event.target.value === '' ? null : Number(event.target.value) })}
+        >
+          <option value="">all</option>
+          {ranks.map(rank => <option key={rank} value={rank}>{rank}</option>)}
+        </select>
+      </span>
+      <span className="det-field">
+        <label htmlFor={`${id}-l`}>Level</label>
+        <select
+          id={`${id}-l`} className="det-input" value={filter.level}
+          onChange={event => onFilter({ ...filter, level: event.target.value as Level | '' })}
+        >
+          <option value="">all</option>
+          {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and worse'}</option>)}
+        </select>
+      </span>
       <button type="button" className="det-button det-toggle-button" aria-pressed={times} onClick={() => onTimes(!times)}>Times</button>
       <button
         type="button" className="det-button det-toggle-button" aria-pressed={follow} onClick={() => onFollow(!follow)}

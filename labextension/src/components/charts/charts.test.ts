@@ -1,0 +1,167 @@
+/** Curves: folding of reports, axes, lines near the pointer; parallel coordinates. */
+
+import { describe, expect, it } from 'vitest';
+
+import { extent, focused, incumbent, padded, smooth, steady } from './axes';
+import { addPoint, curveOf, emptyCurve, finite, thin } from './curve';
+import { Drawable, Frame, lowerBound, nearest, projection } from './layer';
+import { axesOf, brushText, flatten, Item, moved, place, ticks, valueAt, within } from './parallel';
+import { brushKey } from './ParallelCoordinates';
+
+describe('a curve', () => {
+  it('takes reports in order and each once', () => {
+    const curve = emptyCurve(1);
+    expect(addPoint(curve, 10, 0.5, 1, 1)).toBe(true);
+    expect(addPoint(curve, 20, 0.4, 2, 1)).toBe(true);
+    expect(addPoint(curve, 20, 0.4, 2, 1)).toBe(false);
+    expect(addPoint(curve, 15, 0.9, 3, 1)).toBe(false);
+    expect([curve.steps, curve.values]).toEqual([[10, 20], [0.5, 0.4]]);
+    expect(curve.version).toBe(0);
+  });
+
+  it('lets a later run replace what an earlier one said beyond the step it resumed from, and marks a gap', () => {
+    const curve = emptyCurve(1);
+    for (const step of [10, 20, 30, 40]) addPoint(curve, step, step / 100, step, 1);
+    addPoint(curve, 30, 0.7, 50, 2);
+    addPoint(curve, 40, 0.6, 60, 2);
+    expect(curve.steps).toEqual([10, 20, 30, 40]);
+    expect(curve.values).toEqual([0.1, 0.2, 0.7, 0.6]);
+    expect(curve.gaps).toEqual([2]);
+    expect(addPoint(curve, 50, 9, 70, 1)).toBe(false);
+  });
+
+  it('goes on from a snapshot, which does not say its run', () => {
+    const curve = curveOf(1, [10, 20, 30], [3, 2, 'NaN'], [1, 2, 3]);
+    expect(curve.values[2]).toBeNaN();
+    addPoint(curve, 40, 1, 4, 3);
+    expect(curve.gaps).toEqual([]);
+    expect(curve.steps).toEqual([10, 20, 30, 40]);
+  });
+
+  it('is thinned with its ends and extremes exact', () => {
+    const curve = emptyCurve(1);
+    for (let i = 0; i < 501; i += 1) addPoint(curve, i, i === 300 ? -5 : i === 301 ? 9 : 1, i, 1);
+    thin(curve, 100);
+    expect(curve.steps.length).toBeLessThanOrEqual(100);
+    expect([curve.steps[0], curve.steps[curve.steps.length - 1]]).toEqual([0, 500]);
+    expect([Math.min(...curve.values), Math.max(...curve.values)]).toEqual([-5, 9]);
+  });
+
+  it('knows numbers that JSON cannot say', () => {
+    expect(finite('Infinity')).toBeNaN();
+    expect(finite(true)).toBe(1);
+    expect(finite('abc')).toBeNaN();
+  });
+});
+
+describe('axes', () => {
+  it('smooth over raw data, skipping NaN', () => {
+    const out = smooth([1, NaN, 1, 1], 0.6);
+    expect(out[0]).toBeCloseTo(1);
+    expect(out[1]).toBeNaN();
+    expect(out[3]).toBeCloseTo(1);
+    expect(smooth([0, 1], 0)).toEqual([0, 1]);
+  });
+
+  it('find the best so far over all trials', () => {
+    const stairs = incumbent([{ xs: [1, 3], ys: [5, 2] }, { xs: [2, 4], ys: [4, NaN] }], true);
+    expect(stairs).toEqual({ xs: [1, 2, 2, 3, 3], ys: [5, 5, 4, 4, 2] });
+    expect(incumbent([{ xs: [1, 2, 3], ys: [1, 3, 2] }], false)).toEqual({ xs: [1, 2, 2, 3], ys: [1, 1, 3, 3] });
+    expect(incumbent([], true)).toEqual({ xs: [], ys: [] });
+  });
+
+  it('leave out a few hopeless values, never the good ones', () => {
+    const values = [...Array.from({ length: 99 }, (_, i) => i / 100), 1e6];
+    expect(focused([values], true)![1]).toBeLessThan(1);
+    expect(focused([values], false)![1]).toBe(1e6);
+    expect(focused([[1, 2, 3]], true)).toEqual([1, 3]);
+    expect(focused([[NaN]], true)).toBeNull();
+  });
+
+  it('hold still while data grows into the room that was left', () => {
+    const first = steady(null, [0, 100], 0.1);
+    expect(first).toEqual([0, 110]);
+    expect(steady(first, [0, 109], 0.1)).toBe(first);
+    expect(steady(first, [0, 111], 0.1)).not.toBe(first);
+    expect(steady(first, [0, 20], 0.1)).not.toBe(first);
+  });
+
+  it('know the extent, and that zero has no logarithm', () => {
+    expect(extent([[3, NaN, -1], [0]])).toEqual([-1, 3]);
+    expect(extent([[0, -1, 5]], true)).toEqual([5, 5]);
+    expect(extent([])).toBeNull();
+    expect(padded([1, 100], true)[0]).toBeGreaterThan(0);
+    expect(padded([5, 5], false)[0]).toBeLessThan(5);
+  });
+});
+
+describe('lines on the canvas', () => {
+  const frame: Frame = { width: 100, height: 100, x: [0, 10], y: [0, 10], log: false, ratio: 1 };
+  const line = (key: string, ys: number[]): Drawable =>
+    ({ key, xs: ys.map((_, i) => i), ys, gaps: [], style: { stroke: '#000', width: 1, alpha: 1 } });
+
+  it('are projected, also on a logarithmic axis', () => {
+    expect(projection(frame).y(10)).toBe(0);
+    const log = projection({ ...frame, y: [1, 100], log: true });
+    expect(log.y(10)).toBeCloseTo(50);
+    expect(log.y(0)).toBeNaN();
+  });
+
+  it('are found near the pointer, also between two points', () => {
+    const lines = [line('a', [1, 1, 1]), line('b', [9, 9, 9])];
+    expect(nearest(lines, frame, 15, 88, 12)).toMatchObject({ line: 0 });
+    expect(nearest(lines, frame, 15, 12, 12)).toMatchObject({ line: 1 });
+    expect(nearest(lines, frame, 15, 50, 12)).toBeNull();
+    expect(nearest([line('a', [NaN, NaN])], frame, 5, 5, 50)).toBeNull();
+  });
+
+  it('are searched by halves', () => {
+    expect(lowerBound([1, 3, 5], 3)).toBe(1);
+    expect(lowerBound([1, 3, 5], 6)).toBe(3);
+    expect(lowerBound([], 1)).toBe(0);
+  });
+});
+
+describe('parallel coordinates', () => {
+  const items: Item[] = [
+    { id: 1, values: { lr: 0.0001, width: 16, opt: 'adam', same: 1, metric: 0.5 } },
+    { id: 2, values: { lr: 0.1, width: 64, opt: 'sgd', same: 1, metric: 0.1 } },
+    { id: 3, values: { lr: 0.01, width: 32, opt: 'adam', same: 1, metric: null } }
+  ];
+  const axes = axesOf(items, ['lr', 'width', 'opt', 'same', 'metric'], ['metric']);
+
+  it('choose a kind for each axis and leave out what does not vary', () => {
+    expect(axes.map(a => [a.name, a.kind])).toEqual([
+      ['lr', 'log'], ['width', 'linear'], ['opt', 'category'], ['metric', 'linear']
+    ]);
+  });
+
+  it('place values and find them back', () => {
+    expect(place(axes[0]!, 0.1)).toBeCloseTo(1);
+    expect(valueAt(axes[0]!, 0)).toBeCloseTo(0.0001);
+    expect(place(axes[2]!, 'sgd')).toBe(1);
+    expect(place(axes[2]!, 'other')).toBeNull();
+    expect(place(axes[3]!, null)).toBeNull();
+    expect(ticks(axes[1]!).map(t => t.text)).toContain('16');
+  });
+
+  it('brush', () => {
+    const brushes = new Map([['lr', [0.5, 1] as const], ['opt', [0, 0.2] as const]]);
+    expect(items.filter(item => within(item, axes, brushes)).map(i => i.id)).toEqual([3]);
+    expect(items.filter(item => within(item, axes, new Map([['metric', [0, 1] as const]]))).map(i => i.id)).toEqual([1, 2]);
+    expect(brushText(axes[2]!, [0, 0.2])).toBe('adam');
+    expect(moved([0.6, 0.9], 0.5)).toEqual([0.7, 1]);
+  });
+
+  it('brush by keys', () => {
+    const key = (name: string, shiftKey = false): { key: string; shiftKey: boolean } => ({ key: name, shiftKey });
+    expect(brushKey(key('ArrowUp'), null)).toEqual([0.75, 1]);
+    expect(brushKey(key('ArrowDown'), [0.5, 0.75])![0]).toBeCloseTo(0.45);
+    expect(brushKey(key('Escape'), [0, 1])).toBeNull();
+    expect(brushKey(key('a'), null)).toBeUndefined();
+  });
+
+  it('flatten nested hyperparameters', () => {
+    expect(flatten({ a: { b: 1, c: [1, 2] }, d: true, e: null })).toEqual({ 'a.b': 1, 'a.c': '[1,2]', d: 'true', e: null });
+  });
+});

@@ -1,0 +1,227 @@
+/** The experiment's view: fold of the stream, table, actions, hostile names. */
+
+import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+
+import { FixtureApi } from '../../harness/api';
+import { checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
+import type { CurvesView } from '../../state/wire';
+import { show } from '../../testing/app';
+import { bestFirst } from '../trial/CheckpointList';
+import { experimentActions, forbidden } from './actions';
+import { yamlOf } from './ConfigTab';
+import { ExperimentView } from './ExperimentView';
+import { ExperimentModel } from './model';
+import { greyed, progressParts, remaining } from './progress';
+import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
+
+const METRIC = { group: 'validation', name: 'validation_error' };
+const ME = { name: 'alice', scopes: ['custom:detlab:write!user=alice'], admin: false };
+
+function snapshot(count = 3): CurvesView {
+  const trials = Array.from({ length: count }, (_, i) => trial(i, count + 6));
+  return { cursor: 10, experiment: experiment(), trials, curves: trials.map(t => series(t.id, 20)) };
+}
+
+describe('the fold', () => {
+  it('adds what the stream says after the cursor, once', () => {
+    const model = new ExperimentModel(snapshot(), METRIC);
+    expect(model.apply(metricsEvent(10, 100, 210, 0.3))).toBe('nothing');
+    expect(model.apply(metricsEvent(11, 100, 210, 0.3))).toBe('curves');
+    expect(model.apply(metricsEvent(11, 100, 220, 0.2))).toBe('nothing');
+    const curve = model.curves.get(100)!;
+    expect([curve.steps.length, curve.steps[20], curve.values[20]]).toEqual([21, 210, 0.3]);
+  });
+
+  it('takes other groups and names for nothing, and a non-finite value for a gap', () => {
+    const model = new ExperimentModel(snapshot(), METRIC);
+    const event = metricsEvent(11, 100, 210, 0.3);
+    expect(model.apply({ ...event, data: { ...event.data, group: 'training' } })).toBe('nothing');
+    expect(model.apply({ ...event, id: 12, data: { ...event.data, metrics: { other: 1 } } })).toBe('nothing');
+    expect(model.apply({ ...event, id: 13, data: { ...event.data, metrics: { validation_error: 'NaN' } } })).toBe('curves');
+    expect(model.curves.get(100)!.values[20]).toBeNaN();
+  });
+
+  it('learns new trials and states, keeps the config, and asks for a resync when told', () => {
+    const model = new ExperimentModel(snapshot(), METRIC);
+    const base = { time: 0, experiment_id: 12, trial_id: 150, task_id: null };
+    expect(model.apply({ ...base, id: 11, kind: 'trial', data: { ...trial(50, 60) } })).toBe('trials');
+    expect(model.trials.get(150)!.index).toBe(50);
+    expect(model.apply({ ...base, id: 12, kind: 'experiment', data: { ...experiment({ state: 'PAUSED', config: null }) } })).toBe('experiment');
+    expect(model.experiment.config).not.toBeNull();
+    expect(model.apply({ ...base, id: 0, kind: 'resync', data: {} })).toBe('resync');
+  });
+
+  it('draws the best trial last, those that run before it', () => {
+    const model = new ExperimentModel({ ...snapshot(), experiment: experiment({ best: { trial_id: 100, trial_index: 0, steps_completed: 1, value: 0, checkpoint: null } }) }, METRIC);
+    model.trials.set(102, { ...model.trials.get(102)!, state: 'ACTIVE' });
+    expect(model.drawn().map(d => d.trial.id)).toEqual([101, 102, 100]);
+  });
+});
+
+describe('words', () => {
+  it('tell the progress in one line', () => {
+    const e = experiment();
+    const now = e.started_at! + 420;
+    expect(remaining(e, now)).toBeCloseTo(580);
+    expect(progressParts(e, now).join(' · ')).toBe(
+      '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 17, step 960) · about 9:40 left'
+    );
+    expect(remaining(experiment({ state: 'PAUSED' }), now)).toBeNull();
+    expect(remaining(experiment({ progress: 0 }), now)).toBeNull();
+    expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90 }), now)).toContain('took 1:30');
+  });
+
+  it('grey a trial that was stopped early, canceled or failed; not one that went through', () => {
+    expect(greyed(trial(0, 20))).toBe(true);
+    expect(greyed(trial(1, 20))).toBe(false);
+    expect(stateText(trial(0, 20))).toBe('stopped early');
+    expect(stateText(trial(9, 20))).toBe('error');
+  });
+
+  it('say why an action is not possible', () => {
+    const why = (over: Parameters<typeof experiment>[0], me = ME): (string | null)[] => experimentActions(experiment(over), me).map(a => a.why);
+    expect(why({})).toEqual([null, 'The experiment is active already.', null, null]);
+    expect(why({ state: 'PAUSED' })[0]).toBe('The experiment is paused already.');
+    expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
+    expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
+    expect(why({}, { ...ME, name: 'bob' })[3]).toMatch(/alice's/);
+    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
+    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
+  });
+
+  it('write a config as YAML', () => {
+    expect(yamlOf({ a: { b: [1, 'x: y'] }, c: null })).toBe('a:\n  b:\n    - 1\n    - "x: y"\nc: null\n');
+  });
+
+  it('order checkpoints best first, those without a value and deleted ones last', () => {
+    const items = [0, 1, 4, 5].map(checkpoint);
+    const ordered = bestFirst(items, true);
+    expect(ordered[0]!.validation).toBe(0.0214);
+    expect(ordered[2]!.validation).toBeNull();
+    expect(ordered[3]!.state).toBe('DELETED');
+  });
+});
+
+describe('the table of trials', () => {
+  const rows = new RowCache().of(Array.from({ length: 20 }, (_, i) => trial(i, 20)));
+  const columns = columnsOf(rows, 'validation_error', true, () => 0);
+
+  it('has a column for each hyperparameter; what does not vary is hidden at first', () => {
+    const hp = columns.filter(c => c.key.startsWith('hp:'));
+    expect(hp.map(c => c.title)).toEqual(['dropout', 'lr', 'optimizer', 'width', 'batch_size']);
+    expect(hp.map(c => c.usual)).toEqual([true, true, true, true, false]);
+  });
+
+  it('filters by words and by terms', () => {
+    const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
+    expect(found('error')).toBe(1);
+    expect(found('state:error')).toBe(1);
+    expect(found('trial<5')).toBe(5);
+    expect(found('trial>=5 trial!=7')).toBe(14);
+    expect(found('optimizer=adam') + found('optimizer=sgd') + found('optimizer=adamw')).toBe(20);
+    expect(found('nothing-like-this')).toBe(0);
+    expect(found('lr<0.001 optimizer=adam')).toBe(rows.filter(r => Number(r.hparams.lr) < 0.001 && r.hparams.optimizer === 'adam').length);
+  });
+
+  it('keeps the rows of trials that did not change', () => {
+    const cache = new RowCache();
+    const [a, b] = [trial(0, 9), trial(1, 9)];
+    const first = cache.of([a, b]);
+    const second = cache.of([a, { ...b, steps_completed: 1 }]);
+    expect(second[0]).toBe(first[0]);
+    expect(second[1]).not.toBe(first[1]);
+  });
+});
+
+function open(of: Partial<FixtureApi['of']> = {}, tab: 'curves' | 'trials' | 'config' | 'checkpoints' = 'trials'): ReturnType<typeof show> & { fixtures: FixtureApi } {
+  const fixtures = new FixtureApi({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2, ...of });
+  const shown = show(<ExperimentView id={12} tab={tab} />, { overview: () => fixtures.get('overview') }, { api: fixtures });
+  return { ...shown, fixtures };
+}
+
+describe('the view', () => {
+  it('sorts by a click on a head, and opens a trial by keyboard', async () => {
+    const { done } = open();
+    const grid = await screen.findByRole('grid');
+    fireEvent.click(within(grid).getByRole('button', { name: /^Trial/ }));
+    const first = (): string => within(grid).getAllByRole('row')[1]!.textContent!;
+    expect(first()).toMatch(/^0/);
+    fireEvent.click(within(grid).getByRole('button', { name: /^Trial/ }));
+    expect(first()).toMatch(/^19/);
+    expect(within(grid).getByRole('columnheader', { name: /Trial/ }).getAttribute('aria-sort')).toBe('descending');
+    fireEvent.keyDown(grid, { key: 'ArrowDown' });
+    fireEvent.keyDown(grid, { key: 'Enter' });
+    expect(done).toEqual(['navigate {"kind":"trial","id":119,"experiment":12}']);
+  });
+
+  it('filters, and says when nothing matches', async () => {
+    open();
+    await screen.findByRole('grid');
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'trial<3' } });
+    await screen.findByText('3 of 20 trials');
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'zzz' } });
+    await screen.findByText('No trial matches the filter.');
+  });
+
+  it('moves between tabs by arrow keys', async () => {
+    open();
+    const tab = await screen.findByRole('tab', { name: /Trials/ });
+    fireEvent.keyDown(tab, { key: 'ArrowRight' });
+    expect(screen.getByRole('tab', { selected: true }).textContent).toBe('Parallel coordinates');
+    expect(screen.getByRole('tabpanel').getAttribute('aria-labelledby')).toBe(screen.getByRole('tab', { selected: true }).id);
+  });
+
+  it('follows the stream of the metric it shows', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    expect(fixtures.asked).toContain('STREAM experiments/12/stream?after=10&names=validation_error&groups=validation');
+    act(() => fixtures.say('experiments/12/stream', {
+      id: 11, kind: 'experiment', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: { ...experiment({ state: 'PAUSED' }) }
+    }));
+    await screen.findByText('paused');
+  });
+
+  it('takes the snapshot again when the stream asks for a resync', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    const asked = (): number => fixtures.asked.filter(path => path.startsWith('GET experiments/12/curves')).length;
+    const before = asked();
+    act(() => fixtures.say('experiments/12/stream', { id: 0, kind: 'resync', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: {} }));
+    await waitFor(() => expect(asked()).toBe(before + 1));
+  });
+
+  it('pauses at once, and asks before it kills', async () => {
+    const { fixtures, done } = open();
+    fireEvent.click(await screen.findByRole('button', { name: 'Kill' }));
+    await waitFor(() => expect(fixtures.asked).toContain('POST experiments/12/kill'));
+    expect(done).toContain('confirm Kill experiment 12?');
+    await screen.findByText('being killed');
+  });
+
+  it('shows names of others as text', async () => {
+    const { container } = open({ hostile: true });
+    await screen.findByRole('grid');
+    expect(container.querySelector('script, img, svg')).toBeNull();
+    expect(screen.getByRole('heading', { level: 1 }).textContent).toContain('<script>window.hacked=1</script>');
+    expect(screen.getByRole('heading', { level: 1 }).textContent).toContain('⟨U+202E⟩');
+    expect(container.textContent).not.toContain('\u202e');
+    expect(container.textContent).not.toContain('\u001b');
+    expect((window as { hacked?: number }).hacked).toBeUndefined();
+    expect(HOSTILE.name).toContain('\u202e');
+  });
+
+  it('says when there is nothing yet, and when there is no such experiment', async () => {
+    open({ trials: 0, curves: 0, experiment: { best: null, trials: {}, pending_reason: 'no agent is connected' } });
+    await screen.findByText('No trials yet.');
+    expect(screen.getByText('Waiting: no agent is connected')).toBeTruthy();
+    open({ refuse: { experiments: 404 } });
+    await screen.findByText(/there is no such experiment/);
+  });
+
+  it('downloads checkpoint files by digest', async () => {
+    open({}, 'checkpoints');
+    const links = await screen.findAllByText('model_0.safetensors');
+    expect(links[0]!.getAttribute('href')).toMatch(/^\/api\/v1\/checkpoints\/[0-9a-f-]+\/files\/sha256%3A[0-9a-d]+$/);
+  });
+});

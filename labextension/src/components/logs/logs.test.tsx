@@ -1,0 +1,100 @@
+/** Logs: hostile text stays text, filters, the feed and its stream. */
+
+import { act, fireEvent, screen, waitFor } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+
+import { HOSTILE, logLine } from '../../harness/fixtures';
+import { show } from '../../testing/app';
+import { LogBuffer, NO_FILTER, passes, pieces, shownLine } from './filter';
+import { LogView } from './LogView';
+import { logText, MAX_LINE, nameText, visible, withoutAnsi } from './text';
+
+describe('text of others', () => {
+  it('loses ANSI sequences of every kind', () => {
+    expect(withoutAnsi('\u001b[1;31mred\u001b[0m')).toBe('red');
+    expect(withoutAnsi('\u001b]8;;http://evil\u0007link\u001b]8;;\u0007')).toBe('link');
+    expect(withoutAnsi('\u001b]0;title\u001b\\x\u001b(By')).toBe('xy');
+    expect(withoutAnsi('\u009b31mred')).toBe('red');
+    expect(withoutAnsi('\u001bPdata\u001b\\after')).toBe('after');
+  });
+
+  it('shows control and reordering characters instead of obeying them', () => {
+    expect(visible('a\u202egnp.exe\u202c')).toBe('a⟨U+202E⟩gnp.exe⟨U+202C⟩');
+    expect(visible('a\u0000b\u0008\u200b\ufeff')).toBe('a⟨U+0000⟩b⟨U+0008⟩⟨U+200B⟩⟨U+FEFF⟩');
+    expect(visible('tab\tand\nline ä 漢 😀')).toBe('tab\tand\nline ä 漢 😀');
+    expect(visible('\u{e0041}')).toBe('⟨U+E0041⟩');
+  });
+
+  it('keeps what a progress bar wrote last, and cuts what is endless', () => {
+    expect(logText('10 %\r20 %\r30 %\r')).toBe('30 %');
+    expect(logText('x'.repeat(MAX_LINE + 5))).toContain('5 more characters');
+    expect(nameText('a\nb\u202e')).toBe('a b⟨U+202E⟩');
+    expect(nameText('x'.repeat(400)).length).toBe(301);
+  });
+});
+
+describe('filters', () => {
+  const line = shownLine(logLine(7, { level: 'ERROR', rank: 3, text: 'Loss is NaN' }));
+
+  it('by rank, by level and worse, by text without case', () => {
+    expect(passes(line, { ...NO_FILTER, rank: 3 })).toBe(true);
+    expect(passes(line, { ...NO_FILTER, rank: 0 })).toBe(false);
+    expect(passes(line, { ...NO_FILTER, level: 'WARNING' })).toBe(true);
+    expect(passes(line, { ...NO_FILTER, level: 'CRITICAL' })).toBe(false);
+    expect(passes({ ...line, level: null }, { ...NO_FILTER, level: 'INFO' })).toBe(false);
+    expect(passes(line, { ...NO_FILTER, search: 'nan' })).toBe(true);
+  });
+
+  it('mark what was searched', () => {
+    expect(pieces('aXbxc', 'x')).toEqual([
+      { text: 'a', hit: false }, { text: 'X', hit: true }, { text: 'b', hit: false }, { text: 'x', hit: true }, { text: 'c', hit: false }
+    ]);
+    expect(pieces('abc', '')).toEqual([{ text: 'abc', hit: false }]);
+  });
+
+  it('keep so many lines and no doubles', () => {
+    const buffer = new LogBuffer(5);
+    buffer.add([1, 2, 3].map(id => logLine(id)));
+    expect(buffer.add([2, 3, 4, 5, 6, 7].map(id => logLine(id)))).toBe(4);
+    expect(buffer.lines.map(l => l.id)).toEqual([3, 4, 5, 6, 7]);
+    expect(buffer.dropped).toBe(2);
+  });
+});
+
+describe('the view', () => {
+  const answers = { 'trials/5/logs': { items: [logLine(10), logLine(11, { text: HOSTILE.log, level: null })] } };
+
+  it('shows lines as text, follows the stream by cursor, and says when it ended', async () => {
+    const { api, container } = show(<LogView base="trials/5/logs" label="Logs of trial 5" />, answers);
+    await screen.findByText(/<img src=x onerror="window.hacked=1"> ⟨U\+202E⟩evil/);
+    expect(container.querySelector('img')).toBeNull();
+    expect(api.asked).toContain('STREAM trials/5/logs/stream?after=11');
+    act(() => api.say('trials/5/logs/stream', logLine(11)));
+    act(() => api.say('trials/5/logs/stream', logLine(12, { text: 'fresh line', level: null })));
+    await screen.findByText('fresh line');
+    expect(container.querySelectorAll('.det-log-line').length).toBe(3);
+    act(() => api.end('trials/5/logs/stream'));
+    await screen.findByRole('button', { name: 'End' });
+  });
+
+  it('asks the service for a rank and a search, and says when nothing matches', async () => {
+    const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
+      ...answers, 'GET trials/5/logs?tail=2000&search=nowhere': { items: [] }
+    });
+    await screen.findByRole('log');
+    fireEvent.change(screen.getByLabelText('Search in the logs'), { target: { value: 'nowhere' } });
+    await screen.findByText('No line matches.');
+    await waitFor(() => expect(api.asked).toContain('GET trials/5/logs?tail=2000&search=nowhere'));
+    await waitFor(() => expect(api.asked[api.asked.length - 1]).toBe('STREAM trials/5/logs/stream?after=11'));
+    fireEvent.click(screen.getByRole('button', { name: 'Show all lines' }));
+    await screen.findByRole('log');
+  });
+
+  it('says what is wrong and tries again', async () => {
+    const { api } = show(<LogView base="trials/6/logs" label="Logs" />, {});
+    await screen.findByRole('alert');
+    api.answers = { 'trials/6/logs': { items: [] } };
+    fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
+    await screen.findByText(/Nothing written yet/);
+  });
+});

@@ -1,0 +1,111 @@
+/** Trials and tasks: metrics by the stream, failure card, what cannot be opened says why. */
+
+import { act, fireEvent, screen, waitFor } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+
+import { FixtureApi } from '../../harness/api';
+import { FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
+import { show } from '../../testing/app';
+import { FailureCard, failureText } from './FailureCard';
+import { foldMetrics, Series } from './feed';
+import { TaskView, whyClosed } from './TaskView';
+import { TrialView } from './TrialView';
+
+function open(element: JSX.Element, of: Partial<FixtureApi['of']> = {}): ReturnType<typeof show> & { fixtures: FixtureApi } {
+  const fixtures = new FixtureApi({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2, ...of });
+  return { ...show(element, {}, { api: fixtures }), fixtures };
+}
+
+describe('the fold of a trial', () => {
+  it('keeps groups and names apart, and structured values out', () => {
+    const series: Series = new Map();
+    const event = metricsEvent(1, 5, 10, 0.5);
+    expect(foldMetrics(series, event)).toBe(true);
+    expect(foldMetrics(series, { ...event, data: { group: 'training', steps_completed: 10, run: 1, metrics: { validation_error: 1, text: 'x', deep: {} } } })).toBe(true);
+    expect([...series.keys()]).toEqual(['validation_error']);
+    expect([...series.get('validation_error')!.keys()]).toEqual(['validation', 'training']);
+    expect(foldMetrics(series, event)).toBe(false);
+  });
+});
+
+describe('the view of a trial', () => {
+  it('shows a chart for each metric, the searched one first, and takes what the stream says', async () => {
+    const { fixtures } = open(<TrialView id={116} />);
+    await screen.findByText('searched');
+    const cards = screen.getAllByRole('heading', { level: 3 }).map(h => h.textContent);
+    expect(cards).toEqual(['validation_errorsearched', 'accuracy', 'loss', 'lr']);
+    expect(fixtures.asked).toContain('STREAM experiments/12/stream?after=10');
+    act(() => fixtures.say('experiments/12/stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
+    await screen.findByText('0.0042');
+    expect(screen.getAllByRole('heading', { level: 3 }).map(h => h.textContent)).toContain('novel');
+    act(() => fixtures.say('experiments/12/stream', { ...metricsEvent(12, 999, 5000, 0.1) }));
+    act(() => fixtures.say('experiments/12/stream', { id: 13, kind: 'trial', time: 0, experiment_id: 12, trial_id: 116, task_id: null, data: { ...trial(16, 20, { state: 'ERROR', failure: FAILURE, end_reason: 'error' }) } }));
+    await screen.findByText('Out of memory');
+  });
+
+  it('says why it cannot be killed', async () => {
+    open(<TrialView id={101} />);
+    const kill = await screen.findByRole('button', { name: 'Kill' });
+    expect(kill.getAttribute('aria-disabled')).toBe('true');
+    expect(kill.title).toBe('Kill: The trial has ended (completed).');
+  });
+
+  it('shows hostile text as text in every tab', async () => {
+    const { container } = open(<TrialView id={116} />, { hostile: true });
+    for (const tab of ['Logs', 'Checkpoints', 'Hyperparameters', 'Metrics']) {
+      fireEvent.click(await screen.findByRole('tab', { name: tab }));
+      await waitFor(() => expect(screen.queryByText(/^Loading/)).toBeNull());
+      expect(container.querySelector('script, img')).toBeNull();
+      expect(container.textContent).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);
+    }
+    expect((window as { hacked?: number }).hacked).toBeUndefined();
+  });
+});
+
+describe('the failure card', () => {
+  it('says what, where, which rank, the likely cause, the last lines and the next command', () => {
+    show(<FailureCard failure={FAILURE} experiment={12} />);
+    expect(screen.getByRole('heading').textContent).toBe('✕ Out of memory');
+    for (const text of ['train.py, line 48, in train_batch', /More memory was asked/, /use a smaller batch/, 'det trial logs 109 --rank 1']) {
+      expect(screen.getAllByText(text, { exact: false }).length).toBeGreaterThan(0);
+    }
+    expect(screen.getByLabelText('Last lines of its output').textContent).toContain('trainer.fit');
+  });
+
+  it('is copied as plain text without anything that a terminal would obey', () => {
+    const text = failureText({ ...FAILURE, message: HOSTILE.log, log_tail: [HOSTILE.log] }, 'It failed', 'det trial logs 1');
+    expect(text).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);
+    expect(text.split('\n').pop()).toBe('det trial logs 1');
+  });
+});
+
+describe('the view of a task', () => {
+  it('opens a notebook at its address', async () => {
+    const { done } = open(<TaskView id="nb-7f3a" />);
+    fireEvent.click(await screen.findByRole('button', { name: 'Open' }));
+    expect(done).toEqual(['open /user/alice/nb-7f3a/lab']);
+  });
+
+  it('says why one that waits cannot be opened, and its place', async () => {
+    open(<TaskView id="queued" />);
+    const button = await screen.findByRole('button', { name: 'Open' });
+    expect(button.title).toBe('Open: It waits in the queue.');
+    expect(screen.getByText(/place 3 in the queue: all 8 slots/)).toBeTruthy();
+    expect(whyClosed(task({ url: null }))).toBe('It is still starting.');
+    expect(whyClosed(task({ url: null, state: 'COMPLETED' }))).toBe('It has ended.');
+  });
+
+  it('has no Open for a command, and shows its failure', async () => {
+    open(<TaskView id="failed" />);
+    await screen.findByText('An import failed');
+    expect(screen.queryByRole('button', { name: 'Open' })).toBeNull();
+    expect(screen.getByText('det task logs failed')).toBeTruthy();
+  });
+
+  it('offers the outputs of a notebook run', async () => {
+    open(<TaskView id="run-1" />);
+    fireEvent.click(await screen.findByRole('tab', { name: 'Outputs' }));
+    const link = await screen.findByRole('link', { name: 'digits.ipynb' });
+    expect(link.getAttribute('href')).toMatch(/^\/api\/v1\/tasks\/run-1\/outputs\/sha256%3Ae+$/);
+  });
+});
