@@ -13,6 +13,8 @@ import argparse
 import importlib.util
 import json
 import os
+import pwd
+import shlex
 import shutil
 import signal
 import socket
@@ -66,7 +68,7 @@ def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> di
         env["JUPYTERHUB_DEFAULT_URL"] = DEFAULT_URLS[kind]
     elif kind == "notebook":
         env["JUPYTERHUB_DEFAULT_URL"] = env.get("JUPYTERHUB_DEFAULT_URL") or DEFAULT_URLS[kind]
-    env.setdefault("SHELL", "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh")
+    env["SHELL"] = env.get("SHELL") or login_shell()
     _preload_magics(env)
     return env
 
@@ -81,11 +83,27 @@ def _preload_magics(env: MutableMapping[str, str]) -> None:
     env["PYTHONSTARTUP"] = str(startup)
 
 
-def command_of(kind: str) -> list[str]:
-    """Return the command line of the server."""
+def login_shell() -> str:
+    """Return the shell of the account that this runs as, if it has one that exists."""
+    try:
+        own = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        own = ""
+    return next(shell for shell in (own, "/bin/bash", "/bin/sh") if shell and os.access(shell, os.X_OK))
+
+
+def command_of(kind: str, shell: str) -> list[str]:
+    """Return the command line of the server.
+
+    Args:
+        kind: Of `KINDS`.
+        shell: What its terminals run. Jupyter would make it a login shell, whose profile takes this environment's own
+            programs (`det`, `python`) off PATH again.
+    """
     if kind == "tensorboard":
         return [sys.executable, "-m", "detlab.launch.tensorboard_server"]
-    return [sys.executable, "-m", "jupyterhub.singleuser"]
+    terminals = f"--ServerApp.terminado_settings=shell_command={shlex.quote(shell)}"
+    return [sys.executable, "-m", "jupyterhub.singleuser", terminals]
 
 
 def missing(kind: str) -> list[str]:
@@ -146,7 +164,7 @@ def run(kind: str, env: Mapping[str, str]) -> int:
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
     # The whole process group gets a stop, so that the server needs no message from here.
-    child = subprocess.Popen(command_of(kind), env=full, cwd=root)
+    child = subprocess.Popen(command_of(kind, full["SHELL"]), env=full, cwd=root)
     watch = idle_watch.Watch(kind, full, child.pid)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
