@@ -64,7 +64,7 @@ def test_the_digits_search_runs_in_containers(
     ended = site.completed(digits, 200)
     trials = ended.list_trials()
     assert len(trials) == 4
-    assert {trial.state for trial in trials} == {TrialState.COMPLETED}
+    assert {trial.state for trial in trials} == {TrialState.COMPLETED}, site.tell(digits)
     assert all(trial.view.restarts == 0 for trial in trials), site.tell(digits)
     best = ended.view.best
     assert best is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
+import threading
 from pathlib import Path
 
 import detlab
+
+_lock = threading.Lock()
 
 
 def container_package(directory: Path) -> Path:
@@ -17,21 +19,22 @@ def container_package(directory: Path) -> Path:
         OSError: The disk is full or failing.
     """
     source = Path(detlab.__file__).resolve().parent
-    found = directory / f"{detlab.__version__}-{_digest(source)}"
-    if not found.is_dir():
-        partial = directory / f".partial-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        shutil.copytree(source, partial, ignore=shutil.ignore_patterns("*.pyc.*"))
-        for path in (partial, *partial.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        try:
-            partial.rename(found)
-        except OSError:  # another thread was as quick
-            shutil.rmtree(partial, ignore_errors=True)
-            if not found.is_dir():
-                raise
+    with _lock:  # tasks are started in threads, several at once
+        found = directory / f"{detlab.__version__}-{_digest(source)}"
+        if not found.is_dir():
+            _copy(source, found)
     return found
+
+
+def _copy(source: Path, target: Path) -> None:
+    partial = target.with_name(".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a life that ended meanwhile
+    target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    # With what is compiled already: inside it is read-only. Files that a compiler is just writing are left out.
+    shutil.copytree(source, partial, ignore=shutil.ignore_patterns("*.pyc.*"))
+    for path in (partial, *partial.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    partial.rename(target)
 
 
 def _digest(source: Path) -> str:

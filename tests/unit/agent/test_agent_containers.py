@@ -1,5 +1,6 @@
 """What the engine is told about a container, and what it is refused: no engine needed."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from detlab_agent.runtimes.docker_task import DockerTask
 from detlab_agent.runtimes.engine import Ended
 from detlab_agent.runtimes.images import _progress, unknown_image
 from detlab_agent.runtimes.making import Order
+from detlab_agent.runtimes.package import container_package
 from detlab_agent.runtimes.ports import Service, choose_port
 from detlab_agent.runtimes.tenancy import Homes, home_name
 
@@ -214,6 +216,14 @@ def test_ports_are_not_given_twice(tmp_path):
         choose_port("127.0.0.1", (first, first), frozenset({first}))
     with pytest.raises(RefusedTask, match="--address"):
         choose_port("192.0.2.1")
+
+
+def test_tasks_that_start_at_once_get_the_same_package(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: container_package(tmp_path / "package"), range(8)))
+    (package,) = found
+    assert [path.name for path in (tmp_path / "package").iterdir()] == [package.name]
+    assert (package / "launch" / "task.py").stat().st_mode & 0o777 == 0o644
 
 
 def test_outside_of_a_container_the_kernels_count_is_a_number():
