@@ -6,6 +6,7 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.store.queries import audit as rows
 
@@ -189,3 +190,18 @@ async def test_faces_timeline_of_a_long_course_is_cut(make_world, monkeypatch):
     assert len(view.items) == 11
     assert view.items[0].what == "earlier"
     assert view.items[-1].what == "ended"
+
+
+async def test_faces_audit_names_who_made_and_ended_a_task(make_world):
+    world = await make_world()
+    wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, name="<i>mine</i>", idempotency_key="k")
+    task = (await world.services.usertasks.create(ALICE, wanted)).task
+    await world.services.usertasks.create(ALICE, wanted)
+    with pytest.raises(NotFound):
+        await world.services.usertasks.end(BOB, task.id)
+    await world.services.usertasks.end(ROOT, task.id)
+    await world.services.usertasks.end(ROOT, task.id)
+    assert await deeds(world) == [
+        ("alice", "task.create", f"task {task.id}"),
+        ("root", "task.kill", f"task {task.id}"),
+    ]
