@@ -24,7 +24,7 @@ from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
 from detlab_server.refusals import body_of, status_of
-from detlab_server.submission import CodeBody, JudgeBody, SubmitBody, judge, pack, send, send_code
+from detlab_server.submission import CodeBody, JudgeBody, SubmitBody, judge, pack, send, send_code, send_notebook
 from detlab_server.version import VERSION
 
 
@@ -45,16 +45,24 @@ class DetlabHandler(APIHandler):
             self.set_status(status_of(problem))
             self.finish(json.dumps(body_of(problem)))
 
+    def root(self) -> str:
+        """Return the folder of this server's files.
+
+        Raises:
+            BundleError: It has none.
+        """
+        found = getattr(self.contents_manager, "root_dir", None)
+        if not found:
+            raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
+        return str(found)
+
     async def packed(self, body: CodeBody) -> Bundle | None:
         """Pack the code that a body names.
 
         Raises:
             BundleError: It cannot travel, or this server has no folder.
         """
-        root = getattr(self.contents_manager, "root_dir", None)
-        if not root and body.context != "none":
-            raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
-        return await asyncio.to_thread(pack, root or "", body)
+        return await asyncio.to_thread(pack, "" if body.context == "none" else self.root(), body)
 
 
 class VersionHandler(DetlabHandler):
@@ -127,9 +135,11 @@ class SubmitHandler(DetlabHandler):
         """Take a `SubmitBody`; answer what was made, or every mistake at once."""
         with self.told():
             body = SubmitBody.model_validate_json(self.request.body or b"{}")
-            bundle = await self.packed(body)
             async with AsyncClient() as client:
-                self.finish(await send(client, body, bundle))
+                if body.kind == "notebook_run":
+                    self.finish(await send_notebook(client, self.root(), body))
+                else:
+                    self.finish(await send(client, body, await self.packed(body)))
 
 
 @cache

@@ -21,7 +21,7 @@ RELAYED = re.compile(
     r"|experiments(/\d+(/(pause|activate|cancel|kill|trials|checkpoints|curves|stream|timeline|code"
     r"|code/sha256:[0-9a-f]{64}))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
-    r"|tasks(/[\w.-]+(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
+    r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
     r"|checkpoints/[0-9a-f-]{36}(/files/sha256:[0-9a-f]{64})?)"
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")

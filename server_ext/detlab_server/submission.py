@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -132,19 +132,32 @@ async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> 
         {"experiment_id", "task_id", "created", "warnings"}.
     """
     source = {"path": body.path, "from": "jupyterlab"} if body.path else {"from": "jupyterlab"}
-    if body.kind == "notebook_run":
-        task = await client.submit_task(
-            TaskKind.NOTEBOOK_RUN,
-            body.config + "\n",  # a text of several lines is never taken for a path
-            bundle=bundle,
-            idempotency_key=body.key,
-            source={**source, "notebook": PurePosixPath(body.path or "").name, "parameters": body.parameters},
-        )
-        return _made(None, task.task.id if task.task else None, created=task.created, warnings=task.warnings)
+    # a text of several lines is never taken for a path
     made = await client.submit(
         body.config + "\n", bundle=bundle, activate=body.activate, idempotency_key=body.key, source=source
     )
     return _made(made.experiment.id if made.experiment else None, None, created=made.created, warnings=made.warnings)
+
+
+async def send_notebook(client: AsyncClient, root: str, body: SubmitBody) -> dict[str, Any]:
+    """Submit a notebook run, as `det notebook run` does; returns what `send` does.
+
+    Raises:
+        ConfigError: The config or the parameters have mistakes.
+        BundleError: It is no notebook.
+        NotFound: It is not there.
+    """
+    if body.path is None:
+        raise BundleError("a notebook run needs a notebook", hint="choose an .ipynb file")
+    file = local_path(root, body.path)
+    run = await client.run_notebook(
+        file,
+        body.parameters,
+        config=body.config + "\n",
+        context=file.parent if body.context == "folder" else None,
+        idempotency_key=body.key,
+    )
+    return _made(None, run.task.id if run.task else None, created=run.created, warnings=run.warnings)
 
 
 def _made(

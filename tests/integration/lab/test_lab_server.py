@@ -1,0 +1,147 @@
+"""The server extension behind the panel and the form: versions, schema, judging, submitting from the user's folder."""
+
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.hub
+CONFIG = "name: from the form\nentrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
+TRAIN = {"path": "my project/train.py", "folder": "my project"}
+
+
+def test_it_tells_the_versions_of_both_halves_and_where_the_hub_is(front, lab_cluster):
+    answer = front.get("version").json()
+    assert answer["server"] == version("detlab")
+    assert answer["cluster"] == version("detlab")
+    assert answer["hub"] == lab_cluster.url
+    assert lab_cluster.token not in json.dumps(answer)
+
+
+def test_the_panel_is_of_the_same_version_as_the_package():
+    package = Path(__file__).parents[3] / "labextension" / "package.json"
+    assert json.loads(package.read_text())["version"] == version("detlab")
+
+
+def test_the_form_gets_the_schemas(front):
+    assert "searcher" in front.get("schema").json()["properties"]
+    assert "idle_timeout" in front.get("schema", params={"kind": "notebook_run"}).json()["properties"]
+
+
+def test_a_script_travels_with_what_it_imports_and_nothing_else(front):
+    answer = front.post("code", json={**TRAIN, "context": "file"}).json()
+    assert answer["files"] == ["helper.py", "train.py"]
+    assert answer["bundle"].startswith("sha256:")
+    whole = front.post("code", json={**TRAIN, "context": "folder"}).json()
+    assert {"unrelated.py", "report.ipynb"} < set(whole["files"])
+    assert front.post("code", json={"context": "none"}).json() == {"bundle": None, "files": [], "size": 0}
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside.py", "/../outside.py", "my project/../../outside.py", "absent.py", "a\0b"]
+)
+def test_nothing_outside_the_users_folder_travels(front, path):
+    answer = front.post("code", json={"path": path, "context": "file"})
+    assert answer.status_code == 404, answer.text
+    assert "sha256" not in answer.text
+
+
+def test_a_folder_is_no_script(front):
+    answer = front.post("code", json={"path": "my project", "context": "file"})
+    assert answer.status_code == 422
+    assert answer.json()["hint"]
+
+
+def test_every_kind_of_mistake_comes_back_at_its_path(front):
+    config = """
+name: 3
+entrypoint: python3 absent.py
+searcher: {name: adaptive_asha, metric: loss, max_trials: none}
+resources: {slots_per_trial: -1, priority: 400, slotz: 1}
+hyperparameters: {lr: {type: log, minval: 3, maxval: 1}}
+bind_mounts: [{host_path: relative, container_path: /x}]
+"""
+    answer = front.post("judge", json={"config": config})
+    assert answer.status_code == 200
+    errors = {found["path"] for found in answer.json()["problems"] if found["level"] == "error"}
+    assert {"searcher.max_trials", "resources.slots_per_trial", "resources.priority", "resources.slotz"} <= errors
+    assert any(path.startswith("hyperparameters.lr") for path in errors)
+
+
+@pytest.mark.parametrize("config", ["", "- 1", "a: [", "name: &a [*a]", "x" * 300_000, "\0"])
+def test_what_is_no_config_is_judged_not_a_failure(front, config):
+    answer = front.post("judge", json={"config": config})
+    assert answer.status_code in {200, 413, 422}, answer.text
+    body = answer.json()
+    assert body.get("problems") or body.get("message")
+
+
+def test_a_missing_key_alone_is_a_mistake(front):
+    bundle = front.post("code", json={**TRAIN, "context": "file"}).json()["bundle"]
+    config = "entrypoint: python3 train.py\nsearcher: {name: random, metric: loss}\n"
+    found = front.post("judge", json={"config": config, "bundle": bundle}).json()["problems"]
+    assert [(p["path"], p["level"]) for p in found if p["path"] == "searcher.max_trials"] == [
+        ("searcher.max_trials", "error")
+    ]
+
+
+def test_what_the_form_submits_runs_with_its_code(front, lab_cluster):
+    bundle = front.post("code", json={**TRAIN, "context": "file"}).json()["bundle"]
+    assert front.post("judge", json={"config": CONFIG, "bundle": bundle}).json()["problems"] == []
+    body = {**TRAIN, "config": CONFIG, "context": "file", "key": "one-click"}
+    made = front.post("submit", json=body).json()
+    again = front.post("submit", json=body).json()
+    assert made["experiment_id"] == again["experiment_id"]
+    deadline = time.monotonic() + 60
+    with lab_cluster.client() as master:
+        while (view := master.get(f"experiments/{made['experiment_id']}").json())["state"] == "ACTIVE":
+            assert time.monotonic() < deadline, view
+            time.sleep(0.2)
+    assert (view["state"], view["best"]["value"]) == ("COMPLETED", 0.25), lab_cluster.logs()
+    assert view["source"]["path"] == TRAIN["path"]
+
+
+def test_a_config_with_mistakes_is_refused_with_all_of_them(front):
+    answer = front.post("submit", json={**TRAIN, "config": "searcher: {name: nope}\nmax_restarts: -1\n"})
+    assert answer.status_code == 422
+    assert len(answer.json()["problems"]) >= 2
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"nonsense", b'{"config": 1}', b'{"config": "a: 1", "extra": 1}'])
+def test_a_malformed_body_is_refused_in_words(front, body):
+    answer = front.post("submit", content=body)
+    assert answer.status_code == 422
+    assert answer.json()["message"]
+
+
+def test_the_relay_takes_the_faces_routes_and_only_those(front):
+    for path in ("overview", "queue", "agents", "cluster", "tasks", "usage?first=2026-01-01&last=2026-01-02"):
+        assert front.get(f"api/{path}").status_code == 200, path
+    for path in ("audit", "tokens", "service", "spawns", "tasks/%2e%2e/kill", "agents/enrolments", "task/outputs/x"):
+        assert front.get(f"api/{path}").status_code == 404, path
+
+
+def test_code_comes_back_as_a_download_never_as_a_page(front, lab_cluster):
+    hostile = "<script>alert(1)</script>"
+    with lab_cluster.client():
+        from detlab.client import Client, build_bundle
+
+        with Client(lab_cluster.url, lab_cluster.token) as client:
+            bundle = build_bundle(files={"page.html": hostile, "t.py": "1"})
+            config = {"entrypoint": "python3 t.py", "searcher": {"name": "single", "metric": "x"}}
+            made = client.submit(config, bundle=bundle, activate=False).experiment.id
+    files = {item["path"]: item["digest"] for item in front.get(f"api/experiments/{made}/code").json()["items"]}
+    answer = front.get(f"api/experiments/{made}/code/{files['page.html']}")
+    assert answer.text == hostile
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_nobody_gets_through_without_the_servers_own_login(lab_server):
+    with httpx.Client(base_url=f"{lab_server.url}detlab/", trust_env=False) as stranger:
+        assert stranger.get("version").status_code == 403
+        for path in ("submit", "code", "judge"):
+            assert stranger.post(path, json={}).status_code == 403
