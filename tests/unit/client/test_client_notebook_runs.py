@@ -1,0 +1,178 @@
+"""Notebook runs before they are sent: parameters by name and type, what travels, what is no notebook."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from detlab.client.notebook_runs import (
+    ENTRYPOINT,
+    Word,
+    checked_parameters,
+    parameters_of,
+    prepare_notebook_run,
+    read_notebook,
+)
+from detlab.errors import BundleError, ConfigError
+
+DEFAULTS = """\
+lr = 0.1
+epochs: int = 3
+name = 'x'
+fast = False
+sizes = [1, 2]
+maybe: int | None = None
+limit = None
+typed = compute()  # type: float
+free = compute()
+"""
+
+
+def cell(source: str | list[str], *tags: str, kind: str = "code") -> dict[str, object]:
+    return {"cell_type": kind, "source": source, "metadata": {"tags": list(tags)}, "outputs": []}
+
+
+def notebook(*cells: dict[str, object]) -> dict[str, object]:
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells)}
+
+
+@pytest.fixture
+def parametrised() -> dict[str, object]:
+    return notebook(cell("# title", kind="markdown"), cell(DEFAULTS.splitlines(keepends=True), "parameters"))
+
+
+def test_parameters_and_their_types_are_read_from_the_tagged_cell(parametrised):
+    found = parameters_of(parametrised)
+    assert {name: parameter.type for name, parameter in found.items()} == {
+        "lr": "float",
+        "epochs": "int",
+        "name": "str",
+        "fast": "bool",
+        "sizes": "list",
+        "maybe": "int",
+        "limit": None,
+        "typed": "float",
+        "free": None,
+    }
+    assert found["maybe"].optional
+    assert parameters_of(notebook(cell("x = 1"))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("lr", "1e-3", 0.001),
+        ("lr", "2", 2),
+        ("epochs", "5", 5),
+        ("name", "5", "5"),
+        ("name", "a b", "a b"),
+        ("fast", "true", True),
+        ("sizes", "[3, 4]", [3, 4]),
+        ("maybe", "null", None),
+        ("free", "7", 7),
+        ("free", "word", "word"),
+        ("typed", ".5", 0.5),
+    ],
+)
+def test_words_of_the_command_line_become_what_the_notebook_says(parametrised, name, text, value):
+    assert checked_parameters(parametrised, {name: Word(text)}, "nb")[name] == value
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"lrr": 1}, "lrr: the notebook has no such parameter (did you mean lr?)"),
+        ({"epochs": Word("many")}, "epochs: 'many' is not of type int (its default is 3)"),
+        ({"epochs": 1.5}, "epochs: must be of type int, not float (its default is 3)"),
+        ({"epochs": True}, "epochs: must be of type int, not bool (its default is 3)"),
+        ({"fast": 1}, "fast: must be of type bool, not int (its default is False)"),
+        ({"lr": None}, "lr: must be of type float, not NoneType (its default is 0.1)"),
+        ({"free": object()}, "free: Object of type object is not JSON serializable (its default is compute())"),
+    ],
+)
+def test_a_wrong_name_or_type_is_told_before_anything_is_sent(parametrised, given, problem):
+    with pytest.raises(ConfigError) as caught:
+        checked_parameters(parametrised, given, "nb.ipynb")
+    assert [str(found) for found in caught.value.problems] == [problem]
+
+
+def test_all_mistakes_are_told_at_once(parametrised):
+    with pytest.raises(ConfigError, match="2 parameters cannot be used"):
+        checked_parameters(parametrised, {"a": 1, "epochs": "x"}, "nb.ipynb")
+
+
+def test_a_notebook_without_the_tag_takes_no_parameters():
+    with pytest.raises(ConfigError, match="takes no parameters") as caught:
+        checked_parameters(notebook(cell("x = 1")), {"x": 2}, "nb.ipynb")
+    assert "tagged `parameters`" in str(caught.value.problems[0])
+
+
+def write(folder: Path, *cells: dict[str, object]) -> Path:
+    path = folder / "my notebook.ipynb"
+    path.write_text(json.dumps(notebook(*cells)))
+    return path
+
+
+def names(data: bytes) -> set[str]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return set(archive.getnames())
+
+
+def test_a_notebook_travels_with_the_modules_beside_it_that_it_imports(tmp_path):
+    (tmp_path / "beside.py").write_text("import deeper")
+    (tmp_path / "deeper.py").write_text("")
+    (tmp_path / "timed.py").write_text("")
+    (tmp_path / "unneeded.py").write_text("")
+    path = write(
+        tmp_path,
+        cell("lr = 1", "parameters"),
+        cell("%matplotlib inline\nif True:\n    !ls\nimport beside"),
+        cell("%%bash\nimport unneeded"),
+        cell("%%time\nimport timed"),
+        cell("this is no python"),
+    )
+    run = prepare_notebook_run(path, {"lr": 2}, slots=3)
+    assert names(run.bundle.data) == {
+        ".det_notebook/run.json",
+        "my notebook.ipynb",
+        "beside.py",
+        "deeper.py",
+        "timed.py",
+    }
+    assert run.config == {"entrypoint": ENTRYPOINT, "resources": {"slots": 3}}
+    assert run.name == "my notebook.ipynb"
+
+
+def test_a_context_folder_travels_whole_and_a_config_is_kept(tmp_path):
+    (tmp_path / "data.csv").write_text("1")
+    path = write(tmp_path, cell("x = 1"))
+    run = prepare_notebook_run(path, config={"resources": {"slots": 2, "priority": 5}}, slots=1, context=tmp_path)
+    assert "data.csv" in names(run.bundle.data)
+    assert run.config["resources"] == {"slots": 1, "priority": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no notebook"),
+        ("[]", "no notebook of format 4"),
+        ('{"nbformat": 3, "worksheets": []}', "no notebook of format 4"),
+        ('{"nbformat": 4, "cells": ["x"]}', "no notebook of format 4"),
+        (json.dumps(notebook(cell("#", kind="markdown"))), "has no code"),
+        ("[" * 100_000, "is no notebook"),
+    ],
+)
+def test_what_is_no_notebook_is_refused(tmp_path, text, words):
+    path = tmp_path / "nb.ipynb"
+    path.write_text(text)
+    with pytest.raises(BundleError, match=words):
+        read_notebook(path)
+
+
+def test_a_missing_notebook_is_refused(tmp_path):
+    with pytest.raises(BundleError, match="No such file"):
+        prepare_notebook_run(tmp_path / "absent.ipynb")
