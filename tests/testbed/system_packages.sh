@@ -1,6 +1,7 @@
 #!/bin/sh
-# The tests start a real PostgreSQL, a real chromium and a real Docker engine. On Debian as root this installs what is missing (and says so
-# first); elsewhere it names what is missing and how to get it, and the tests that need it say why they are skipped.
+# The tests start a real PostgreSQL, a real chromium and a real Docker engine. On Debian as root this installs what is
+# missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that need it say why
+# they are skipped.
 set -u
 wanted=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || wanted="$wanted postgresql"
