@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import select
@@ -113,8 +115,15 @@ def trials_total(config: dict[str, Any]) -> int | None:
     if searcher.get("name") != "grid":
         total = searcher.get("max_trials")
         return 1 if searcher.get("name") == "single" else total
+    return _grid_size(json.dumps([searcher, config.get("hyperparameters") or {}]))
+
+
+@lru_cache(maxsize=2000)
+def _grid_size(config: str) -> int | None:
+    """Of a grid's searcher and hyperparameters as JSON; kept, since it is counted out and lists ask again and again."""
+    searcher, hyperparameters = json.loads(config)
     try:
-        return make_searcher(searcher, config.get("hyperparameters") or {}, 0).trials_total
+        return make_searcher(searcher, hyperparameters, 0).trials_total
     except SearcherConfigError:
         return None
 
