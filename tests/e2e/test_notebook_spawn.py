@@ -239,6 +239,43 @@ def test_a_notebook_is_started_and_killed_through_the_service(ada):
     until(lambda: not ada.model(name), ada.cluster.logs)
 
 
+CURVE = """python3 -c "
+import detlab as det
+with det.core.init() as core:
+    for step in range(1, 6):
+        core.train.report_validation_metrics(step, {'loss': 1.0 / step})
+"
+"""
+
+
+def test_a_tensorboard_shows_what_trials_reported_to_its_owner_alone(ada, ben):
+    searcher = {"name": "single", "metric": "loss"}
+    made = ada.post("experiments", {"config": {"name": "curve", "entrypoint": CURVE, "searcher": searcher}})
+    assert made.status_code == 200, made.text
+    number = made.json()["experiment"]["id"]
+    until(lambda: ada.get(f"experiments/{number}").json()["state"] == "COMPLETED", ada.cluster.logs)
+    assert ben.post("tasks", {"kind": "tensorboard", "experiment_ids": [number]}).status_code == 422
+    reply = ada.post("tasks", {"kind": "tensorboard", "experiment_ids": [number]})
+    assert reply.status_code == 201, reply.text
+    name = reply.json()["task"]["server_name"]
+    board = ada.ready(name)
+
+    def tags():
+        page = httpx.get(f"{board}data/plugin/scalars/tags", headers=token_of(ada), trust_env=False, timeout=30)
+        return page.json() if page.status_code == 200 else {}
+
+    runs = until(tags, ada.cluster.logs)
+    assert any("validation/loss" in found for found in runs.values()), runs
+    assert "TensorBoard" in httpx.get(board, headers=token_of(ada), trust_env=False, timeout=30).text
+    for path in ("", "data/runs", "data/plugin/scalars/tags"):
+        assert httpx.get(f"{board}{path}", headers=token_of(ben), trust_env=False).status_code in {302, 403}, path
+        assert httpx.get(f"{board}{path}", trust_env=False).status_code in {302, 403}, path
+    page = {**token_of(ben), "Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "cross-site"}
+    assert httpx.post(f"{board}data/runs", headers=page, trust_env=False).status_code == 403
+    ada.post(f"tasks/{ada.task(name)['id']}/kill")
+    until(lambda: not ada.model(name), ada.cluster.logs)
+
+
 def test_the_spawners_routes_are_closed_to_people_and_the_spawners_token_to_the_rest(ada, cluster):
     assert ada.post("spawns", {"owner": "ben", "key": "k" * 16}).status_code == 403
     assert ada.get(f"spawns/{ada.task('shared').get('id', 'notebook-0')}").status_code == 403

@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ from detlab.launch.idle_watch import REQUEST_MARK
 
 THREADS = 8
 RELOAD_SECONDS = 5
+FEED_AGAIN_SECONDS = 5.0
 
 
 class Mark:
@@ -117,12 +119,19 @@ class HubServer(program.TensorBoardServer):
         await asyncio.Event().wait()
 
 
+def keep_feeding(logs: Path) -> None:
+    """Have the event files written beside this process, again when that fails."""
+    command = [sys.executable, "-m", "detlab.run.tensorboard", "--dir", str(logs)]
+    pause = threading.Event()
+    while subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+        pause.wait(FEED_AGAIN_SECONDS)
+
+
 def main() -> int:
     """Fetch the event files and serve them."""
     logs = Path(os.environ["DET_TASK_DIR"]) / "tensorboard"
     logs.mkdir(mode=0o700, exist_ok=True)
-    feeder = [sys.executable, "-m", "detlab.run.tensorboard", "--dir", str(logs)]
-    subprocess.Popen(feeder, stdin=subprocess.DEVNULL)
+    threading.Thread(target=keep_feeding, args=(logs,), name="event files", daemon=True).start()
     prefix = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"]).path.rstrip("/")
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=HubServer)
     board.configure(
