@@ -239,7 +239,9 @@ class Following:
         self._status.end(self.task.view, [])
         if not self.task.state.terminal:
             raise StoppedWatching(f"{self.task.id} is being killed", hint=f"det task describe {self.task.id}")
-        raise StoppedWatching(f"{self.task.id} was killed; its slots are free again")
+        waited = self.task.view.started_at is None
+        how = "was taken out of the queue" if waited else "was killed; its slots are free again"
+        raise StoppedWatching(f"{self.task.id} {how}")
 
 
 class StatusLine:
