@@ -50,7 +50,7 @@ export function Audit(): ReactElement {
       {loading && !items.length && <Loading what="Asking for the log" />}
       {!loading && !error && !items.length && (
         <EmptyState title={filtered ? 'Nothing fits the filter.' : 'Nothing has been done yet.'}>
-          {filtered && 'The names are whole: “ada”, “experiment.kill”.'}
+          {filtered && 'Names are whole: “ada”, “experiment.kill”, or “experiment” for all that was done to experiments.'}
         </EmptyState>
       )}
       {items.length > 0 && <Log items={items} choose={change => setTyped({ ...typed, ...change })} />}

@@ -16,6 +16,8 @@ interface Row {
   place: Place;
   kind: string;
   id: string;
+  /** Without the kind, which stands beside it. */
+  short: string;
   name: string;
   owner: string;
   state: string;
@@ -111,7 +113,10 @@ function WorkTable({ rows, all }: { rows: Row[]; all: number }): ReactElement {
   const columns = useMemo<Column<Row>[]>(
     () => [
       { key: 'kind', title: 'Kind', width: 108, value: row => row.kind },
-      { key: 'id', title: 'Id', width: 84, value: row => row.id, render: row => <Go to={row.place}>{row.id}</Go> },
+      {
+        key: 'id', title: 'Id', width: 124, value: row => row.id,
+        render: row => <Go to={row.place} title={row.id}>{row.short}</Go>
+      },
       { key: 'name', title: 'Name', width: 160, grow: 2, value: row => row.name },
       { key: 'owner', title: 'Owner', width: 100, grow: 1, value: row => row.owner },
       {
@@ -148,7 +153,7 @@ function ofExperiment(view: ExperimentView, held: ReadonlyMap<string, number>): 
   const over = isOver(view.state);
   return {
     key: `e${view.id}`, place: { kind: 'experiment', id: view.id }, kind: 'experiment', id: String(view.id),
-    name: view.name, owner: view.owner, state: experimentState(view), why: view.pending_reason, over,
+    short: String(view.id), name: view.name, owner: view.owner, state: experimentState(view), why: view.pending_reason, over,
     progress: formatPercent(over && view.state === 'COMPLETED' ? 1 : view.progress), best: toNumber(view.best?.value),
     slots: over ? 0 : (held.get(String(view.id)) ?? 0), time: view.created_at
   };
@@ -158,7 +163,7 @@ function ofTask(view: TaskView): Row {
   const over = isOver(view.state);
   return {
     key: `t${view.id}`, place: { kind: 'task', id: view.id }, kind: view.kind.replaceAll('_', ' '),
-    id: view.id, name: view.name, owner: view.owner, state: shownState(view), why: view.pending_reason, over,
+    id: view.id, short: view.id.replace(`${view.kind}-`, ''), name: view.name, owner: view.owner, state: shownState(view), why: view.pending_reason, over,
     progress: '–', best: null, slots: over ? 0 : view.slots.length, time: view.created_at
   };
 }

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { AgentView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
 import { Enrol } from './Enrol';
-import { heldOn, slotlessOn, type Held } from './holders';
+import { heldOn, slotlessOn, taskWord, type Held } from './holders';
 import { useAct } from './load';
 import { Ago, Go, View } from './parts';
 
@@ -169,9 +169,7 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
           <span className="det-adm-slot" data-free="" aria-hidden="true">
             0
           </span>{' '}
-          <Go to={{ kind: 'task', id: task.id }}>
-            {task.kind.replace('_', ' ')} {task.id}
-          </Go>
+          <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
           <span className="det-adm-name"> {task.name}</span>
           <span className="det-soft"> of {task.owner}, no slot</span>
         </li>

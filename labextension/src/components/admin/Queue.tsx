@@ -71,8 +71,7 @@ function What({ item }: { item: QueueItem }): ReactElement {
   const word = item.trial_id !== null ? `trial ${item.trial_id}` : kind;
   return (
     <>
-      {place ? <Go to={place}>{word}</Go> : word}
-      {item.name && <span className="det-adm-name"> {item.name}</span>}
+      {place ? <Go to={place}>{word}</Go> : word} <span className="det-adm-name">{item.name}</span>
     </>
   );
 }

@@ -3,7 +3,7 @@
 import type { ReactElement } from 'react';
 
 import type { HealthView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatTime, Loading, useNow } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, formatAge, formatTime, Loading, useNow } from '../common';
 import { useGet, useReloadOn } from './load';
 import { View } from './parts';
 
@@ -11,7 +11,7 @@ export function Service(): ReactElement {
   const { data, error, reload } = useGet<HealthView>('service');
   useReloadOn('cluster', reload, 5000);
   const now = useNow(5000);
-  const lead = data ? `detlab ${data.version}, up for ${formatDuration(now - data.started_at)}` : undefined;
+  const lead = data ? `detlab ${data.version}, up for ${formatAge(data.started_at, now)}` : undefined;
   const failing = data?.items.filter(item => !item.ok).length ?? 0;
   return (
     <View title="Service" lead={lead} tools={<ActionButton label="Look again" onRun={reload} />}>

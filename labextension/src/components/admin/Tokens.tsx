@@ -11,15 +11,15 @@ import { Ago, Sheet, View } from './parts';
 const KINDS: Record<string, { word: string; void: string }> = {
   agent: { word: 'node', void: 'The node is cut off: it cannot connect again without a new enrolment.' },
   enrol: { word: 'enrolment', void: 'No node can join with it any more; those that did keep their own keys.' },
-  task: { word: 'task', void: 'Its task cannot report any more: what it does from now on is lost.' },
-  hub: { word: "Hub's spawner", void: 'The Hub cannot start servers on nodes until it has a new one.' }
+  hub: { word: "Hub's spawner", void: 'The Hub cannot start servers on nodes until it has a new one.' },
+  task: { word: 'task', void: 'Its task cannot report any more: what it does from now on is lost.' }
 };
 
 export function Tokens(): ReactElement {
   const { data, error, reload } = useGet<TokenList>('tokens');
   useReloadOn('cluster', reload);
   const [kind, setKind] = useState('');
-  const items = useMemo(() => data?.items ?? [], [data]);
+  const items = useMemo(() => ranked(data?.items ?? []), [data]);
   const kinds = useMemo(() => [...new Set(items.map(item => item.kind))].sort(), [items]);
   const shown = kind ? items.filter(item => item.kind === kind) : items;
   return (
@@ -47,6 +47,13 @@ export function Tokens(): ReactElement {
       )}
     </View>
   );
+}
+
+/** The few that matter long before the many of tasks; newest first among equals, as they come. */
+function ranked(items: readonly TokenView[]): TokenView[] {
+  const order = Object.keys(KINDS);
+  const rank = (item: TokenView): number => (order.includes(item.kind) ? order.indexOf(item.kind) : order.length);
+  return [...items].sort((a, b) => rank(a) - rank(b));
 }
 
 function TokenSheet({ items, reload }: { items: TokenView[]; reload: () => void }): ReactElement {

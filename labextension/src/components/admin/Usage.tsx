@@ -4,7 +4,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
 import type { UsageView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, formatPercent, Loading, plural } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
 import { useAct, useGet } from './load';
 import { Sheet, View } from './parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
@@ -78,7 +78,7 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
         <tr key={person.user}>
           <td>{person.user}</td>
           <td className="det-right det-num">{formatHours(person.hours)}</td>
-          <td className="det-right det-num">{formatPercent(person.share)}</td>
+          <td className="det-right det-num">{Math.round(100 * person.share)} %</td>
           <td className="det-adm-wide">
             {person.kinds.map(({ kind, hours }) => `${kind.replaceAll('_', ' ')} ${formatHours(hours)}`).join(', ')}
           </td>

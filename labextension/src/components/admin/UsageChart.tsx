@@ -1,28 +1,29 @@
 /** Slot-hours by day as stacked bars. One SVG: its shapes are attributes, so that no style is needed inline. */
 
-import { useState, type ReactElement } from 'react';
+import { useLayoutEffect, useRef, useState, type ReactElement } from 'react';
 
 import { axis, formatHours, OTHERS, type Stack } from './slothours';
 
-const WIDTH = 900;
 const HEIGHT = 260;
 const LEFT = 48;
 const TOP = 12;
 const BOTTOM = 28;
 
 export function UsageChart({ stack }: { stack: Stack }): ReactElement {
+  const figure = useRef<HTMLElement>(null);
+  const width = useWidth(figure);
   const [hovered, setHovered] = useState<number | null>(null);
   const { top, marks } = axis(Math.max(0, ...stack.totals));
   const inner = HEIGHT - TOP - BOTTOM;
   const y = (hours: number): number => TOP + inner * (1 - hours / top);
-  const step = (WIDTH - LEFT) / Math.max(stack.days.length, 1);
-  const every = Math.ceil(stack.days.length / 10);
+  const step = (width - LEFT) / Math.max(stack.days.length, 1);
+  const every = Math.ceil(56 / step);
   return (
-    <figure className="det-adm-chart">
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={told(stack)} onMouseLeave={() => setHovered(null)}>
+    <figure ref={figure} className="det-adm-chart">
+      <svg width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={told(stack)} onMouseLeave={() => setHovered(null)}>
         {marks.map(mark => (
           <g key={mark}>
-            <line className="det-adm-gridline" x1={LEFT} x2={WIDTH} y1={y(mark)} y2={y(mark)} />
+            <line className="det-adm-gridline" x1={LEFT} x2={width} y1={y(mark)} y2={y(mark)} />
             <text x={LEFT - 8} y={y(mark) + 4} textAnchor="end">{formatHours(mark)}</text>
           </g>
         ))}
@@ -68,6 +69,20 @@ export function UsageChart({ stack }: { stack: Stack }): ReactElement {
       </figcaption>
     </figure>
   );
+}
+
+/** The width that there is, in pixels: text keeps its size on a narrow page. */
+function useWidth(of: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(900);
+  useLayoutEffect(() => {
+    const el = of.current!;
+    const measure = (): void => setWidth(Math.max(el.clientWidth || 900, 200));
+    measure();
+    const sized = new ResizeObserver(measure);
+    sized.observe(el);
+    return () => sized.disconnect();
+  }, [of]);
+  return width;
 }
 
 function told(stack: Stack): string {

@@ -4,7 +4,7 @@ import type { Place } from '../../state/context';
 import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
 
 export interface Holder {
-  /** `experiment 12`, `notebook nb-1a2b`; for grouping and for people. */
+  /** `experiment 12`, `notebook-1a2b`; for grouping and for people. */
   what: string;
   name: string;
   /** "" if the caller may not know. */
@@ -27,8 +27,12 @@ export function holderOf(
   }
   const task = tasks.find(one => one.id === first || allocation.startsWith(`${one.id}.`));
   if (!task) return { what: 'a task', name: '', owner: '', place: null };
-  const kind = task.kind.replace('_', ' ');
-  return { what: `${kind} ${task.id}`, name: task.name, owner: task.owner, place: { kind: 'task', id: task.id } };
+  return { what: taskWord(task), name: task.name, owner: task.owner, place: { kind: 'task', id: task.id } };
+}
+
+/** A task's kind and id; ids made by the master begin with the kind. */
+export function taskWord(task: Pick<TaskView, 'id' | 'kind'>): string {
+  return task.id.startsWith(task.kind) ? task.id : `${task.kind.replaceAll('_', ' ')} ${task.id}`;
 }
 
 export interface Held {

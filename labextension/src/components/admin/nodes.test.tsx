@@ -13,7 +13,7 @@ test('the holder of a slot is told from its allocation', () => {
   const held = heldOn(node, [experiment()], [task()]);
   expect(held.map(one => [one.holder.what, one.holder.owner, one.slots.length])).toEqual([
     ['experiment 12', 'ada', 2],
-    ['notebook notebook-1a2b', 'ben', 1],
+    ['notebook-1a2b', 'ben', 1],
     ['experiment 99', '', 1]
   ]);
   expect(held[2]!.holder.place).toBeNull();

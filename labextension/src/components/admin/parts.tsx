@@ -9,7 +9,7 @@ export function View({ title, lead, tools, children }: {
   title: string; lead?: ReactNode; tools?: ReactNode; children: ReactNode;
 }): ReactElement {
   return (
-    <section className="det-adm" aria-label={title}>
+    <section className="det-adm">
       <header className="det-adm-head">
         <div>
           <h1 tabIndex={-1}>{title}</h1>

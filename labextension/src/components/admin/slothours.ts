@@ -87,5 +87,5 @@ export function axis(most: number): { top: number; marks: number[] } {
 
 export function formatHours(hours: number): string {
   if (hours === 0) return '0';
-  return hours < 0.095 ? hours.toFixed(2) : hours < 100 ? hours.toFixed(1) : String(Math.round(hours));
+  return hours < 1 ? String(Number(hours.toFixed(2))) : hours < 100 ? hours.toFixed(1) : String(Math.round(hours));
 }

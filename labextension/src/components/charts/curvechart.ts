@@ -41,6 +41,8 @@ const ROOM = 0.12;
 const REACH = 26;
 /** Fewer pixels than this dragged in a direction do not zoom in it. */
 const DRAGGED = 24;
+/** With more points than this, ordinary lines are hairlines: ten times as quick without a GPU, and clearer when dense. */
+const MANY_POINTS = 12_000;
 
 export class CurveChart {
   private plot: uPlot | null = null;
@@ -54,8 +56,7 @@ export class CurveChart {
   private top: CurveLayer;
   private scene: Scene | null = null;
   private lit: number | null = null;
-  /** Lines outside the drawn range, for the legend. */
-  outside = 0;
+  private cut: { total: number; curves: number; range: Range; whole: boolean } | null = null;
 
   constructor(
     private host: HTMLElement,
@@ -69,14 +70,17 @@ export class CurveChart {
   /** Draw the scene. What only grew since the last call costs only what is new. */
   update(scene: Scene): void {
     const axis = scene.options.x;
-    if (this.scene && (this.scene.options.x !== axis || this.scene.options.log !== scene.options.log)) this.zoom = null;
+    if (this.scene && (this.scene.options.x !== axis || this.scene.options.log !== scene.options.log)) {
+      // Ranges of another axis mean nothing on this one; a logarithmic axis that begins at zero would never end.
+      this.zoom = this.shownX = this.shownY = this.cut = null;
+    }
     this.scene = scene;
     this.lines = this.linesOf(scene);
     const wanted = this.ranges(scene);
     const [x, y] = this.zoom ? [this.zoom.x, this.zoom.y] : [wanted.x, wanted.y];
     // A browser may refuse a canvas (too many, or none at all): the table still tells everything.
     if (!this.base.canvas.getContext('2d')) return;
-    this.ensurePlot(scene);
+    this.ensurePlot(scene, x, y);
     this.setRanges(x, y);
     this.paint();
   }
@@ -124,7 +128,9 @@ export class CurveChart {
 
   private linesOf(scene: Scene): Drawable[] {
     const smoothing = scene.options.smoothing;
-    const styles = scene.entries.map(entry => styleOf(entry, this.host));
+    const points = scene.entries.reduce((sum, entry) => sum + entry.curve.values.length, 0);
+    const colours = coloursOf(this.host);
+    const styles = scene.entries.map(entry => styleOf(entry, colours, points > MANY_POINTS));
     const raw: Drawable[] = [];
     const over: Drawable[] = [];
     const live = new Set<number>();
@@ -159,14 +165,27 @@ export class CurveChart {
     const { log, focus } = scene.options;
     const all = extent(traces.map(trace => trace.range), log) ?? (log ? [0.1, 1] : [0, 1]);
     const whole: Range = log ? extent(values, true) ?? [0.1, 1] : all;
-    const ys = !log && focus ? focused(values, scene.smallerIsBetter) ?? whole : whole;
+    const ys = !log && focus ? this.focus(scene, whole) : whole;
     const [low, high] = xs[0] === xs[1] ? [xs[0] - 0.5, xs[1] + 0.5] : xs;
     this.shownX = scene.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
     const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
     const span = (r: Range): number => (log ? Math.log(r[1] / r[0]) : r[1] - r[0]);
     if (!inside || span(ys) < 0.5 * span(this.shownY!)) this.shownY = padded(ys, log);
-    this.outside = ys === whole ? 0 : values.reduce((sum, list) => sum + list.filter(v => v < ys[0] || v > ys[1]).length, 0);
     return { x: this.shownX, y: this.shownY! };
+  }
+
+  /** The focused range; found anew only when the curves have grown by a fiftieth. */
+  private focus(scene: Scene, whole: Range): Range {
+    const values = scene.entries.map(entry => entry.curve.values);
+    const total = values.reduce((sum, list) => sum + list.length, 0);
+    const old = this.cut;
+    if (!old || old.curves !== values.length || total < old.total || total > 1.02 * old.total) {
+      const range = focused(values, scene.smallerIsBetter) ?? whole;
+      this.cut = { total, curves: values.length, range, whole: range[0] === whole[0] && range[1] === whole[1] };
+    }
+    const { range, whole: uncut } = this.cut!;
+    if (uncut) return whole;
+    return scene.smallerIsBetter ? [whole[0], range[1]] : [range[0], whole[1]];
   }
 
   private setRanges(x: Range, y: Range): void {
@@ -180,14 +199,14 @@ export class CurveChart {
     });
   }
 
-  private ensurePlot(scene: Scene): void {
+  private ensurePlot(scene: Scene, x: Range, y: Range): void {
     const ink = cssColor(this.host, '--det-soft', '#59636e');
     const rule = cssColor(this.host, '--det-rule', 'rgba(123,135,148,.3)');
     const shape = [scene.options.log, scene.options.x, ink, rule].join(' ');
     if (this.plot && shape === this.shape) return;
     this.plot?.destroy();
     this.shape = shape;
-    this.plot = new uPlot(this.options(scene, ink, rule), [[0, 1], [null, null]], this.host);
+    this.plot = new uPlot(this.options(scene, x, y, ink, rule), [[0, 1], [null, null]], this.host);
     const over = this.plot.over;
     over.prepend(this.base.canvas, this.top.canvas);
     over.addEventListener('mousemove', event => this.moved(event));
@@ -195,7 +214,7 @@ export class CurveChart {
     over.addEventListener('click', () => { if (this.lit !== null) this.onPick(this.lit); });
   }
 
-  private options(scene: Scene, ink: string, rule: string): uPlot.Options {
+  private options(scene: Scene, x: Range, y: Range, ink: string, rule: string): uPlot.Options {
     const font = '11px system-ui, sans-serif';
     const axis = { stroke: ink, font, labelFont: font, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
     const time = scene.options.x === 'time';
@@ -209,7 +228,10 @@ export class CurveChart {
         drag: { x: true, y: true, uni: DRAGGED, setScale: false },
         bind: { dblclick: () => () => { this.resetZoom(); return null; } }
       },
-      scales: { x: { time: false, auto: false }, y: scene.options.log ? { distr: 3, auto: false } : { auto: false } },
+      scales: {
+        x: { time: false, auto: false, min: x[0], max: x[1] },
+        y: { ...(scene.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
+      },
       axes: [
         { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32,
           values: (_u, splits) => splits.map(v => (v === null ? '' : time ? clock(v) : tick(v))) },
@@ -327,10 +349,21 @@ class Trace {
   }
 }
 
-function styleOf(entry: Entry, host: HTMLElement): Style {
-  if (entry.best) return { stroke: cssColor(host, '--det-chart-best', '#e8590c'), width: 2.4, alpha: 1, dots: true };
-  if (entry.grey) return { stroke: cssColor(host, '--det-chart-grey', '#9aa5b1'), width: 1.2, alpha: 0.55, dots: true };
-  return { stroke: COLORS[entry.index % COLORS.length]!, width: 1.4, alpha: 1, dots: true };
+interface Colours {
+  best: string;
+  grey: string;
+}
+
+/** Asked once for each drawing: the browser has to compute styles for it. */
+function coloursOf(host: HTMLElement): Colours {
+  return { best: cssColor(host, '--det-chart-best', '#e8590c'), grey: cssColor(host, '--det-chart-grey', '#9aa5b1') };
+}
+
+function styleOf(entry: Entry, colours: Colours, dense: boolean): Style {
+  const thin = dense ? 1 / (devicePixelRatio || 1) : 0;
+  if (entry.best) return { stroke: colours.best, width: 2.2, alpha: 1, dots: true };
+  if (entry.grey) return { stroke: colours.grey, width: thin || 1.2, alpha: 0.55, dots: true };
+  return { stroke: COLORS[entry.index % COLORS.length]!, width: thin || 1.4, alpha: 1, dots: true };
 }
 
 function layerCanvas(): HTMLCanvasElement {

@@ -71,7 +71,7 @@ export class CurveLayer {
       this.drawn.clear();
     }
     const at = projection(frame);
-    context.lineJoin = 'round';
+    context.lineJoin = 'bevel';
     for (const line of lines) {
       const done = this.drawn.get(line.key) ?? 0;
       if (done < line.xs.length) stroke(context, line, Math.max(0, done - 1), at, frame.ratio);

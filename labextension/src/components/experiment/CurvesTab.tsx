@@ -74,7 +74,7 @@ function Controls({ feed, metric, options, onOptions }: {
   const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
   return (
     <div className="det-controls" role="group" aria-label="What is drawn">
-      <span className="det-field">
+      <span className="det-labelled">
         <label htmlFor={`${id}-m`}>Metric</label>
         <select
           id={`${id}-m`} className="det-input" value={keyOf(metric)}
@@ -86,14 +86,14 @@ function Controls({ feed, metric, options, onOptions }: {
           {metrics.map(m => <option key={keyOf(m)} value={keyOf(m)}>{`${nameText(m.group, 40)} / ${nameText(m.name, 60)}`}</option>)}
         </select>
       </span>
-      <span className="det-field">
+      <span className="det-labelled">
         <label htmlFor={`${id}-x`}>over</label>
         <select id={`${id}-x`} className="det-input" value={options.x} onChange={event => set({ x: event.target.value as 'steps' | 'time' })}>
           <option value="steps">steps</option>
           <option value="time">time</option>
         </select>
       </span>
-      <span className="det-field">
+      <span className="det-labelled">
         <label htmlFor={`${id}-s`}>Smoothing</label>
         <select id={`${id}-s`} className="det-input" value={options.smoothing} onChange={event => set({ smoothing: Number(event.target.value) })}>
           {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}

@@ -114,7 +114,7 @@ function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, en
         className="det-input det-grow" type="search" aria-label="Search in the logs" placeholder="Search" value={filter.search}
         onChange={event => onFilter({ ...filter, search: event.target.value })}
       />
-      <span className="det-field">
+      <span className="det-labelled">
         <label htmlFor={`${id}-r`}>Rank</label>
         <select
           id={`${id}-r`} className="det-input" value={filter.rank ?? ''}
@@ -124,7 +124,7 @@ function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, en
           {ranks.map(rank => <option key={rank} value={rank}>{rank}</option>)}
         </select>
       </span>
-      <span className="det-field">
+      <span className="det-labelled">
         <label htmlFor={`${id}-l`}>Level</label>
         <select
           id={`${id}-l`} className="det-input" value={filter.level}
