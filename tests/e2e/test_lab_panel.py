@@ -1,0 +1,337 @@
+"""The JupyterLab panel and form in a real chromium, against a real JupyterLab, cluster and running search."""
+
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import expect
+
+from detlab.client import Client, build_bundle
+from testbed.cluster import running_cluster
+from testbed.lab import chromium, jupyter, write_notebook
+
+pytestmark = [pytest.mark.hub, pytest.mark.browser]
+TRAIN = """import time
+import detlab as det
+
+with det.core.init() as core:
+    hp = det.get_cluster_info().trial.hparams
+    for step in range(1, 100_000):
+        core.train.report_validation_metrics(step, {"loss": hp.get("lr", 0.5) + 1 / step})
+        print("step", step, flush=True)
+        if core.preempt.should_preempt():
+            break
+        time.sleep(0.1)
+"""
+SEARCH = {
+    "entrypoint": "python3 train.py",
+    "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
+    "searcher": {"name": "random", "metric": "loss", "max_trials": 3},
+}
+HOSTILE = "<img src=x onerror=window.hurt=1>"
+SECONDS = 30_000
+
+
+@dataclass
+class Stage:
+    """A cluster, JupyterLab and a browser."""
+
+    cluster: object
+    server: object
+    browser: object
+    client: Client
+
+    def search(self, name, **over):
+        """Start a search."""
+        bundle = build_bundle(files={"train.py": TRAIN})
+        return self.client.submit({**SEARCH, "name": name, **over}, bundle=bundle).experiment
+
+    def state(self, number):
+        return self.client.get_experiment(number).state.value
+
+
+@dataclass
+class Lab:
+    """A page of JupyterLab with the panel open."""
+
+    page: object
+    errors: list = field(default_factory=list)
+    foreign: list = field(default_factory=list)
+    streams: list = field(default_factory=list)
+    """Paths of the streams that were opened."""
+
+    def command(self, name, **arguments):
+        self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
+
+    def item(self, number):
+        """The panel's entry of an experiment."""
+        return self.page.locator("#detlab-panel .det-item", has=self.page.get_by_text(f"#{number}", exact=True))
+
+    def badge(self, number):
+        """The state of an experiment in the panel."""
+        return self.item(number).locator(".det-badge")
+
+    def act(self, number, label):
+        """Choose from the menu of an experiment."""
+        self.page.get_by_role("button", name=f"Actions of experiment {number}", exact=True).click()
+        self.page.get_by_role("menuitem", name=label, exact=True).click()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("panel")
+    (folder / "cluster").mkdir()
+    home = folder / "home"
+    home.mkdir()
+    (home / "train.py").write_text(TRAIN)
+    write_notebook(home / "notes.ipynb", ["1"])
+    with ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster(folder / "cluster", slots=2))
+        env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+        server = stack.enter_context(jupyter(home, env))
+        client = stack.enter_context(Client(cluster.url, cluster.token))
+        yield Stage(cluster, server, stack.enter_context(chromium()), client)
+
+
+@pytest.fixture(scope="module")
+def running(stage):
+    """A search that goes on."""
+    return stage.search("long search").id
+
+
+@contextmanager
+def opened(stage, width=1200, height=900, path="lab"):
+    context = stage.browser.new_context(viewport={"width": width, "height": height})
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=stage.server.url.rstrip("/"))
+    page = context.new_page()
+    lab = Lab(page)
+    page.on("pageerror", lambda error: lab.errors.append(str(error)))
+    own = (stage.server.url, stage.server.url.replace("http", "ws"), "data:", "blob:")
+    page.on("request", lambda r: None if r.url.startswith(own) else lab.foreign.append(r.url))
+    page.on("request", lambda r: lab.streams.append(r.url) if re.search(r"/detlab/api/stream", r.url) else None)
+    page.goto(f"{stage.server.url}{path}?token={stage.server.token}&reset")
+    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('detlab:show-panel')", timeout=2 * SECONDS)
+    page.evaluate("() => window.jupyterapp.restored")
+    lab.command("detlab:show-panel")
+    page.wait_for_selector("#detlab-panel .det-sections", timeout=SECONDS)
+    yield lab
+    assert lab.errors == []
+    assert lab.foreign == []
+    context.close()
+
+
+def test_a_running_search_is_shown_paused_activated_and_killed_from_the_panel(stage):
+    exp = stage.search("steered").id
+    with opened(stage) as lab:
+        expect(lab.badge(exp)).to_contain_text("running", timeout=SECONDS)
+        expect(lab.item(exp)).to_contain_text(re.compile(r"best 0?\.\d+|best \d"), timeout=SECONDS)
+        expect(lab.page.locator("#detlab-panel [data-slot=mine]").first).to_be_visible()
+        lab.act(exp, "Pause")
+        expect(lab.badge(exp)).to_contain_text("paused", timeout=SECONDS)
+        assert stage.state(exp) == "PAUSED"
+        lab.act(exp, "Activate")
+        expect(lab.badge(exp)).to_contain_text(re.compile("running|queued"), timeout=SECONDS)
+        lab.act(exp, "Kill")
+        lab.page.locator(".jp-Dialog").get_by_role("button", name="Cancel").click()
+        assert stage.state(exp) == "ACTIVE"
+        lab.act(exp, "Kill")
+        lab.page.locator(".jp-Dialog").get_by_role("button", name="Kill").click()
+        expect(lab.badge(exp)).to_contain_text("canceled", timeout=SECONDS)
+        assert len(lab.streams) == 1
+
+
+def test_what_waits_says_its_place_and_reason(stage, running):
+    waiting = stage.search("patient", resources={"slots_per_trial": 2}).id
+    with opened(stage) as lab:
+        queue = lab.page.get_by_role("list", name="Queue")
+        entry = queue.locator(".det-item", has_text="patient")
+        expect(entry).to_contain_text("slot", timeout=SECONDS)
+        expect(entry.locator(".det-place")).to_have_text(re.compile(r"\d"))
+        assert entry.locator(".det-reason").inner_text()
+    stage.client.get_experiment(waiting).kill()
+
+
+def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(stage, running):
+    with opened(stage) as lab:
+        lab.item(running).get_by_role("button", name="long search").click()
+        view = lab.page.locator(f"[id='detlab-experiment:{running}']")
+        expect(view).to_contain_text("long search", timeout=SECONDS)
+        lab.page.wait_for_timeout(1500)  # JupyterLab saves its layout a second after a change
+        lab.page.goto(f"{stage.server.url}lab")
+        expect(view).to_contain_text("long search", timeout=2 * SECONDS)
+
+
+def test_logs_code_and_id_are_one_choice_away(stage, running):
+    with opened(stage, path="lab/tree/notes.ipynb") as lab:
+        lab.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=SECONDS)
+        lab.act(running, "Insert code in the notebook")
+        expect(lab.page.locator(".jp-Notebook")).to_contain_text(f"%det_watch {running}", timeout=SECONDS)
+        lab.act(running, "Copy id")
+        lab.page.wait_for_function(f"async () => (await navigator.clipboard.readText()) === '{running}'")
+        expect(lab.item(running)).to_contain_text("best", timeout=SECONDS)
+        lab.act(running, "Logs of its best or first trial")
+        expect(lab.page.locator("[id^='detlab-trial:']")).to_contain_text("step", timeout=SECONDS)
+
+
+def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gone(stage):
+    with opened(stage) as lab:
+        lab.command("detlab:run-as-experiment", path="train.py")
+        form = lab.page.locator(".det-form")
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        form.locator("[data-path='resources.slots_per_trial']").fill("many")
+        form.locator("[data-path='resources.priority']").fill("400")
+        form.locator("[data-path='searcher.name']").select_option("random")
+        form.locator("[data-path='searcher.max_trials']").fill("0")
+        form.locator("[data-path='entrypoint']").fill("python3 absent.py")
+        expect(form.get_by_role("status").filter(has_text="4 mistakes")).to_be_visible(timeout=SECONDS)
+        for path in ("resources.slots_per_trial", "resources.priority", "searcher.max_trials", "entrypoint"):
+            expect(form.locator(f"[data-path='{path}']")).to_have_attribute("aria-invalid", "true")
+        submit = form.get_by_role("button", name="Submit")
+        expect(submit).to_have_attribute("aria-disabled", "true")
+        yaml = form.get_by_label("YAML")
+        good = yaml.input_value()
+        yaml.fill("name: [")
+        expect(form.get_by_role("alert")).to_contain_text("line 1")
+        yaml.fill(good)
+        form.locator("[data-path='name']").fill(HOSTILE)
+        form.locator("[data-path='resources.slots_per_trial']").fill("1")
+        form.locator("[data-path='resources.priority']").fill("")
+        form.locator("[data-path='searcher.max_trials']").fill("1")
+        form.locator("[data-path='entrypoint']").fill("python3 train.py")
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        submit.click()
+        expect(lab.page.locator("[id^='detlab-experiment:']")).to_contain_text(HOSTILE, timeout=SECONDS)
+        expect(form).to_have_count(0)
+        assert lab.page.evaluate("() => window.hurt") is None
+    made = stage.client.list_experiments(limit=1)[0]
+    assert made.view.name == HOSTILE
+    made.kill()
+
+
+def test_a_hidden_tab_closes_the_stream_and_a_shown_one_opens_it_where_it_was(stage, running):
+    with opened(stage) as lab:
+        expect(lab.item(running)).to_be_visible(timeout=SECONDS)
+        hide = (
+            "s => { Object.defineProperty(document, 'visibilityState', { value: s, configurable: true });"
+            " document.dispatchEvent(new Event('visibilitychange')); }"
+        )
+        with lab.page.expect_event("requestfailed", lambda r: "/detlab/api/stream" in r.url, timeout=SECONDS):
+            lab.page.evaluate(hide, "hidden")
+        added = stage.search("while hidden", resources={"slots_per_trial": 2}).id
+        expect(lab.item(added)).to_have_count(0)
+        with lab.page.expect_request(lambda r: "/detlab/api/stream?after=" in r.url, timeout=SECONDS):
+            lab.page.evaluate(hide, "visible")
+        expect(lab.item(added)).to_be_visible(timeout=SECONDS)
+        assert len(lab.streams) == 2
+    stage.client.get_experiment(added).kill()
+
+
+def test_a_lost_stream_is_said_and_found_again(stage, running):
+    with opened(stage) as lab:
+        expect(lab.item(running)).to_be_visible(timeout=SECONDS)
+        lab.page.context.set_offline(True)
+        lab.page.route("**/detlab/api/**", lambda route: route.abort())
+        lab.page.evaluate("() => window.dispatchEvent(new Event('offline'))")
+        expect(lab.page.locator("#detlab-panel")).to_contain_text("Connection lost", timeout=2 * SECONDS)
+        expect(lab.item(running)).to_be_visible()
+        lab.page.unroute("**/detlab/api/**")
+        lab.page.context.set_offline(False)
+        expect(lab.page.locator("#detlab-panel")).not_to_contain_text("Connection lost", timeout=SECONDS)
+
+
+def test_a_narrow_panel_clips_nothing_and_both_themes_are_readable(stage, running):
+    with opened(stage, width=760) as lab:
+        expect(lab.item(running)).to_be_visible(timeout=SECONDS)
+        wide = "() => [...document.querySelectorAll('#detlab-panel *')].filter(e => { const p ="
+        wide += " document.querySelector('#detlab-panel').getBoundingClientRect(), r = e.getBoundingClientRect();"
+        wide += " return r.width > 1 && (r.right > p.right + 1 || r.left < p.left - 1); }).map(e => e.outerHTML)"
+        assert lab.page.evaluate(wide) == []
+        inks = {}
+        for theme in ("JupyterLab Light", "JupyterLab Dark"):
+            lab.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', { theme: t })", theme)
+            dark = str("Light" in theme).lower()
+            lab.page.wait_for_selector(f"body[data-jp-theme-light='{dark}']", timeout=SECONDS)
+            style = "() => { const s = getComputedStyle(document.querySelector('.det-panel'));"
+            inks[theme] = lab.page.evaluate(style + " return [s.color, s.backgroundColor]; }")
+        assert inks["JupyterLab Light"] != inks["JupyterLab Dark"]
+
+
+def test_by_keyboard_alone(stage):
+    exp = stage.search("by keyboard").id
+    with opened(stage) as lab:
+        expect(lab.item(exp)).to_be_visible(timeout=SECONDS)
+        page = lab.page
+        page.get_by_role("searchbox", name="Filter").focus()
+        page.keyboard.type(f"#{exp}")
+        expect(page.get_by_role("list", name="My work").locator(".det-item")).to_have_count(1)
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate("() => document.activeElement.getAttribute('aria-haspopup')") == "menu":
+                break
+        page.keyboard.press("Enter")
+        page.keyboard.press("ArrowDown")
+        expect(page.locator(":focus")).to_have_text("Pause")
+        page.keyboard.press("Enter")
+        expect(lab.badge(exp)).to_contain_text("paused", timeout=SECONDS)
+    stage.client.get_experiment(exp).kill()
+
+
+def test_the_panel_with_1000_experiments_is_painted_within_300_ms_of_its_data(stage, running):
+    one = stage.client.get_experiment(running).view.model_dump(mode="json")
+    with stage.cluster.client() as master:
+        overview = master.get("overview").json()
+    overview["experiments"] = [{**one, "id": n, "config": None} for n in range(1000, 0, -1)]
+    with opened(stage) as lab:
+        page = lab.page
+        page.route("**/detlab/api/overview", lambda route: route.fulfill(json=overview))
+        page.add_init_script(
+            """new MutationObserver(() => {
+              if (!window.painted && document.querySelectorAll('#detlab-panel .det-item').length > 20) {
+                requestAnimationFrame(() => { window.painted = window.painted || performance.now(); });
+              }
+            }).observe(document, { childList: true, subtree: true });"""
+        )
+        page.goto(f"{stage.server.url}lab")
+        page.wait_for_function("() => window.painted", timeout=2 * SECONDS)
+        spent = page.evaluate(
+            "() => window.painted - performance.getEntriesByType('resource')"
+            ".filter(e => e.name.endsWith('/detlab/api/overview')).pop().responseEnd"
+        )
+        assert spent < 300, spent
+
+
+def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):
+    with opened(stage) as lab:
+        expect(lab.page.locator(".det-panel-foot")).to_contain_text(re.compile(r"panel .* server \d.* cluster \d"))
+    context = stage.browser.new_context()
+    page = context.new_page()
+    page.route(
+        "**/detlab/version",
+        lambda route: route.fulfill(
+            json={"server": "9.0.0", "cluster": None, "hub": None, "error": None, "hint": None}
+        ),
+    )
+    page.goto(f"{stage.server.url}lab?token={stage.server.token}&reset")
+    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('detlab:show-panel')", timeout=2 * SECONDS)
+    page.evaluate("() => { window.jupyterapp.commands.execute('detlab:show-panel') }")
+    expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("9.0.0", timeout=SECONDS)
+    expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("Load the page again")
+    context.close()
+
+
+def test_the_status_bar_tells_of_free_slots_and_my_work(stage, running):
+    with opened(stage) as lab:
+        expect(lab.page.locator("[id='detlab-status'], .det-status").first).to_contain_text(
+            re.compile(r"\d/2 slots free · \d+ of mine active"), timeout=SECONDS
+        )
+
+
+def test_launcher_and_file_browser_lead_to_the_form(stage):
+    with opened(stage) as lab:
+        lab.page.locator(".jp-LauncherCard", has_text="New experiment").first.click()
+        expect(lab.page.locator(".det-form h1")).to_have_text("New experiment", timeout=SECONDS)
+        lab.command("filebrowser:activate")
+        lab.page.locator(".jp-DirListing-item", has_text="notes.ipynb").click(button="right")
+        lab.page.get_by_role("menuitem", name="Run as Experiment").click()
+        expect(lab.page.locator(".det-form h1", has_text="notes.ipynb")).to_be_visible(timeout=SECONDS)
