@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import DisplayHandle
 
 from detlab.client import Task
+from detlab.errors import DetlabError
 from detlab.run.cell import REPORT, SUFFIX
 from detlab.run.values import ValueProblem, decode
 from detlab.schemas.taskwire import OutputView, TaskEnd, TaskView
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 END_SECONDS = 60.0
 """How long a kill may take before the cell says so."""
+STATE_SECONDS = 2.0
+"""After an outage, until it is asked again where the task stands."""
 TAIL_LINES = 20
 _ENDS = {
     TaskEnd.KILLED: "was killed",
@@ -95,6 +98,7 @@ class Following:
             except KeyboardInterrupt:
                 self._interrupted()
         self._output.close()
+        self._stop.set()
         self.task.reload()
         self._settle(session)
 
@@ -107,7 +111,15 @@ class Following:
             self._news.put(("error", problem))
 
     def _read_states(self) -> None:
-        self.task.await_up(tell=lambda view: self._news.put(("view", view)))
+        """Tell of its way up; an outage only makes the line stand still, and what is wrong the log's reader says."""
+        own = Task(self.task._session, self.task.view)
+        while not self._stop.is_set():
+            try:
+                own.await_up(tell=lambda view: self._news.put(("view", view)))
+            except DetlabError:
+                self._stop.wait(STATE_SECONDS)
+            else:
+                return
 
     def _read_lines(self) -> None:
         for line in Task(self.task._session, self.task.view).iter_logs(follow=True):

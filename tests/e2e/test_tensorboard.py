@@ -129,7 +129,7 @@ def test_the_magic_shows_a_link_and_finds_the_same_board_again(cluster, lab, sub
         url = re.search(r'href="([^"]+)"', bundle["text/html"]).group(1)
         assert url.startswith(f"{cluster.url}/user/")
         with browser(cluster.token) as web:
-            assert web.get(f"{url}data/environment").status_code == 200
+            until("the Hub's route", lambda: web.get(f"{url}data/environment").status_code == 200, 30)
         again = notebook.run(f"%det_tensorboard {experiment.id}", headless=False, timeout=90)
         assert url in notebook.shown[again.displays[0]]["text/html"], "no second one"
         assert "application/javascript" not in notebook.shown[again.displays[0]], "nothing stays that opens windows"
