@@ -171,7 +171,7 @@ def container_arguments(
         )
     identity, service = order.identity, order.service
     gpus = [slot.uuid for slot in order.slots if slot.kind == "cuda" and slot.uuid]
-    published = {f"{service.port}/tcp": (service.address, service.port)} if service and network != "host" else {}
+    published = {f"{service.port}/tcp": (service.listen, service.port)} if service and network != "host" else {}
     return {
         "image": image["Id"],
         "entrypoint": ["python3", "-s", "-P", "-m", "detlab.launch.task", "--dir", str(order.task.root)],

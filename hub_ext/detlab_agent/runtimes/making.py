@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +17,13 @@ from detlab.schemas.wire import Launch, SlotView
 from detlab_agent.bundles import BundleCache
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.noted import discard_tree
-from detlab_agent.runtimes.ports import Service, choose_port
+from detlab_agent.runtimes.ports import Service, as_number, choose_port
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
 from detlab_agent.unpack import UnsafeBundle, unpack
 
+_UNNOTED = 60.0
+"""Seconds for which a port is kept for a task that has no record yet."""
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
@@ -53,7 +57,7 @@ class Order:
         env["DET_TASK_DIR"] = str(self.task.root)
         env["DET_ALLOCATION_ID"] = self.launch.allocation_id
         if self.service is not None:
-            env.update(self.service.environment(listen or self.service.address))
+            env.update(self.service.environment(listen))
         return env
 
 
@@ -69,7 +73,6 @@ class TaskMaker:
         homes: Homes of users who have none.
         address: Where services of tasks listen and are reached.
         service_ports: First and last port that they may use; None for any.
-        choose: Chooses a port.
     """
 
     directory: Path
@@ -79,8 +82,8 @@ class TaskMaker:
     homes: Homes
     address: str = "127.0.0.1"
     service_ports: tuple[int, int] | None = None
-    choose: Callable[[str, tuple[int, int] | None, frozenset[int]], int] = choose_port
-    _ports: dict[Path, int] = field(default_factory=dict)
+    _ports: dict[Path, tuple[int, float]] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -123,16 +126,18 @@ class TaskMaker:
         """
         if order.launch.service is None:
             return
-        for record in [record for record in self._ports if not record.exists()]:
-            del self._ports[record]
-        port = self.choose(self.address, self.service_ports, frozenset(self._ports.values()))
-        self._ports[order.record] = port
-        order.service = Service(self.address, port)
+        listen = as_number(self.address)
+        with self._lock:  # several tasks are made at once
+            now = time.monotonic()
+            self._ports = {r: (p, at) for r, (p, at) in self._ports.items() if r.exists() or now - at < _UNNOTED}
+            port = choose_port(listen, self.service_ports, frozenset(port for port, _ in self._ports.values()))
+            self._ports[order.record] = (port, now)
+        order.service = Service(self.address, port, listen)
 
     def keep_port(self, record: Path, port: int | None) -> None:
         """Know that a task of an earlier life has this port."""
         if port is not None:
-            self._ports[record] = port
+            self._ports[record] = (port, time.monotonic())
 
     def prepare(self, order: Order) -> None:
         """Make the task's directory and give it to its user.

@@ -18,14 +18,28 @@ class Service:
     Attributes:
         address: Where it is reached.
         port: Its port there.
+        listen: The address as a number: where it listens, or is published.
     """
 
     address: str
     port: int
+    listen: str
 
-    def environment(self, listen: str) -> dict[str, str]:
-        """Return the variables that tell the task; `listen` is the address that it binds to."""
-        return {"DET_SERVICE_ADDRESS": listen, "DET_SERVICE_PORT": str(self.port)}
+    def environment(self, listen: str | None = None) -> dict[str, str]:
+        """Return the variables that tell the task; `listen` is where it binds to if not to `self.listen`."""
+        return {"DET_SERVICE_ADDRESS": listen or self.listen, "DET_SERVICE_PORT": str(self.port)}
+
+
+def as_number(address: str) -> str:
+    """Return a host name or address as an address.
+
+    Raises:
+        RefusedTask: The name is not known here.
+    """
+    try:
+        return str(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise RefusedTask(f"this agent cannot listen on {address}: {error}; see its option --address") from error
 
 
 def choose_port(address: str, allowed: tuple[int, int] | None = None, taken: frozenset[int] = frozenset()) -> int:

@@ -124,6 +124,7 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(master, dock
     master.wait_for(exited(task))
     assert 1.5 <= time.monotonic() - began < 8
     assert (task.exits[0].exit_code, task.exits[0].reason) == (-signal.SIGKILL, "")
+    assert task.exits[0].message == ""  # the launcher said so itself: it was asked to deliver before it is killed too
 
 
 def test_a_container_ends_on_sigterm_with_its_last_words(master, docker_agent):

@@ -82,7 +82,7 @@ def test_a_container_has_its_users_ids_and_no_privileges(tmp_path):
 
 
 def test_a_service_is_published_only_where_the_network_is_another(tmp_path):
-    served = order(tmp_path, CPU, service=Service("10.0.0.2", 31000))
+    served = order(tmp_path, CPU, service=Service("node-2", 31000, "10.0.0.2"))
     spec = wire.ContainerSpec(image="i")
     assert arguments(served, spec, network="bridge")["ports"] == {"31000/tcp": ("10.0.0.2", 31000)}
     assert arguments(served, spec, network="host")["ports"] == {}
