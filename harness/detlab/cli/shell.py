@@ -88,7 +88,7 @@ def open_command(invocation: Invocation, task_id: str, terminal: str | None, bro
     task = find(invocation, task_id, TaskKind.SHELL)
     if task.state.terminal:
         raise over(task)
-    status = 0 if task.up else bring_up(invocation, task)
+    status = bring_up(invocation, task)
     if status:
         return status
     if browser or invocation.as_json:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from detlab.cli.failures import problem_line
+from detlab.cli.hub_server import answers, await_answer
 from detlab.cli.invocation import Invocation
 from detlab.cli.printing import clean, note, say, say_json
 from detlab.cli.progress import bar
@@ -16,11 +17,12 @@ from detlab.cli.task_views import exit_status, start_story, tell_end
 from detlab.cli.watching import connection_notes
 from detlab.client.bundle import Bundle
 from detlab.client.task_facts import kind_word
-from detlab.client.tasks import Task
+from detlab.client.tasks import Task, Tell
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import TaskKind
 
 INTERRUPTED = 130
+LOOK_AGAIN_SECONDS = 5.0
 
 
 def submit(
@@ -57,6 +59,8 @@ def bring_up(invocation: Invocation, task: Task) -> int:
     try:
         with start_story(quiet=invocation.as_json) as tell:
             up = task.await_up(tell=tell, notice=connection_notes(what=f"{kind_word(task.kind)} {clean(task.id)}"))
+            if up and task.kind.served_by_hub:
+                up = _await_server(task, tell)
     except KeyboardInterrupt:
         left(task)
         return INTERRUPTED
@@ -67,6 +71,16 @@ def bring_up(invocation: Invocation, task: Task) -> int:
     else:
         tell_end(task.view, tail=True)
     return exit_status(task.view) or 1
+
+
+def _await_server(task: Task, tell: Tell | None) -> bool:
+    """Wait until the server of a task that runs answers too; return whether the task still runs."""
+    if tell is not None and not answers(task.address, task.server_url):
+        tell(task.view.model_copy(update={"url": None}))
+    while not await_answer(task.address, task.server_url, LOOK_AGAIN_SECONDS):
+        if not task.reload().up:
+            return False
+    return True
 
 
 def left(task: Task) -> None:
@@ -113,7 +127,7 @@ def open_server(invocation: Invocation, task: Task, *, browse: bool) -> int:
     """Open a task that is a server of the Hub, waiting for it if it is not up yet."""
     if task.state.terminal:
         raise over(task)
-    return (0 if task.up else bring_up(invocation, task)) or show_address(invocation, task, browse=browse)
+    return bring_up(invocation, task) or show_address(invocation, task, browse=browse)
 
 
 def over(task: Task) -> DetlabError:

@@ -92,8 +92,8 @@ def describe(task: Task) -> None:
 
 def card(view: TaskView, *, tail: bool = True) -> list[str]:
     """Return the failure card of a task that failed; without its last output if that was printed already."""
-    if view.failure is None:
-        return []
+    if view.failure is None or (not tail and view.failure.kind == "unknown"):
+        return []  # a plain exit code, after all output, is told by the last line
     failure = view.failure if tail else view.failure.model_copy(update={"log_tail": []})
     return failure_card(failure, command=f"{group_of(view.kind)} logs {clean(view.id)}" if tail else "")
 

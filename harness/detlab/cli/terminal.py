@@ -23,8 +23,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from detlab.cli.hub_server import ask, headers
 from detlab.client.discovery import ClusterAddress
-from detlab.client.version import USER_AGENT
 from detlab.errors import ApiError, DetlabError, NotFound
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ SILENT_SECONDS = 60.0
 """Longer than two pings without a word: the connection is dead."""
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
 """Pauses before each attempt to come back."""
-STARTING = frozenset({424, 502, 503, 504})
-"""What the Hub and its proxy answer while a server starts."""
-STARTING_SECONDS = 30.0
+END_SECONDS = 0.5
+"""Pause before the end of the input is said again: what runs meanwhile may have swallowed it."""
 CHUNK = 65536
 END_OF_INPUT = "\x04"
 
@@ -123,15 +122,10 @@ class _Terminals:
     def __init__(self, address: ClusterAddress, server_url: str) -> None:
         self._address = address
         self._url = server_url
-        self._headers = {"Authorization": f"token {address.token}", "User-Agent": USER_AGENT}
 
     def make(self) -> str:
         """Make a terminal and return its name."""
-        until = time.monotonic() + STARTING_SECONDS
-        while (reply := self._ask("POST", "api/terminals", json={})).status_code in STARTING:
-            if time.monotonic() > until:
-                break
-            time.sleep(0.3)
+        reply = self._ask("POST", "api/terminals", json={})
         if reply.status_code not in {200, 201}:
             raise self._refused(reply.status_code)
         try:
@@ -163,7 +157,7 @@ class _Terminals:
             socket = websocket.create_connection(
                 url,
                 timeout=CONNECT_SECONDS,
-                header=self._headers,
+                header=headers(self._address),
                 suppress_origin=True,
                 redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
                 http_no_proxy=["*"] if self._address.loopback else None,
@@ -179,20 +173,7 @@ class _Terminals:
         return socket
 
     def _ask(self, method: str, path: str, **body: Any) -> httpx.Response:
-        import httpx
-
-        try:
-            return httpx.request(
-                method,
-                f"{self._url}{path}",
-                headers=self._headers,
-                timeout=CONNECT_SECONDS,
-                follow_redirects=False,
-                trust_env=not self._address.loopback,
-                **body,
-            )
-        except httpx.TransportError as error:
-            raise self._address.unreachable(str(error) or type(error).__name__) from error
+        return ask(self._address, method, f"{self._url}{path}", **body)
 
     def _refused(self, status: int) -> DetlabError:
         if status in {301, 302, 303, 307, 308, 401, 403}:
@@ -222,6 +203,7 @@ class _Attached:
         self._escape = EscapeWatch()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line_open = False
+        self._input_over = False
 
     def run(self) -> Ended:
         """Attach until one side ends."""
@@ -266,8 +248,10 @@ class _Attached:
                     self._resized = False
                     size = shutil.get_terminal_size()
                     _send(socket, "set_size", size.lines, size.columns)
-                ready = {key.fd for key, _ in selector.select(PING_SECONDS)}
-                if not ready:
+                ready = {key.fd for key, _ in selector.select(END_SECONDS if self._input_over else PING_SECONDS)}
+                if not ready and self._input_over:
+                    _send(socket, "stdin", END_OF_INPUT)
+                elif not ready:
                     socket.ping()
                 if self._wake_read in ready:
                     os.read(self._wake_read, CHUNK)
@@ -301,6 +285,7 @@ class _Attached:
         self._end_input(socket)
 
     def _end_input(self, socket: WebSocket) -> None:
+        self._input_over = True
         _send(socket, "stdin", f"\n{END_OF_INPUT}" if self._line_open else END_OF_INPUT)
 
     def _read(self, socket: WebSocket) -> None:

@@ -35,7 +35,8 @@ class TaskFacts:
 
     def __init__(self, view: TaskView, address: ClusterAddress) -> None:
         self.view = view
-        self._address = address
+        self.address = address
+        """Of its cluster."""
 
     @property
     def id(self) -> str:
@@ -80,7 +81,7 @@ class TaskFacts:
     @property
     def url(self) -> str | None:
         """Full address where it is opened in a browser; None if it has none or is not up."""
-        return hub_url(self._address, self.view.url) if self.view.url else None
+        return hub_url(self.address, self.view.url) if self.view.url else None
 
     @property
     def server_url(self) -> str:
@@ -93,7 +94,7 @@ class TaskFacts:
         if view.server_name is None:
             raise DetlabError(f"{view.id} is a {kind_word(view.kind)} and no server of the Hub")
         parts = [quote(part, safe="@~") for part in (view.owner, view.server_name) if part]
-        return hub_url(self._address, f"/user/{'/'.join(parts)}/")
+        return hub_url(self.address, f"/user/{'/'.join(parts)}/")
 
     def learn(self, fresh: TaskView) -> None:
         """Keep what an answer or an event says, but the config, which only a single task carries."""

@@ -131,7 +131,7 @@ def test_leaving_and_coming_back(server: Server) -> None:
 
 def test_what_is_piped_in_is_sent_and_the_terminal_ends(server: Server) -> None:
     for give in ("pipe", "file"):
-        text = b"echo piped $((20+3))"
+        text = b"sleep 0.3; echo piped $((20+3))"
         source = {"input": text}
         if give == "file":
             path = Path(os.environ.get("TMPDIR", "/tmp")) / f"det-terminal-{os.getpid()}"
