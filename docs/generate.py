@@ -134,7 +134,7 @@ def anchor(heading: str) -> str:
 
 def magics() -> str:
     """The page of the magics, from their parsers and docstrings."""
-    from detlab_magics.magics import DetMagics, magic_table
+    from detlab_magics.magics import magic_functions, magic_table
 
     intro = (
         "In a notebook server of the cluster the magics are loaded already; elsewhere `%load_ext detlab_magics`.\n"
@@ -142,7 +142,8 @@ def magics() -> str:
     )
     names = [name for name, _ in magic_table()]
     overview = [(f"[`{name}`](#{anchor(name)})", text) for name, text in magic_table()]
-    parts = [magic_section(name, vars(DetMagics)[name.lstrip("%")]) for name in names]
+    functions = magic_functions()
+    parts = [magic_section(name, functions[name.lstrip("%")]) for name in names]
     return page("Magics", intro, table(("magic", ""), overview), *parts)
 
 

@@ -352,7 +352,8 @@ def _read(path: str) -> str:
         raise MagicError(f"cannot read {path}: {reason}", hint="%det_experiment FILE.yaml") from problem
 
 
-def _magics() -> dict[str, Any]:
+def magic_functions() -> dict[str, Any]:
+    """Return the magics by name."""
     from detlab_magics.taskmagics import TaskMagics  # which imports this module
 
     found = {**vars(DetMagics), **vars(TaskMagics)}
@@ -362,7 +363,7 @@ def _magics() -> dict[str, Any]:
 def magic_table() -> list[tuple[str, str]]:
     """Return (magic, what it does in one line) for all magics."""
     found = []
-    for name, magic in _magics().items():
+    for name, magic in magic_functions().items():
         doc = textwrap.dedent(magic.__doc__ or "").strip()
         lines = [text.strip() for text in doc.splitlines() if text.strip() and not text.strip().startswith("::")]
         first = next((text for text in lines if not text.startswith(("%", "["))), "")
@@ -372,7 +373,7 @@ def magic_table() -> list[tuple[str, str]]:
 
 def magic_options() -> dict[str, list[str]]:
     """Return magic -> its options (`--name`)."""
-    parsers = {name: getattr(magic, "parser", None) for name, magic in _magics().items()}
+    parsers = {name: getattr(magic, "parser", None) for name, magic in magic_functions().items()}
     return {
         name: [option for option in parser._option_string_actions if option.startswith("--")]
         for name, parser in parsers.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from spine_lab import Lab, until
+from spine_lab import WRITE, Lab, until
 
 from detlab import client as det_client
 from detlab.client import Task
@@ -59,6 +59,13 @@ def test_a_notebook_runs_with_parameters_and_the_executed_one_is_brought(cluster
     assert "0.01 7 from beside" in said(nbformat.read(out, as_version=4))
     task = lab.client.list_tasks(kind=TaskKind.NOTEBOOK_RUN, limit=1)[0]
     assert (task.name, task.view.end_reason) == ("run.ipynb", TaskEnd.COMPLETED)
+    (output,) = task.outputs()
+    with cluster.client(cluster.make_token(*WRITE, user="ada")) as other:
+        for path in ("outputs", f"outputs/{output.digest}", "logs"):
+            assert other.get(f"tasks/{task.id}/{path}").status_code == 404, "somebody else learns nothing of it"
+    with cluster.client() as own:
+        kept = own.get(f"tasks/{task.id}/outputs/{output.digest}")
+        assert kept.headers["Content-Disposition"].startswith("attachment"), "a notebook is never shown as a page"
     fetched = det(cluster, "task", "outputs", task.id, "-o", tmp_path / "again")
     assert fetched.returncode == 0, fetched.stderr
     assert json.loads((tmp_path / "again" / "executed.ipynb").read_text())["nbformat"] == 4
