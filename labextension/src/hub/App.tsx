@@ -5,8 +5,8 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 import { Audit, Everybody, Nodes, Queue, Service, Tokens, Usage, View } from '../components/admin';
 import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
-import { ExperimentView } from '../components/experiment/index';
-import { TrialView } from '../components/trial';
+import { ExperimentView } from '../components/experiment';
+import { TaskView, TrialView } from '../components/trial';
 import { AppProvider, type AppContext, type Place } from '../state/context';
 import { Store } from '../state/store';
 import type { HubApi } from './api';
@@ -132,7 +132,7 @@ function Shown({ place, page }: { place: HubPlace; page: PageInfo }): ReactEleme
     case 'trial':
       return <TrialView id={place.id} tab={place.tab} />;
     case 'task':
-      return <View title={place.id}>{null}</View>;
+      return <TaskView id={place.id} />;
     case 'new':
       return <View title="New experiment">{null}</View>;
     case 'nowhere':

@@ -1,6 +1,6 @@
 /** The frame of the page: name, navigation, who is logged in, and how the connection stands. */
 
-import { useState, type ReactElement } from 'react';
+import { useEffect, useRef, useState, type ReactElement } from 'react';
 
 import { LinkStatus } from '../components/panel';
 import { useStore } from '../state/context';
@@ -55,6 +55,10 @@ function ThemeSwitch(): ReactElement {
 
 export function Nav({ page, router, place }: { page: PageInfo; router: Router; place: HubPlace }): ReactElement {
   const waiting = useStore(snapshot => snapshot.queue.length);
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    nav.current?.querySelector('[aria-current]')?.scrollIntoView?.({ block: 'nearest', inline: 'nearest' });
+  }, [place]);
   const entry = (view: ListView | AdminView): ReactElement => (
     <li key={view}>
       <a href={router.href({ kind: 'list', view })} aria-current={place.kind === 'list' && place.view === view ? 'page' : undefined}>
@@ -64,7 +68,7 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
     </li>
   );
   return (
-    <nav className="det-hub-nav" aria-label="Views">
+    <nav ref={nav} className="det-hub-nav" aria-label="Views">
       <ul>{FOR_ALL.filter(view => view !== 'usage' || !page.admin).map(entry)}</ul>
       {page.admin && (
         <>

@@ -24,10 +24,10 @@ export function Home(): ReactElement {
     <>
       <ActionButton label="New experiment" primary why={may} onRun={() => navigate({ kind: 'new' })} />
       <Menu
-        label="Start something else"
+        label="Notebook, shell …"
         actions={START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: may, run: () => setStarting(kind) }))}
       >
-        Notebook, shell … ▾
+        Notebook, shell … <span aria-hidden="true">▾</span>
       </Menu>
     </>
   );

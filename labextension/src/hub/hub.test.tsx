@@ -133,7 +133,7 @@ test('a shell is started, waited for and opened', async () => {
   const api = new FakeApi({ overview: overview(), 'POST tasks': { task: shell, created: true, warnings: [], config: {} } });
   const opened = vi.spyOn(window, 'open').mockReturnValue(null);
   open('', api);
-  await userEvent.click(await screen.findByRole('button', { name: 'Start something else' }));
+  await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
   await userEvent.type(screen.getByLabelText('Name'), 'sh');
   await userEvent.click(screen.getByRole('button', { name: 'Start' }));

@@ -1,0 +1,307 @@
+"""The hub page as people use it: a real Hub, a real agent, a real browser."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+from spine_lab import Lab, asha, lab_of, single, until
+
+from testbed.cluster import Cluster, running_cluster
+from testbed.hub_page import HubTab, hub_tab
+from testbed.lab import chromium
+
+pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+STREAM = re.compile(r"/api/v1/stream")
+VIEWS = ["", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of this module's own: its parts are killed."""
+    root = tmp_path_factory.mktemp("hubpage")
+    with running_cluster(root, slots=4, config="c.EmbeddedCluster.extra_users = ['ada']\n") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[Lab]:
+    with lab_of(cluster) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ada(cluster: Cluster) -> Iterator[Lab]:
+    with lab_of(cluster, "ada") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(browser: Browser, cluster: Cluster) -> Iterator[HubTab]:
+    with hub_tab(browser, cluster, cluster.user) as opened:
+        yield opened
+        assert opened.violations() == []
+        assert opened.console == []
+        assert opened.foreign == []
+
+
+def slow(name: str, steps: int = 400, **more: object) -> dict[str, object]:
+    """A trial that runs until it is killed."""
+    return single("toy.py", name=name, hparams={"steps": steps, "pause": 0.25}, **more)
+
+
+def answers(url: str) -> bool:
+    """Whether somebody serves there."""
+    try:
+        return httpx.get(url, trust_env=False, timeout=2).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_a_running_search_is_seen_as_it_goes(operator: Lab, admin: HubTab) -> None:
+    search = operator.submit(asha("toy.py", 4, 20, hparams={"steps": 20, "pause": 0.1}, name=HOSTILE))
+    page = admin.page
+    item = page.get_by_role("listitem").filter(has_text=f"#{search.id}")
+    expect(item).to_contain_text(HOSTILE)  # it appeared by itself
+    item.get_by_role("link", name=HOSTILE).click()
+    expect(page).to_have_url(f"{admin.cluster.service}experiments/{search.id}")
+    expect(page.locator("main h1")).to_contain_text(HOSTILE)
+    expect(page.locator("main canvas").first).to_be_visible(timeout=60_000)
+    expect(page.locator("main")).to_contain_text("4/4 trials", timeout=60_000)
+    assert page.locator("main img").count() == 0
+    page.go_back()
+    expect(page.locator("main h1")).to_have_text("My work")
+
+
+def test_an_admin_sees_who_holds_what_and_disables_the_node(ada: Lab, admin: HubTab, cluster: Cluster) -> None:
+    held = ada.submit(slow("of ada"))
+    ada.at_step(ada.first_trial(held), 1)
+    admin.follow("Nodes")
+    page = admin.page
+    holders = page.get_by_role("list", name="Who holds what")
+    expect(holders).to_contain_text(f"experiment {held.id} of ada of ada, 1 slot")
+    page.get_by_role("button", name="Disable").click()
+    expect(page.get_by_text("What runs here goes on; nothing new starts.")).to_be_visible()
+    with cluster.client() as client:
+        assert [agent["enabled"] for agent in client.get("agents").json()] == [False]
+    waiting = ada.submit(slow("waits"))
+    admin.follow("Queue")
+    expect(page.get_by_role("region", name="Queue")).to_contain_text("waits")
+    expect(page.get_by_role("region", name="Queue")).to_contain_text("ada")
+    admin.follow("Nodes")
+    page.get_by_role("button", name="Enable").click()
+    ada.at_step(ada.first_trial(waiting), 1)
+    admin.follow("Everybody")
+    expect(page.get_by_role("region", name="People")).to_contain_text("ada")
+    for experiment in (held, waiting):
+        experiment.kill()
+    admin.follow("Audit log")
+    page.get_by_label("Did").fill("agent")
+    log = page.get_by_role("region", name="Audit log")
+    expect(log).to_contain_text("agent.disable")
+    expect(log).to_contain_text("agent.enable")
+    expect(log).not_to_contain_text("experiment.create")
+
+
+def test_another_user_sees_neither_admin_views_nor_others_work(
+    operator: Lab, browser: Browser, cluster: Cluster
+) -> None:
+    secret = operator.submit(slow("not for ada", steps=1))
+    with hub_tab(browser, cluster, "ada") as tab:
+        nav = tab.page.get_by_role("navigation", name="Views")
+        assert nav.get_by_role("link").all_inner_texts() == ["My work", "Queue", "Cluster", "My usage"]
+        for view in ("nodes", "everybody", "tokens", "audit", "service"):
+            tab.open(view)
+            expect(tab.page.locator("main")).to_contain_text("This view is for administrators.")
+        for view in (f"experiments/{secret.id}", f"trials/{secret.id}", "tasks/command-000000000000"):
+            tab.open(view)
+            expect(tab.page.get_by_role("alert")).to_contain_text("there is no")
+        tab.open()
+        assert "not for ada" not in tab.page.content()
+        assert tab.console == []
+        assert tab.violations() == []
+
+
+def test_an_agent_is_enrolled_by_a_token_shown_once_and_its_key_revoked(admin: HubTab, cluster: Cluster) -> None:
+    admin.follow("Nodes")
+    page = admin.page
+    page.get_by_role("button", name="Enrol a node").click()
+    page.get_by_role("button", name="Make a token").click()
+    token = page.get_by_label("Token").input_value()
+    assert token.startswith("dtenrol_")
+    assert f"--master {cluster.service}" in page.get_by_label("Command").input_value()
+    page.get_by_role("button", name="Done").click()
+    assert token not in page.content()
+
+    def ask(method: str, path: str, bearer: str, **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {bearer}"}
+        return httpx.request(method, f"{cluster.service}api/v1/{path}", headers=headers, trust_env=False, **more)
+
+    key = ask("POST", "agents/enrol", token, json={"agent_id": "second"}).json()["token"]
+    bundle = f"bundles/sha256:{'0' * 64}"
+    assert ask("GET", bundle, key).status_code == 404
+    admin.follow("Tokens")
+    row = page.get_by_role("region", name="Tokens").get_by_role("row").filter(has_text="second")
+    row.get_by_role("button", name="Revoke").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The node is cut off")
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+    assert ask("GET", bundle, key).status_code == 401
+
+
+def test_the_hub_is_restarted_under_an_open_page_which_goes_on(operator: Lab, admin: HubTab, cluster: Cluster) -> None:
+    hub = cluster.pid("hub")
+    assert hub is not None
+    os.kill(hub, signal.SIGKILL)
+    during = operator.submit(slow("while the hub is away", steps=2))
+    list_item = admin.page.get_by_role("listitem").filter(has_text=f"#{during.id}")
+    expect(list_item).to_be_visible(timeout=30_000)
+    until("the hub is back", lambda: answers(f"{cluster.url}/hub/api/"), 60)
+    operator.finish(during, 60)
+    expect(list_item).to_contain_text("completed", timeout=60_000)
+
+
+def test_the_master_is_restarted_under_an_open_page_which_says_so_and_goes_on(
+    operator: Lab, admin: HubTab, cluster: Cluster
+) -> None:
+    master = cluster.pid("master")
+    assert master is not None
+    admin.page.route(STREAM, lambda route: route.abort())  # so that it cannot be back before anybody looks
+    os.kill(master, signal.SIGKILL)
+    lost = admin.page.get_by_text("Connection lost")
+    expect(lost).to_be_visible(timeout=40_000)  # a proxy keeps the broken stream open: its silence tells
+    until("the master is back", lambda: answers(f"{cluster.service}health"), 60)
+    admin.page.unroute(STREAM)
+    expect(lost).to_be_hidden(timeout=60_000)
+    after = operator.submit(slow("after the restart", steps=2))
+    expect(admin.page.get_by_role("listitem").filter(has_text=f"#{after.id}")).to_be_visible(timeout=30_000)
+
+
+def test_a_command_is_started_watched_and_ended_from_the_page(admin: HubTab) -> None:
+    page = admin.page
+    page.get_by_role("button", name="Notebook, shell").click()
+    page.get_by_role("menuitem", name="New command").click()
+    dialog = page.get_by_role("dialog", name="New command")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_role("alert").first).to_contain_text("is required")
+    dialog.get_by_label("Command line").fill("echo said-by-the-command; sleep 600")
+    dialog.get_by_label("Name").fill(HOSTILE)
+    dialog.get_by_label("Slots").fill("many")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_label("Slots")).to_have_attribute("aria-invalid", "true")
+    dialog.get_by_label("Slots").fill("0")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_text("It runs.")).to_be_visible(timeout=30_000)
+    dialog.get_by_role("button", name="Details and logs").click()
+    expect(page.locator("main")).to_contain_text("said-by-the-command", timeout=30_000)
+    expect(page.locator("main h1")).to_contain_text(HOSTILE)
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    expect(page.locator("main")).to_contain_text("killed", timeout=30_000)
+
+
+def test_a_shell_is_started_from_the_page_and_opens_in_a_tab(admin: HubTab) -> None:
+    page = admin.page
+    page.get_by_role("button", name="Notebook, shell").click()
+    page.get_by_role("menuitem", name="New shell").click()
+    dialog = page.get_by_role("dialog", name="New shell")
+    with page.expect_popup(timeout=90_000) as opened:
+        dialog.get_by_role("button", name="Start").click()
+    terminal = opened.value
+    expect(terminal.locator(".jp-Terminal, .xterm").first).to_be_visible(timeout=90_000)
+    terminal.close()
+    expect(dialog.get_by_role("link", name="Open")).to_be_visible()
+    dialog.get_by_role("button", name="Details and logs").click()
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    expect(page.locator("main")).to_contain_text("killed", timeout=30_000)
+
+
+def test_usage_is_shown_and_downloaded(admin: HubTab) -> None:
+    admin.follow("Usage")
+    page = admin.page
+    expect(page.get_by_role("img", name=re.compile("Slot-hours by day"))).to_be_visible()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Download CSV").click()
+    assert re.fullmatch(r"usage-[-0-9]+\.csv", started.value.suggested_filename)
+    rows = list(csv.reader(Path(started.value.path()).read_text().splitlines()))
+    assert rows[0] == ["day", "user", "kind", "slot_hours"]
+    assert any(row[1] == "ada" for row in rows[1:])
+
+
+def test_the_keyboard_alone_reaches_everything(admin: HubTab) -> None:
+    page = admin.page
+    page.reload()
+    page.wait_for_selector("main h1")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => location.hash") == "#main"
+    nodes = page.get_by_role("link", name="Nodes")
+    nodes.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_focused()
+    enrol = page.get_by_role("button", name="Enrol a node")
+    enrol.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Enrol a node")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(enrol).to_be_focused()
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 360)])
+def test_every_view_is_accessible_in_both_themes_and_on_a_narrow_screen(
+    browser: Browser, cluster: Cluster, dark: bool, width: int
+) -> None:
+    with hub_tab(browser, cluster, cluster.user, size=(width, 800), dark=dark) as tab:
+        ground = tab.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") is not dark
+        for view in [*VIEWS, "experiments/1", "trials/1"]:
+            tab.open(view)
+            tab.page.wait_for_selector("main .det-empty[role=status]", state="detached")
+            assert tab.findings() == [], view
+            assert tab.overflow() <= 0, view
+        assert tab.violations() == []
+        assert tab.console == []
+
+
+def test_the_theme_chosen_on_the_hubs_pages_holds_here(admin: HubTab) -> None:
+    page = admin.page
+    html = page.locator("html")
+    expect(html).to_have_attribute("data-bs-theme", "light")
+    page.get_by_role("button", name="Switch to dark colours").click()
+    expect(html).to_have_attribute("data-bs-theme", "dark")
+    page.goto(f"{admin.cluster.url}/hub/home")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    page.locator("#dark-theme-toggle").click()
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    page.wait_for_selector("main h1")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
+
+
+def test_a_session_that_ended_is_said_with_the_way_back(admin: HubTab) -> None:
+    page = admin.page
+    page.context.clear_cookies()
+    admin.page.get_by_role("navigation", name="Views").get_by_role("link", name="Usage").click()
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#username_input")).to_be_visible()
+    admin.console[:] = [line for line in admin.console if "401" not in line]
+    page.evaluate("() => { window.__violations = []; }")

@@ -1,0 +1,111 @@
+"""The hub page in a real browser: log in, open a view, and keep what the page complained about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from testbed.cluster import Cluster
+
+AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+_WATCH = """
+window.__violations = [];
+document.addEventListener('securitypolicyviolation', event =>
+  window.__violations.push(`${event.effectiveDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+"""
+
+
+@dataclass
+class HubTab:
+    """One page of the service, logged in."""
+
+    cluster: Cluster
+    page: Page
+    console: list[str] = field(default_factory=list)
+    """Errors that the page wrote or threw; the browser's own lines about refused requests are left out."""
+    foreign: list[str] = field(default_factory=list)
+    """Requests to other machines."""
+
+    def open(self, view: str = "") -> None:
+        """Go to a view by its address and wait until it has been drawn."""
+        self.page.goto(self.cluster.service + view)
+        self.page.wait_for_selector("main h1, main [role=alert]")
+
+    def follow(self, name: str) -> None:
+        """Go to a view by its link in the navigation."""
+        self.page.get_by_role("navigation", name="Views").get_by_role("link", name=name).click()
+        self.page.wait_for_selector("main h1")
+
+    def heading(self) -> str:
+        """The heading of the view that is shown."""
+        return self.page.locator("main h1").first.inner_text()
+
+    def violations(self) -> list[str]:
+        """What the page's policy forbade."""
+        found: list[str] = self.page.evaluate("() => window.__violations")
+        return found + [line for line in self.console if "Content Security Policy" in line]
+
+    def findings(self) -> list[str]:
+        """Serious findings of axe on what is shown now."""
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found: list[dict[str, Any]] = self.page.evaluate("async () => (await axe.run()).violations")
+        return [
+            f"{item['id']}: {json.dumps([node['html'] for node in item['nodes'][:3]])}"
+            for item in found
+            if item["impact"] in {"serious", "critical"}
+        ]
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        return int(self.page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth"))
+
+
+def _password(cluster: Cluster, user: str) -> str:
+    if user == cluster.user:
+        return cluster.password
+    return (cluster.folder / "secrets" / f"password-{user}").read_text().strip()
+
+
+@contextmanager
+def hub_tab(
+    browser: Browser,
+    cluster: Cluster,
+    user: str,
+    view: str = "",
+    *,
+    size: tuple[int, int] = (1280, 800),
+    dark: bool = False,
+) -> Iterator[HubTab]:
+    """Log in as a user in a browser profile of its own, through the login form, and arrive at a view."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
+    )
+    context.add_init_script(_WATCH)
+    page = context.new_page()
+    opened = HubTab(cluster, page)
+    page.on("console", lambda message: _note(opened, message.type, message.text))
+    page.on("pageerror", lambda error: opened.console.append(f"{error}\n{error.stack}"))
+    page.on("request", lambda request: _foreign(opened, request.url))
+    page.goto(cluster.service + view)
+    page.fill("#username_input", user)
+    page.fill("#password_input", _password(cluster, user))
+    page.click("#login_submit")
+    page.wait_for_selector("main h1, main [role=alert]")
+    yield opened
+    context.close()
+
+
+def _note(opened: HubTab, kind: str, text: str) -> None:
+    if kind == "error" and not text.startswith("Failed to load resource"):
+        opened.console.append(text)
+
+
+def _foreign(opened: HubTab, url: str) -> None:
+    if not url.startswith((opened.cluster.url, "data:", "blob:", "about:")):
+        opened.foreign.append(url)
