@@ -15,6 +15,8 @@ from detlab_hub.store.tables import AuditRow
 DETAIL_CHARS = 300
 CLUSTER = "cluster"
 """Stands for the master itself, where nobody's name is known."""
+HUB = "hub"
+"""Stands for whoever asked the Hub to stop a server: it does not say who."""
 
 
 def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: str = "") -> None:

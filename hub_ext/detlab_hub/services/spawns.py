@@ -19,6 +19,7 @@ from detlab.schemas.taskwire import CreateTask, SpawnRequest, SpawnView, TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
+from detlab_hub.services import audit
 from detlab_hub.services.callers import HubCaller
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.shell import Shell
@@ -132,7 +133,10 @@ class Spawns:
             row = _server(turn.session, task_id)
             current = current_allocation(turn, row)
             waits = current is not None and current.state in _WAITING
+            before = row.state
             apply_task(turn, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
+            if row.state != before:  # whoever it was, they asked the Hub
+                audit.note(turn, audit.HUB, "task.stop", f"task {row.id}", row.name)
             return _view(turn.session, row, self._shell.pending_reasons)
 
         return await self._shell.write(end)

@@ -6,8 +6,9 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
-from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.callers import HubCaller
 from detlab_hub.store.queries import audit as rows
 
 DAY = 86400.0
@@ -205,3 +206,12 @@ async def test_faces_audit_names_who_made_and_ended_a_task(make_world):
         ("alice", "task.create", f"task {task.id}"),
         ("root", "task.kill", f"task {task.id}"),
     ]
+
+
+async def test_faces_audit_says_that_a_server_was_stopped_through_the_hub(make_world):
+    world = await make_world()
+    wanted = SpawnRequest(owner="alice", server_name="nb", key="k" * 16, base_url="/user/alice/nb/")
+    task = (await world.services.spawns.post(HubCaller(), wanted)).task_id
+    await world.services.spawns.delete(HubCaller(), task)
+    await world.services.spawns.delete(HubCaller(), task)
+    assert await deeds(world) == [("alice", "task.create", f"task {task}"), ("hub", "task.stop", f"task {task}")]

@@ -54,7 +54,9 @@ TRAIN = b"print('hello')\n"
 async def test_faces_code_lists_files_and_gives_one_by_digest(world: World, tmp_path: Path) -> None:
     folder = tarfile.TarInfo("sub")
     folder.type = tarfile.DIRTYPE
-    number = await submit(world, tmp_path, archive(("train.py", TRAIN), folder, ("sub/data.bin", b"\0\xff"), ("e", b"")))
+    number = await submit(
+        world, tmp_path, archive(("train.py", TRAIN), folder, ("sub/data.bin", b"\0\xff"), ("e", b""))
+    )
     listed = await world.services.code.list(ALICE, number)
     assert [(file.path, file.size, file.digest) for file in listed.items] == [
         ("e", 0, sha(b"")),
