@@ -100,7 +100,16 @@ class Completion:
             return _paths(word, lambda path: path.is_dir())
         if before and before[0] == "--runtime":
             return ["process", "docker"]
-        return []
+        return self._cells() if before and before[0].lstrip().startswith("%") else []
+
+    def _cells(self) -> list[str]:
+        """The caller's borrowed cells, which %det_run can join again."""
+        if self._session.connected is None:
+            return []
+        try:
+            return [task.id for task in self._session.connected.list_tasks(kind="cell", limit=20)]
+        except DetlabError:
+            return []
 
     def _experiments(self) -> list[Any]:
         at, known = self._known
