@@ -43,6 +43,7 @@ c.SimpleLocalProcessSpawner.home_dir_template = "{root}/home-{{username}}"
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 c.Spawner.args = ["--allow-root"]
 c.Spawner.default_url = "/lab"
+c.Spawner.http_timeout = 120
 c.JupyterHub.db_url = "sqlite:///{root}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "{root}/cookie"
 c.JupyterHub.services = [{{"name": "bench", "api_token": "{token}"}}]
@@ -91,13 +92,15 @@ def spawn(url: str, token: str, user: str) -> float:
     headers = {"Authorization": f"token {token}"}
     with httpx.Client(base_url=f"{url}/hub/api/", headers=headers, trust_env=False, timeout=60) as hub:
         began = time.perf_counter()
-        hub.post(f"users/{user}/server").raise_for_status()
-        while not (hub.get(f"users/{user}").json()["servers"].get("") or {}).get("ready"):
-            time.sleep(0.02)
+        hub.post(f"users/{user}/server").raise_for_status()  # answers when it is ready, or after ten seconds
+        while not (model := hub.get(f"users/{user}").json()["servers"].get("") or {}).get("ready"):
+            if not model:
+                raise RuntimeError(f"the server of {user} did not start: see the Hub's log")
+            time.sleep(0.1)
         took = time.perf_counter() - began
         hub.delete(f"users/{user}/server").raise_for_status()
         while hub.get(f"users/{user}").json()["servers"]:
-            time.sleep(0.05)
+            time.sleep(0.1)
     return took
 
 

@@ -213,9 +213,9 @@ class Supervisor:
 
     async def _stop_all(self, tasks: dict[str, asyncio.Task[None]]) -> None:
         log.info("stopping")
+        # while the master and the agent, who run them, are there
+        await self._hub.stop_servers(timeout=15.0)
         for name in names.STOP_ORDER:
-            if name == names.HUB:
-                await self._hub.stop_servers(timeout=15.0)
             await self._keepers[name].stop()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         self._write()

@@ -205,13 +205,13 @@ class AllocationMixin(Spawner):
         self.task_id = view.task_id
         return view
 
-    async def _persist(self, call: Any) -> SpawnView:
-        """Call the master, for as long as `master_patience` while it is away.
+    async def _persist(self, call: Any, patience: float | None = None) -> SpawnView:
+        """Call the master, again while it is away, for `patience` seconds (default: `master_patience`).
 
         Raises:
             SpawnFailed: It refuses, or stays away.
         """
-        deadline = time.monotonic() + self.master_patience
+        deadline = time.monotonic() + (self.master_patience if patience is None else patience)
         pause = 0.2
         while True:
             try:
@@ -298,19 +298,21 @@ class AllocationMixin(Spawner):
     async def _end(self, task_id: str) -> SpawnView | None:
         """End a task and wait for that; None if the master does not know it.
 
+        A master that stays away ends by itself, later, what the Hub does not list any more.
+
         Raises:
             SpawnFailed: The master stays away, or the task does not end in time.
         """
         deadline = time.monotonic() + self.stop_timeout
         pause = 0.05
         try:
-            view = await self._persist(lambda: self.master.delete(task_id))
+            view = await self._persist(lambda: self.master.delete(task_id), self.stop_timeout)
             while not ended(view):
                 if time.monotonic() > deadline:
                     raise SpawnFailed(f"{task_id} did not end within {self.stop_timeout} s", reason="stop")
                 await asyncio.sleep(pause)
                 pause = min(1.5 * pause, 0.5)
-                view = await self._persist(lambda: self.master.get(task_id))
+                view = await self._persist(lambda: self.master.get(task_id), self.stop_timeout)
         except SpawnFailed as error:
             if isinstance(error.__cause__, NotFound):
                 return None
