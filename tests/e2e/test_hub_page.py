@@ -193,6 +193,21 @@ def test_the_master_is_restarted_under_an_open_page_which_says_so_and_goes_on(
     expect(admin.page.get_by_role("listitem").filter(has_text=f"#{after.id}")).to_be_visible(timeout=30_000)
 
 
+def test_an_experiment_is_submitted_by_the_form_with_the_code_of_another(operator: Lab, admin: HubTab) -> None:
+    known = operator.submit(slow("whose code is taken", steps=1))
+    page = admin.page
+    page.get_by_role("button", name="New experiment").click()
+    page.locator("#det-yaml").fill("name: from the page\nentrypoint: python3 toy.py\nsearcher: {name: nothing}\n")
+    expect(page.get_by_role("button", name="Submit")).to_have_attribute("aria-disabled", "true")
+    expect(page.get_by_role("list", name="Mistakes and warnings")).to_contain_text("searcher.name")
+    page.get_by_label("Code that travels").select_option(str(known.id))
+    config = "name: from the page\nentrypoint: python3 toy.py\nsearcher: {name: single, metric: error}\n"
+    page.locator("#det-yaml").fill(f"{config}hyperparameters: {{steps: 2, x: 0.5}}\n")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("main h1")).to_contain_text("from the page")
+    expect(page.locator("main")).to_contain_text("1/1 trial", timeout=60_000)
+
+
 def test_a_command_is_started_watched_and_ended_from_the_page(admin: HubTab) -> None:
     page = admin.page
     page.get_by_role("button", name="Notebook, shell").click()

@@ -9,8 +9,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.resources
+import json
 from dataclasses import dataclass
 from functools import cache
+
+from detlab.schemas.publish import json_schema
 
 _STATIC = importlib.resources.files("detlab_hub.web") / "static"
 
@@ -19,8 +22,12 @@ MEDIA = {
     "hub.css": "text/css; charset=UTF-8",
     "style.css": "text/css; charset=UTF-8",
     "icon.svg": "image/svg+xml",
+    "experiment.schema.json": "application/schema+json",
 }
 """Every asset there is. `hub.js` and `hub.css` are built from `labextension/`; without node they are missing."""
+
+_SCHEMA = "experiment.schema.json"
+"""Of an experiment's config, for the form; made from the models."""
 
 _WORTH_PACKING = 1024
 
@@ -54,7 +61,7 @@ def asset(name: str) -> Asset | None:
     if media is None:
         return None
     try:
-        body = (_STATIC / name).read_bytes()
+        body = json.dumps(json_schema()).encode() if name == _SCHEMA else (_STATIC / name).read_bytes()
     except FileNotFoundError:
         return None
     packed = gzip.compress(body, 9, mtime=0) if len(body) > _WORTH_PACKING else None

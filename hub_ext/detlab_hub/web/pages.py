@@ -69,6 +69,7 @@ class Page(Guarded):
                 "xsrf": self.xsrf_token.decode("ascii"),
                 "user": self.person.name,
                 "version": detlab.__version__,
+                "schema": self.address("experiment.schema.json"),
             },
             plain_url=f"{base}plain",
         )

@@ -12,6 +12,7 @@ import { Store } from '../state/store';
 import type { HubApi } from './api';
 import { FOR_ALL, Header, NAMES, Nav, Notices } from './Chrome';
 import { Home } from './Home';
+import { NewExperiment } from './NewExperiment';
 import { useOverlay } from './overlay';
 import type { PageInfo } from './page';
 import { usePlace, type HubPlace, type Router } from './router';
@@ -21,7 +22,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
   const overlay = useOverlay();
   const [ended, setEnded] = useState(false);
   const main = useRef<HTMLElement>(null);
-  const { store, pair } = useStores(api, page.admin && !(place.kind === 'list' && place.view === 'work'));
+  const { store, pair } = useStores(api, page.admin && !isMine(place));
   useEffect(() => {
     api.onSessionEnd = () => {
       pair.dispose();
@@ -55,6 +56,10 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       </div>
     </AppProvider>
   );
+}
+
+function isMine(place: HubPlace): boolean {
+  return place.kind === 'new' || (place.kind === 'list' && place.view === 'work');
 }
 
 /** Mine for my work; everybody's for what else an administrator looks at. Only the one in use has a stream. */
@@ -134,7 +139,7 @@ function Shown({ place, page }: { place: HubPlace; page: PageInfo }): ReactEleme
     case 'task':
       return <TaskView id={place.id} />;
     case 'new':
-      return <View title="New experiment">{null}</View>;
+      return <NewExperiment page={page} />;
     case 'nowhere':
       return (
         <View title="There is nothing here">

@@ -2,7 +2,6 @@
 
 import 'uplot/dist/uPlot.min.css';
 import '../../style/components.css';
-import '../components/admin/admin.css';
 import './hub.css';
 
 import { createRoot } from 'react-dom/client';

@@ -10,6 +10,8 @@ export interface PageInfo {
   user: string;
   admin: boolean;
   version: string;
+  /** Where the JSON Schema of an experiment's config is. */
+  schema: string;
 }
 
 export function readPage(page: Document): PageInfo {
@@ -20,7 +22,8 @@ export function readPage(page: Document): PageInfo {
     xsrf: meta('xsrf'),
     user: meta('user'),
     admin: meta('admin') === 'yes',
-    version: meta('version')
+    version: meta('version'),
+    schema: meta('schema')
   };
 }
 
