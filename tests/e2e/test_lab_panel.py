@@ -3,6 +3,7 @@
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -29,6 +30,7 @@ SEARCH = {
     "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
     "searcher": {"name": "random", "metric": "loss", "max_trials": 3},
 }
+AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = "<img src=x onerror=window.hurt=1>"
 SECONDS = 30_000
 
@@ -106,7 +108,8 @@ def opened(stage, width=1200, height=900, path="lab"):
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=stage.server.url.rstrip("/"))
     page = context.new_page()
     lab = Lab(page)
-    page.on("pageerror", lambda error: lab.errors.append(str(error)))
+    ours = re.compile(r"labextensions/@detlab")
+    page.on("pageerror", lambda e: lab.errors.append(f"{e}\n{e.stack}") if ours.search(e.stack or "") else None)
     own = (stage.server.url, stage.server.url.replace("http", "ws"), "data:", "blob:")
     page.on("request", lambda r: None if r.url.startswith(own) else lab.foreign.append(r.url))
     page.on("request", lambda r: lab.streams.append(r.url) if re.search(r"/detlab/api/stream", r.url) else None)
@@ -183,9 +186,8 @@ def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gon
         form.locator("[data-path='resources.priority']").fill("400")
         form.locator("[data-path='searcher.name']").select_option("random")
         form.locator("[data-path='searcher.max_trials']").fill("0")
-        form.locator("[data-path='entrypoint']").fill("python3 absent.py")
-        expect(form.get_by_role("status").filter(has_text="4 mistakes")).to_be_visible(timeout=SECONDS)
-        for path in ("resources.slots_per_trial", "resources.priority", "searcher.max_trials", "entrypoint"):
+        expect(form.get_by_role("status").filter(has_text="3 mistakes")).to_be_visible(timeout=SECONDS)
+        for path in ("resources.slots_per_trial", "resources.priority", "searcher.max_trials"):
             expect(form.locator(f"[data-path='{path}']")).to_have_attribute("aria-invalid", "true")
         submit = form.get_by_role("button", name="Submit")
         expect(submit).to_have_attribute("aria-disabled", "true")
@@ -198,8 +200,10 @@ def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gon
         form.locator("[data-path='resources.slots_per_trial']").fill("1")
         form.locator("[data-path='resources.priority']").fill("")
         form.locator("[data-path='searcher.max_trials']").fill("1")
+        form.locator("[data-path='entrypoint']").fill("python3 absent.py")
+        expect(form.locator("[data-path='entrypoint']")).to_have_attribute("aria-invalid", "true", timeout=SECONDS)
         form.locator("[data-path='entrypoint']").fill("python3 train.py")
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.locator(".det-verdict")).to_have_text(re.compile("no mistakes|warning"), timeout=SECONDS)
         submit.click()
         expect(lab.page.locator("[id^='detlab-experiment:']")).to_contain_text(HOSTILE, timeout=SECONDS)
         expect(form).to_have_count(0)
@@ -232,7 +236,6 @@ def test_a_lost_stream_is_said_and_found_again(stage, running):
         expect(lab.item(running)).to_be_visible(timeout=SECONDS)
         lab.page.context.set_offline(True)
         lab.page.route("**/detlab/api/**", lambda route: route.abort())
-        lab.page.evaluate("() => window.dispatchEvent(new Event('offline'))")
         expect(lab.page.locator("#detlab-panel")).to_contain_text("Connection lost", timeout=2 * SECONDS)
         expect(lab.item(running)).to_be_visible()
         lab.page.unroute("**/detlab/api/**")
@@ -299,6 +302,21 @@ def test_the_panel_with_1000_experiments_is_painted_within_300_ms_of_its_data(st
             ".filter(e => e.name.endsWith('/detlab/api/overview')).pop().responseEnd"
         )
         assert spent < 300, spent
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_the_panel_and_the_form(stage, running, theme):
+    with opened(stage) as lab:
+        lab.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', { theme: t })", theme)
+        lab.page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", timeout=SECONDS)
+        lab.command("detlab:run-as-experiment", path="train.py")
+        lab.page.locator(".det-form [data-path='resources.priority']").fill("400")
+        expect(lab.page.locator(".det-form")).to_contain_text("1 mistake", timeout=SECONDS)
+        lab.page.add_script_tag(path=str(AXE))
+        for part in ("#detlab-panel", ".det-form"):
+            found = lab.page.evaluate("part => axe.run(part)", part)["violations"]
+            serious = [v for v in found if v["impact"] in {"serious", "critical"}]
+            assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in serious] == []
 
 
 def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):

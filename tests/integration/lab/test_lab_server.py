@@ -104,6 +104,24 @@ def test_what_the_form_submits_runs_with_its_code(front, lab_cluster):
     assert view["source"]["path"] == TRAIN["path"]
 
 
+def test_a_notebook_runs_with_its_parameters(front, lab_cluster):
+    judged = front.post(
+        "judge", json={"config": "resources: {slots: 1}\n", "kind": "notebook_run", "notebook": "r.ipynb"}
+    )
+    assert [p for p in judged.json()["problems"] if p["level"] == "error"] == []
+    body = {"path": "my project/report.ipynb", "config": "resources: {slots: 1}\n", "kind": "notebook_run"}
+    made = front.post("submit", json={**body, "parameters": {"lr": 3}})
+    assert made.status_code == 200, made.text
+    deadline = time.monotonic() + 90
+    with lab_cluster.client() as master:
+        path = f"tasks/{made.json()['task_id']}"
+        while (view := master.get(path).json())["state"] not in {"COMPLETED", "ERROR", "CANCELED"}:
+            assert time.monotonic() < deadline, view
+            time.sleep(0.2)
+        assert view["state"] == "COMPLETED", master.get(f"{path}/logs").text
+        assert [item["name"] for item in master.get(f"{path}/outputs").json()["items"]] == ["executed.ipynb"]
+
+
 def test_a_config_with_mistakes_is_refused_with_all_of_them(front):
     answer = front.post("submit", json={**TRAIN, "config": "searcher: {name: nope}\nmax_restarts: -1\n"})
     assert answer.status_code == 422
