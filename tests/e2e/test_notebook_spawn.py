@@ -1,5 +1,6 @@
 """Notebooks and shells that the master places: the queue, the page, the faults, the neighbours."""
 
+import contextlib
 import threading
 import time
 
@@ -284,3 +285,37 @@ def test_the_spawners_routes_are_closed_to_people_and_the_spawners_token_to_the_
     for path in ("tasks", "experiments", "agents"):
         reply = httpx.get(f"{cluster.service}api/v1/{path}", headers=headers, trust_env=False, timeout=30)
         assert reply.status_code == 403, path
+
+
+def browser(cluster, name):
+    """A browser that has logged in at the Hub, as far as its pages need one."""
+    navigates = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
+    opened = httpx.Client(base_url=cluster.url, headers=navigates, follow_redirects=True, trust_env=False, timeout=60)
+    opened.get("/hub/login")
+    secret = (cluster.folder / "secrets" / f"password-{name}").read_text().strip()
+    form = {"username": name, "password": secret, "_xsrf": xsrf(opened)}
+    assert opened.post("/hub/login?next=%2Fhub%2Fhome", data=form).status_code == 200
+    return opened
+
+
+def xsrf(opened):
+    return next(cookie.value for cookie in opened.cookies.jar if cookie.name == "_xsrf" and cookie.path == "/hub/")
+
+
+def test_the_form_is_there_names_all_mistakes_and_the_page_of_a_failure_shows_the_log(ada, cluster):
+    with contextlib.closing(browser(cluster, "ada")) as page:
+        form = page.get("/hub/spawn/ada/formed").text
+        for field in ("kind", "slots", "idle_timeout"):
+            assert f'name="{field}"' in form
+        hostile = '"><script>alert(1)</script>'
+        wrong = {"slots": "-1", "idle_timeout": hostile, "kind": "spreadsheet"}
+        refused = page.post("/hub/spawn/ada/formed", params={"_xsrf": xsrf(page)}, data=wrong)
+        assert refused.status_code == 400
+        for word in ("Slots", "Idle", "spreadsheet"):
+            assert word in refused.text, word
+        assert "<script>alert" not in refused.text
+        ada.start("broken", config={"environment": {"environment_variables": ["JUPYTERHUB_SINGLEUSER_APP=no.such"]}})
+        ada.until_task(name="broken", state="ERROR")
+        failed = page.get("/hub/spawn-pending/ada/broken")
+        assert "det-log-tail" in failed.text
+        assert "no.such" in failed.text
