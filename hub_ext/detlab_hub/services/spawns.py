@@ -148,7 +148,8 @@ class Spawns:
         self._silent_since = {
             task_id: self._silent_since.get(task_id, now) for task_id in unclaimed if not self._readers[task_id]
         }
-        overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= self._shell.settings.spawn_lease]
+        lease = self._shell.settings.spawn_lease
+        overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= lease]
         if overdue:
             await self.abandon(overdue)
         if self._shell.spawn_secrets:
