@@ -13,7 +13,7 @@ from spine_lab import WRITE, Lab, until
 
 from detlab import client as det_client
 from detlab.client import Task
-from detlab.errors import ConfigError
+from detlab.errors import ConfigError, NotFound
 from detlab.schemas.taskwire import TaskEnd, TaskKind
 from testbed.cluster import Cluster
 
@@ -40,9 +40,14 @@ def said(notebook: Any) -> str:
 
 
 def executed(task: Task) -> Any:
-    (output,) = task.outputs()
-    assert output.name == "executed.ipynb"
-    return nbformat.reads(task.read_output(output).decode(), as_version=4)
+    """The executed notebook as it is now; of a run that goes on it may be replaced between list and read."""
+    while True:
+        (output,) = task.outputs()
+        assert output.name == "executed.ipynb"
+        try:
+            return nbformat.reads(task.read_output(output).decode(), as_version=4)
+        except NotFound:
+            assert not task.reload().state.terminal
 
 
 def det(cluster: Cluster, *arguments: object) -> subprocess.CompletedProcess[str]:
