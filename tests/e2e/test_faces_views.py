@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ def browser() -> Iterator[Any]:
         yield opened
 
 
+def until(page: Any, expression: str, seconds: float = 20.0) -> None:
+    """Wait until a script's value is true; asked by the debugger, since the page's policy lets nothing else ask."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"never came true: {expression}"
+        page.wait_for_timeout(50)
+
+
 class Shown:
     """A page with one view, and what went wrong on it."""
 
@@ -89,7 +98,7 @@ class Shown:
         self.page.on("console", lambda m: self.wrong.append(m.text) if m.type == "error" else None)
         self.page.goto(f"{address}?{query}&theme={theme}")
         self.page.wait_for_selector(READY)
-        self.page.wait_for_function("!document.body.innerText.includes('Loading')")
+        until(self.page, "!document.body.innerText.includes('Loading')")
 
     def asked(self) -> list[str]:
         return list(self.page.evaluate("window.detlab.api.asked"))
@@ -155,7 +164,7 @@ def test_hostile_names_stay_text_in_every_tab(opened: Any) -> None:
         page = opened(query).page
         for i in range(tabs):
             page.locator("[role=tab]").nth(i).click()
-            page.wait_for_function("!document.body.innerText.includes('Loading')")
+            until(page, "!document.body.innerText.includes('Loading')")
             assert page.evaluate("window.hacked") is None
             assert page.locator("#root img, #root script").count() == 0
             shown = page.locator("body").inner_text()
@@ -175,9 +184,9 @@ def test_curves_take_what_the_stream_says_and_answer_the_pointer(opened: Any) ->
             "([id, step, value]) => window.detlab.metricsEvent(id, 132, step, value)", [20 + k, 600 + 100 * k, value]
         )
         shown.say("experiments/12/stream", event)
-    page.wait_for_function(f"{ink} !== {before}")
+    until(page, f"{ink} !== {before}")
     page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.75)
-    page.wait_for_function("/^trial \\d+ · step/.test(document.querySelector('.det-curve-hint').textContent)")
+    until(page, "/^trial \\d+ · step/.test(document.querySelector('.det-curve-hint').textContent)")
     page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.75)
     assert json.loads(shown.done()[-1].removeprefix("navigate "))["kind"] == "trial"
 
@@ -203,14 +212,12 @@ def test_brushes_keep_part_of_the_trials_also_by_keys(opened: Any) -> None:
     page.mouse.down()
     page.mouse.move(middle, box["y"] + box["height"] / 2, steps=4)
     page.mouse.up()
-    page.wait_for_function(
-        "/^\\d+ of 36 trials inside/.test(document.querySelector('.det-parallel [role=status]').textContent)"
-    )
+    until(page, "/^\\d+ of 36 trials inside/.test(document.querySelector('.det-parallel [role=status]').textContent)")
     first = status.inner_text()
     page.get_by_role("slider", name="Part of width to keep").press("ArrowUp")
-    page.wait_for_function(f"document.querySelector('.det-parallel [role=status]').textContent !== {json.dumps(first)}")
+    until(page, f"document.querySelector('.det-parallel [role=status]').textContent !== {json.dumps(first)}")
     page.get_by_role("button", name="Clear brushes").click()
-    page.wait_for_function("document.querySelector('.det-parallel [role=status]').textContent.startsWith('36 trials.')")
+    until(page, "document.querySelector('.det-parallel [role=status]').textContent.startsWith('36 trials.')")
 
 
 def test_ten_thousand_trials_by_keyboard(opened: Any) -> None:
@@ -224,9 +231,7 @@ def test_ten_thousand_trials_by_keyboard(opened: Any) -> None:
     page.keyboard.press("Enter")
     assert shown.done()[-1].startswith("navigate ")
     page.get_by_role("searchbox").fill("trial<100 optimizer=adam")
-    page.wait_for_function(
-        "/^\\d+ of 10000 trials/.test(document.querySelector('.det-controls [role=status]').textContent)"
-    )
+    until(page, "/^\\d+ of 10000 trials/.test(document.querySelector('.det-controls [role=status]').textContent)")
 
 
 def test_logs_follow_and_let_go(opened: Any) -> None:
@@ -237,7 +242,7 @@ def test_logs_follow_and_let_go(opened: Any) -> None:
         const e = document.querySelector('.det-log-box');
         return e.scrollHeight - e.scrollTop - e.clientHeight < 30;
     })()"""
-    page.wait_for_function(at_end)
+    until(page, at_end)
     line = {"id": 5000, "text": "one more line", "rank": 1, "level": None, "stdtype": "stdout", "time": 1.0, "run": 1}
     shown.say("trials/133/logs/stream", line)
     page.get_by_text("one more line").wait_for()

@@ -189,9 +189,7 @@ def unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
     """What a request names and its owner does not have: code, experiments, trials."""
     found = []
     if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
-        found.append(
-            Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST")
-        )
+        found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
         experiment = s.get(ExperimentRow, number)
         if experiment is None or experiment.owner != owner:
