@@ -64,6 +64,16 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.sql(f"DROP DATABASE {database} WITH (FORCE)")
 
 
+E2E = Path(__file__).parent / "e2e"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of whole clusters and browsers have one second try: a busy machine is no bug. The summary names each."""
+    for item in items:
+        if item.path.is_relative_to(E2E):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+
+
 # Reasons that no machine can mend by installing something: only these may be skipped where CI runs.
 MAY_SKIP = ("needs a GPU", "needs a user other than root", "needs root")
 
