@@ -79,7 +79,9 @@ describe('the view', () => {
 
   it('asks the service for a rank and a search, and says when nothing matches', async () => {
     const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
-      ...answers, 'GET trials/5/logs?tail=2000&search=nowhere': { items: [] }
+      ...answers,
+      'GET trials/5/logs?tail=1': { items: [logLine(11)] },
+      'GET trials/5/logs?tail=2000&search=nowhere': { items: [] }
     });
     await screen.findByRole('log');
     fireEvent.change(screen.getByLabelText('Search in the logs'), { target: { value: 'nowhere' } });
