@@ -67,9 +67,9 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 E2E = Path(__file__).parent / "e2e"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of whole clusters and browsers have one second try: a busy machine is no bug. The summary names each."""
-    for item in items:
+    for item in items if config.pluginmanager.hasplugin("rerunfailures") else ():
         if item.path.is_relative_to(E2E):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
 

@@ -183,17 +183,17 @@ def lab_of(cluster: Cluster, user: str | None = None) -> Iterator[Lab]:
 
 
 def landing_page(cluster: Cluster, user: str) -> str:
-    """The page of the service as a user's browser gets it: through the Hub's login form and OAuth."""
+    """The service's page for browsers without scripts, as a user gets it: through the Hub's login form and OAuth."""
     secrets = cluster.folder / "secrets"
     password = cluster.password if user == cluster.user else (secrets / f"password-{user}").read_text().strip()
     with httpx.Client(base_url=cluster.url, trust_env=False, follow_redirects=True, timeout=30) as browser:
-        form = browser.get("/services/detlab/")
+        form = browser.get("/services/detlab/plain")
         assert "/hub/login" in str(form.url)
         found = re.search(r'name="_xsrf"\s+value="([^"]+)"', form.text)
         assert found is not None
         data = {"username": user, "password": password, "_xsrf": found[1]}
         page = browser.post(str(form.url), data=data)
-        assert str(page.url).endswith("/services/detlab/"), page.url
+        assert str(page.url).endswith("/services/detlab/plain"), page.url
         page.raise_for_status()
         return page.text
 

@@ -279,30 +279,6 @@ def test_by_keyboard_alone(stage):
     stage.client.get_experiment(exp).kill()
 
 
-def test_the_panel_with_1000_experiments_is_painted_within_300_ms_of_its_data(stage, running):
-    one = stage.client.get_experiment(running).view.model_dump(mode="json")
-    with stage.cluster.client() as master:
-        overview = master.get("overview").json()
-    overview["experiments"] = [{**one, "id": n, "config": None} for n in range(1000, 0, -1)]
-    with opened(stage) as lab:
-        page = lab.page
-        page.route("**/detlab/api/overview", lambda route: route.fulfill(json=overview))
-        page.add_init_script(
-            """new MutationObserver(() => {
-              if (!window.painted && document.querySelectorAll('#detlab-panel .det-item').length > 20) {
-                requestAnimationFrame(() => { window.painted = window.painted || performance.now(); });
-              }
-            }).observe(document, { childList: true, subtree: true });"""
-        )
-        page.goto(f"{stage.server.url}lab")
-        page.wait_for_function("() => window.painted", timeout=2 * SECONDS)
-        spent = page.evaluate(
-            "() => window.painted - performance.getEntriesByType('resource')"
-            ".filter(e => e.name.endsWith('/detlab/api/overview')).pop().responseEnd"
-        )
-        assert spent < 300, spent
-
-
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing_serious_in_the_panel_and_the_form(stage, running, theme):
     with opened(stage) as lab:
@@ -324,13 +300,14 @@ def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):
     context = stage.browser.new_context()
     page = context.new_page()
     page.route(
-        "**/detlab/version",
+        re.compile(r"/detlab/version(\?.*)?$"),
         lambda route: route.fulfill(
             json={"server": "9.0.0", "cluster": None, "hub": None, "error": None, "hint": None}
         ),
     )
     page.goto(f"{stage.server.url}lab?token={stage.server.token}&reset")
     page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('detlab:show-panel')", timeout=2 * SECONDS)
+    page.evaluate("() => window.jupyterapp.restored")  # what is opened earlier gives way to the restored layout
     page.evaluate("() => { window.jupyterapp.commands.execute('detlab:show-panel') }")
     expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("9.0.0", timeout=SECONDS)
     expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("Load the page again")
