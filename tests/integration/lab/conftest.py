@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import nbformat
 import pytest
 
 from testbed.cluster import Cluster, running_cluster
@@ -36,6 +37,9 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / "unrelated.py").write_text("raise SystemExit\n")
     (folder.parent / "outside.py").write_text("print(1)\n")
     write_notebook(project / "report.ipynb", ["lr = 1", "print(lr)"])
+    report = nbformat.read(project / "report.ipynb", as_version=4)
+    report.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(report, project / "report.ipynb")
     return folder
 
 
