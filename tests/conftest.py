@@ -65,13 +65,31 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 E2E = Path(__file__).parent / "e2e"
+# Fixtures of a whole session, each a cluster; a file that defines one of that name has its own.
+SHARED_CLUSTERS = ("cluster", "lab_cluster")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of whole clusters and browsers have one second try: a busy machine is no bug. The summary names each."""
-    for item in items if config.pluginmanager.hasplugin("rerunfailures") else ():
-        if item.path.is_relative_to(E2E):
+    """Give tests of whole clusters and browsers one second try, and keep together what shares costly fixtures.
+
+    A busy machine is no bug, and the summary names each second try. Where several workers run the tests, a file goes
+    to one worker; so do all tests of one Docker engine, and those of a folder that share one cluster.
+    """
+    for item in items:
+        if config.pluginmanager.hasplugin("rerunfailures") and item.path.is_relative_to(E2E):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """The name of the tests that one worker runs together with this one."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "docker_engine" in fixtures:
+        return "docker"
+    own = vars(getattr(item, "module", None) or object)
+    shared = next((name for name in SHARED_CLUSTERS if name in fixtures and name not in own), None)
+    return f"{item.path.parent.name}-{shared}" if shared else item.path.stem
 
 
 # Reasons that no machine can mend by installing something: only these may be skipped where CI runs.
