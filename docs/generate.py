@@ -189,7 +189,7 @@ def http_api() -> str:
 
     intro = """
 All below `/services/detlab/api/v1/` of the Hub's address, JSON in and out. `GET openapi.json` serves the whole contract
-as OpenAPI 3.1; the models are in `harness/detlab/schemas/wire.py`.
+as OpenAPI 3.1; the models are in `harness/detlab/schemas/wire/` and `taskwire.py`.
 
     curl -H "Authorization: Bearer $DET_TOKEN" http://127.0.0.1:8642/services/detlab/api/v1/experiments
 

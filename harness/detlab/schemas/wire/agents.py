@@ -1,0 +1,209 @@
+"""What the master and its agents say to each other: enrolment, then messages over one connection."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from detlab.schemas.wire.base import PROTOCOL, Wire
+from detlab.schemas.wire.records import ClusterInfoWire
+from detlab.schemas.wire.views import SlotView
+
+
+class EnrolRequest(Wire):
+    """POST agents/enrol, authorised by an enrolment token."""
+
+    agent_id: str
+    protocol: int = PROTOCOL
+
+
+class EnrolReply(Wire):
+    """The agent's own key; the master keeps only its hash."""
+
+    agent_id: str
+    token: str
+
+
+class RunningTask(Wire):
+    """A task the agent still has: alive, or ended with the exit not yet acknowledged."""
+
+    allocation_id: str
+    run: int
+    exited: bool = False
+    exit_code: int | None = None
+
+
+# --- from the agent ---------------------------------------------------------------------------------------
+
+
+class Hello(Wire):
+    """First message of the agent, on every connection."""
+
+    type: Literal["hello"] = "hello"
+    protocol: int = PROTOCOL
+    version: str = ""
+    agent_id: str
+    serves_user: str | None = None
+    """None: any user (root agent); else tasks of others are refused."""
+    slots: list[SlotView]
+    tasks: list[RunningTask] = []
+    runtimes: list[str] = ["process"]
+    address: str = "127.0.0.1"
+    """Where the ports of its tasks are reached from the Hub's proxy."""
+
+
+class Heartbeat(Wire):
+    """Every 5 s both ways."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    time: float = 0.0
+
+
+class TaskStarted(Wire):
+    """The task's process group exists."""
+
+    type: Literal["task_started"] = "task_started"
+    allocation_id: str
+    run: int
+    pid: int | None = None
+    address: str | None = None
+    """Where its service is reached, for a launch with one."""
+    port: int | None = None
+
+
+class TaskStage(Wire):
+    """How far a launch is; for people, and so that a long pull does not look like a hang."""
+
+    type: Literal["task_stage"] = "task_stage"
+    allocation_id: str
+    run: int
+    stage: Literal["pulling", "starting"]
+    message: str = ""
+
+
+class TaskExited(Wire):
+    """The task's process group is gone and its records are delivered. Repeated until `exit_ack`."""
+
+    type: Literal["task_exited"] = "task_exited"
+    allocation_id: str
+    run: int
+    exit_code: int | None = None
+    """Of the entrypoint; negative = killed by that signal; None = unknown (the launcher died)."""
+    rank: int | None = None
+    """First failing rank, when known."""
+    reason: str = ""
+    """"" | refused (the agent would not start it) | setup (bundle, image or directory failed) | oom (ended for its
+    container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
+    failure)"""
+    message: str = ""
+
+
+AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")]
+
+
+# --- from the master --------------------------------------------------------------------------------------
+
+
+class Welcome(Wire):
+    """Answer to Hello: which tasks to keep, which to kill (fenced or unknown)."""
+
+    type: Literal["welcome"] = "welcome"
+    protocol: int = PROTOCOL
+    cluster_id: str
+    keep: list[str] = []
+    kill: list[str] = []
+
+
+class Mount(Wire):
+    """A host directory inside a container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+    propagation: str = "rprivate"
+
+
+class DeviceMount(Wire):
+    """A host device inside a container."""
+
+    host_path: str
+    container_path: str
+    mode: str = "mrw"
+
+
+class ContainerSpec(Wire):
+    """How the docker runtime makes the task's container."""
+
+    image: str
+    force_pull: bool = False
+    registry_auth: dict[str, str] | None = None
+    """Secret: in memory and in this message only, never in the task's directory."""
+    mounts: list[Mount] = []
+    devices: list[DeviceMount] = []
+    add_capabilities: list[str] = []
+    drop_capabilities: list[str] = []
+    shm_size: int | None = None
+    """Bytes; None: 4 GiB."""
+    memory: int | None = None
+    """Bytes; None: no limit."""
+    cpus: float | None = None
+    network: str | None = None
+    """bridge, host, or the name of a network; None: host if the master listens on loopback only, else bridge."""
+
+
+class ServiceSpec(Wire):
+    """The task serves HTTP on a port that the agent chooses: DET_SERVICE_ADDRESS and DET_SERVICE_PORT in its
+    environment, `TaskStarted.address` and `.port` for the master.
+    """
+
+
+class Launch(Wire):
+    """Start a task. Idempotent by (allocation_id, run)."""
+
+    type: Literal["launch"] = "launch"
+    allocation_id: str
+    run: int
+    owner: str
+    """Hub user whose uid the task gets."""
+    slots: list[str]
+    entrypoint: list[str] | str
+    """argv, or a line for `sh -c`."""
+    environment: dict[str, str] = {}
+    """From environment.environment_variables."""
+    bundle: str | None = None
+    info: ClusterInfoWire
+    task_token: str
+    token_expires_at: float
+    kind: str = "trial"
+    """trial, or a taskwire.TaskKind."""
+    runtime: Literal["process", "docker"] = "process"
+    container: ContainerSpec | None = None
+    """For the docker runtime."""
+    service: ServiceSpec | None = None
+    user_home: bool = False
+    """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
+    reach: list[str] = []
+    """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
+    the experiment's: a root agent would open other people's directories for its author."""
+
+
+class Kill(Wire):
+    """SIGTERM to the task's process group now, SIGKILL after `grace` seconds. Idempotent."""
+
+    type: Literal["kill"] = "kill"
+    allocation_id: str
+    run: int
+    grace: float = 5.0
+
+
+class ExitAck(Wire):
+    """The exit is committed: forget the task, remove its directory when `clean`."""
+
+    type: Literal["exit_ack"] = "exit_ack"
+    allocation_id: str
+    run: int
+    clean: bool = True
+
+
+MasterMessage = Annotated[Welcome | Heartbeat | Launch | Kill | ExitAck, Field(discriminator="type")]

@@ -1,0 +1,113 @@
+"""The wire's own language: its version, floats that JSON has no word for, and the states of things."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+PROTOCOL = 1
+SERVICE_PREFIX = "/services/detlab/"
+API_PREFIX = "api/v1/"
+
+_NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def encode_floats(value: Any) -> Any:
+    """Replace non-finite floats, at any depth, by their names, so that strict JSON can carry them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {key: encode_floats(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode_floats(item) for item in value]
+    return value
+
+
+def decode_float(value: Any) -> float | None:
+    """Return the float that a JSON scalar stands for, or None if it is not a number (bool counts as 0/1)."""
+    if isinstance(value, str):
+        return _NONFINITE.get(value)
+    if isinstance(value, int | float):
+        return float(value)
+    return None
+
+
+class Wire(BaseModel):
+    """Base of all wire models: unknown keys are ignored (additive protocol)."""
+
+    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings")
+
+
+class ExperimentState(StrEnum):
+    """Where an experiment stands (Determined's names)."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether no more work will be done."""
+        return self in _TERMINAL
+
+
+class TrialState(StrEnum):
+    """Where a trial stands; what its allocation does is in `AllocationState`."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the trial will not run again."""
+        return self.value in {"COMPLETED", "CANCELED", "ERROR"}
+
+
+_TERMINAL = {
+    ExperimentState.COMPLETED,
+    ExperimentState.CANCELED,
+    ExperimentState.ERROR,
+    ExperimentState.DELETED,
+}
+
+
+class AllocationState(StrEnum):
+    """Progress of one attempt, in order; it never goes back."""
+
+    PENDING = "PENDING"
+    ASSIGNED = "ASSIGNED"
+    PULLING = "PULLING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+
+
+class EndReason(StrEnum):
+    """Why a trial ended, for people; shown in views beside its state."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    CANCELED = "canceled"
+    KILLED = "killed"
+    INVALID_HP = "invalid_hp"
+    ERROR = "error"
+    NO_METRICS = "no_metrics"

@@ -1,0 +1,163 @@
+"""What a task says to the master, by its launcher or the Core API, and what it is told at its start."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.views import CheckpointFile
+
+
+class ClusterInfoWire(Wire):
+    """Written to `$DET_TASK_DIR/info.json` by the launcher; the source of `det.get_cluster_info()`."""
+
+    master_url: str
+    """Base of the service, ends with `/services/detlab/`."""
+    cluster_id: str
+    agent_id: str
+    slot_ids: list[int]
+    """Container-local slot numbers 0..n-1, as Determined gives them."""
+    gpu_uuids: list[str] = []
+    task_id: str
+    allocation_id: str
+    task_type: str = "TRIAL"
+    """TRIAL, or a taskwire.TaskKind in capitals: NOTEBOOK, SHELL, COMMAND, TENSORBOARD, CELL, NOTEBOOK_RUN."""
+    run: int
+    latest_checkpoint: str | None = None
+    trial_id: int = 0
+    """0 unless the task is a trial, as the three below."""
+    trial_index: int = 0
+    experiment_id: int = 0
+    trial_seed: int = 0
+    hparams: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    """The resolved config of the experiment or task."""
+    container_addrs: list[str] = ["127.0.0.1"]
+    container_rank: int = 0
+    container_slot_counts: list[int] = []
+    owner: str = ""
+
+
+class MetricsRecord(Wire):
+    """One report. Scalars go to series; other values (dict, list, str) are kept as structured JSON."""
+
+    kind: Literal["metrics"] = "metrics"
+    seq: int
+    """1, 2, 3, … per allocation, over all records of the `metrics` stream; a seq seen before is skipped."""
+    time: float
+    group: str
+    steps_completed: int
+    metrics: dict[str, Any]
+    batch_metrics: list[dict[str, Any]] | None = None
+
+
+class ProgressRecord(Wire):
+    """report_progress."""
+
+    kind: Literal["progress"] = "progress"
+    seq: int
+    time: float
+    progress: float
+
+
+class StatusRecord(Wire):
+    """set_status."""
+
+    kind: Literal["status"] = "status"
+    seq: int
+    time: float
+    status: str
+
+
+class EarlyExitRecord(Wire):
+    """report_early_exit: the code says that it ends on purpose."""
+
+    kind: Literal["early_exit"] = "early_exit"
+    seq: int
+    time: float
+    reason: str
+    """INVALID_HP | USER_REQUESTED_STOP | ERRORED"""
+
+
+class ResumedRecord(Wire):
+    """The attempt begins at an earlier step than the checkpoint it was given: that one's files are altered.
+
+    Counts before the first metrics of the attempt: what earlier ones reported beyond this step is superseded then.
+    """
+
+    kind: Literal["resumed"] = "resumed"
+    seq: int
+    time: float
+    steps_completed: int
+
+
+class LogRecord(Wire):
+    """One output line; `seq` counts the `logs` stream of the allocation."""
+
+    kind: Literal["log"] = "log"
+    seq: int
+    time: float
+    rank: int | None = None
+    stdtype: Literal["stdout", "stderr", "launcher"] = "stdout"
+    level: str | None = None
+    text: str
+
+
+Record = Annotated[
+    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | ResumedRecord | LogRecord,
+    Field(discriminator="kind"),
+]
+
+
+class RecordBatch(Wire):
+    """POST task/records: in order, at most 1,000 records or 4 MB; all of one stream."""
+
+    stream: Literal["metrics", "logs"]
+    records: list[Record]
+
+
+class RefusedRecord(Wire):
+    """A record the master will not take (bad group name, too large …): raised in the trial's next call."""
+
+    seq: int
+    code: str
+    message: str
+
+
+class RecordAck(Wire):
+    """Committed up to `acked`. Records that can never be taken are named, once, in `refused`."""
+
+    acked: int
+    refused: list[RefusedRecord] = []
+
+
+class PreemptReply(Wire):
+    """GET task/preempt?timeout_seconds=N (long poll; returns at once when the signal is on)."""
+
+    preempt: bool
+    reason: Literal["", "stop", "pause", "preempt", "cancel", "drain"] = ""
+
+
+class CommitCheckpoint(Wire):
+    """POST task/checkpoints: the files are uploaded and their manifest is written; make it a checkpoint."""
+
+    uuid: str
+    steps_completed: int
+    metadata: dict[str, Any] = {}
+    files: dict[str, CheckpointFile]
+    manifest_digest: str
+
+
+class BestValidationReply(Wire):
+    """GET task/best-validation: the best searcher metric of the experiment so far, or None."""
+
+    value: float | None = None
+
+
+class TokenReply(Wire):
+    """POST task/token: a fresh task token; the old one works until it expires."""
+
+    token: str
+    expires_at: float

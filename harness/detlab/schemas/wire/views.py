@@ -1,0 +1,310 @@
+"""What people and their programs are shown of the cluster, experiments, trials and checkpoints, and how they submit."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from detlab.schemas.wire.base import PROTOCOL, AllocationState, EndReason, ExperimentState, TrialState, Wire
+
+# --- users, cluster ---------------------------------------------------------------------------------------
+
+
+class UserView(Wire):
+    """Who the caller is and what the token may do."""
+
+    name: str
+    scopes: list[str] = []
+    admin: bool = False
+
+
+class SlotView(Wire):
+    """One slot of an agent."""
+
+    id: str
+    kind: Literal["cpu", "cuda", "rocm"] = "cpu"
+    name: str = ""
+    uuid: str | None = None
+    allocation_id: str | None = None
+    enabled: bool = True
+
+
+class AgentView(Wire):
+    """An agent as the master sees it."""
+
+    id: str
+    state: Literal["connected", "suspect", "lost"] = "connected"
+    version: str = ""
+    address: str = ""
+    serves_user: str | None = None
+    slots: list[SlotView] = []
+    running: int = 0
+    last_seen: float = 0.0
+    enabled: bool = True
+    """False: what runs goes on, nothing new starts."""
+    runtimes: list[str] = ["process"]
+    """How it can run tasks: process, docker."""
+    enrolled_at: float = 0.0
+
+
+class ClusterView(Wire):
+    """One look at the cluster."""
+
+    cluster_id: str
+    version: str
+    protocol: int = PROTOCOL
+    url: str = ""
+    started_at: float = 0.0
+    agents: int = 0
+    slots_total: int = 0
+    slots_used: int = 0
+    experiments_active: int = 0
+    draining: bool = False
+
+
+# --- experiments ------------------------------------------------------------------------------------------
+
+
+class ProblemView(Wire):
+    """One mistake or warning, with where it is."""
+
+    path: str
+    message: str
+    hint: str | None = None
+    level: Literal["error", "warning"] = "error"
+
+
+class FailureView(Wire):
+    """A failure card: what, where, likely cause, last lines, next command."""
+
+    kind: str
+    """oom | import | config | exception | killed | lost | no_metrics | searcher | unknown"""
+    message: str
+    trial_id: int | None = None
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    where: str | None = None
+    """`cell 14, line 3` or `train.py, line 12`."""
+    log_tail: list[str] = []
+    """At most 20 lines."""
+    hint: str | None = None
+
+
+class BestView(Wire):
+    """The best validation so far."""
+
+    trial_id: int
+    trial_index: int
+    steps_completed: int
+    value: float
+    checkpoint: str | None = None
+
+
+class ExperimentView(Wire):
+    """An experiment with the numbers its progress line needs."""
+
+    id: int
+    name: str
+    description: str | None = None
+    labels: list[str] = []
+    owner: str
+    workspace: str = ""
+    project: str = ""
+    state: ExperimentState
+    searcher: str = ""
+    metric: str = ""
+    smaller_is_better: bool = True
+    time_metric: str | None = None
+    max_time: int | None = None
+    progress: float = 0.0
+    """0..1, the searcher's own estimate."""
+    trials_total: int | None = None
+    """How many trials the search will make if it can know, else None."""
+    trials: dict[str, int] = {}
+    """Count per TrialState; RUNNING counts active trials with a running allocation."""
+    best: BestView | None = None
+    created_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    pending_reason: str | None = None
+    """The dominant reason why nothing more runs now."""
+    warnings: list[str] = []
+    """For example: trial 3 never reported 'val_loss'."""
+    bundle: str | None = None
+    config: dict[str, Any] | None = None
+    """Resolved; only on a single experiment, secrets masked."""
+    failure: FailureView | None = None
+    source: dict[str, Any] = {}
+
+
+class CreateExperiment(Wire):
+    """POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text."""
+
+    config: dict[str, Any] | None = None
+    config_yaml: str | None = None
+    bundle: str | None = None
+    """Digest `sha256:<hex>` of an uploaded bundle; None means an empty context directory."""
+    idempotency_key: str | None = None
+    """The same key by the same user returns the experiment made first (an acknowledged submit is never doubled)."""
+    activate: bool = True
+    dry_run: bool = False
+    source: dict[str, Any] = {}
+    """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
+
+
+class CreateExperimentReply(Wire):
+    """What became of a submit. `experiment` is None for a dry run."""
+
+    experiment: ExperimentView | None = None
+    created: bool = True
+    warnings: list[ProblemView] = []
+    config: dict[str, Any] = {}
+
+
+# --- trials, checkpoints ----------------------------------------------------------------------------------
+
+
+class SummaryView(Wire):
+    """Summary of one scalar series; min, max and mean skip NaN."""
+
+    count: int = 0
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    last: float | None = None
+    last_step: int | None = None
+    nan_count: int = 0
+
+
+class TrialView(Wire):
+    """A trial."""
+
+    id: int
+    index: int
+    """Position in creation order within its experiment, from 0."""
+    experiment_id: int
+    request_id: str
+    state: TrialState
+    allocation_state: AllocationState | None = None
+    display_state: str = ""
+    """RUNNING, QUEUED, STARTING … or the trial state; for people."""
+    end_reason: EndReason | None = None
+    hparams: dict[str, Any] = {}
+    seed: int = 0
+    restarts: int = 0
+    run: int = 0
+    progress: float = 0.0
+    status: str = ""
+    """What the code said with set_status."""
+    steps_completed: int = 0
+    best_validation: float | None = None
+    latest_validation: float | None = None
+    latest_checkpoint: str | None = None
+    agent_id: str | None = None
+    slots: list[str] = []
+    started_at: float | None = None
+    ended_at: float | None = None
+    pending_reason: str | None = None
+    warnings: list[str] = []
+    failure: FailureView | None = None
+    summary: dict[str, dict[str, SummaryView]] = {}
+    """group -> metric name -> summary; only on a single trial."""
+    metadata: dict[str, Any] = {}
+
+
+class SeriesView(Wire):
+    """One curve, possibly down-sampled: extremes and the last point are exact."""
+
+    trial_id: int
+    group: str
+    name: str
+    steps: list[int] = []
+    values: list[float] = []
+    times: list[float] = []
+    total: int = 0
+    """Points stored; more than len(steps) if down-sampled."""
+
+
+class CurvesView(Wire):
+    """Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there."""
+
+    cursor: int
+    experiment: ExperimentView
+    trials: list[TrialView] = []
+    curves: list[SeriesView] = []
+
+
+class LogLine(Wire):
+    """One line of a task's output."""
+
+    id: int = 0
+    trial_id: int = 0
+    task_id: str | None = None
+    """Of a notebook, shell, command …; then trial_id is 0."""
+    run: int = 0
+    rank: int | None = None
+    stdtype: Literal["stdout", "stderr", "launcher"] = "stdout"
+    level: str | None = None
+    time: float = 0.0
+    text: str
+
+
+class CheckpointFile(Wire):
+    """One file of a manifest, keyed by its relative POSIX path."""
+
+    size: int
+    digest: str
+    """sha256:<hex>"""
+    mode: int = 0o644
+
+
+class CheckpointView(Wire):
+    """A committed checkpoint."""
+
+    uuid: str
+    trial_id: int
+    experiment_id: int
+    run: int = 0
+    steps_completed: int = 0
+    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+    created_at: float = 0.0
+    size: int = 0
+    """Bytes over all files."""
+    files: dict[str, CheckpointFile] = {}
+    metadata: dict[str, Any] = {}
+    storage: dict[str, Any] = {}
+    """The checkpoint_storage block in use, secrets masked."""
+    validation: float | None = None
+    """The searcher metric reported at the same step, if any."""
+    manifest_digest: str = ""
+
+
+# --- events, errors ---------------------------------------------------------------------------------------
+
+
+class Event(Wire):
+    """One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after.
+
+    kinds: experiment (data: ExperimentView without config) | trial (data: TrialView) |
+    task (data: taskwire.TaskView without config) | cluster (agents or the queue changed: ask for them again) |
+    metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
+    resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
+    cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
+    """
+
+    id: int
+    kind: Literal["experiment", "trial", "task", "cluster", "metrics", "checkpoint", "resync", "cursor"]
+    time: float = 0.0
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    task_id: str | None = None
+    data: dict[str, Any] = {}
+
+
+class ErrorView(Wire):
+    """Body of every non-2xx reply."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    problems: list[ProblemView] = []
