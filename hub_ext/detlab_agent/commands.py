@@ -85,6 +85,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Containers may have mounts from here (repeatable; default: none).",
 )
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    metavar="HOST[:CONTAINER][:ro]",
+    help="Every container has this directory (repeatable).",
+)
 @click.option("--allow-privileges", is_flag=True, help="Containers may have capabilities and devices.")
 @click.option(
     "--address",
@@ -115,6 +122,7 @@ def run(
     runtimes: tuple[str, ...],
     docker_host: str,
     allow_mounts: tuple[Path, ...],
+    volumes: tuple[str, ...],
     allow_privileges: bool,
     address: str,
     service_ports: tuple[int, int] | None,
@@ -143,6 +151,7 @@ def run(
             runtimes=runtimes,
             docker_host=docker_host,
             allow_mounts=allow_mounts,
+            volumes=volumes,
             allow_privileges=allow_privileges,
             address=address,
             service_ports=service_ports,

@@ -58,6 +58,7 @@ class AgentSettings:
         docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
         allow_mounts: Host directories whose parts containers may be given.
         allow_privileges: Whether containers may be given capabilities and devices.
+        volumes: What every container has, each as `HOST[:CONTAINER][:ro|rw]`.
         address: Where ports of tasks are reached from the Hub's proxy.
         service_ports: First and last port that services may use; None for any.
         homes: Homes of users who have none; None for `homes` in the directory.
@@ -76,6 +77,7 @@ class AgentSettings:
     docker_host: str = ""
     allow_mounts: tuple[Path, ...] = ()
     allow_privileges: bool = False
+    volumes: tuple[str, ...] = ()
     address: str = "127.0.0.1"
     service_ports: tuple[int, int] | None = None
     homes: Path | None = None
@@ -152,23 +154,27 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
     """Return the docker runtime if it was asked for, or if this agent is root and nothing else was said.
 
     Raises:
-        AgentError: It was asked for, and the library that speaks to the engine is not installed.
+        AgentError: It was asked for, and the library that speaks to the engine is not installed; a volume is none.
     """
     if "docker" not in settings.runtimes and (settings.runtimes or os.geteuid() != 0):
         return None
     try:
-        from detlab_agent.runtimes.container import Allowance
+        from detlab_agent.runtimes.container import Allowance, parse_volume
         from detlab_agent.runtimes.docker import DockerRuntime
         from detlab_agent.runtimes.engine import DEFAULT_URL
     except ImportError as error:
         if "docker" in settings.runtimes:
             raise AgentError(f"{error}; containers need the extra: pip install 'detlab[agent]'") from error
         return None
+    try:
+        volumes = [parse_volume(text) for text in settings.volumes]
+    except ValueError as error:
+        raise AgentError(str(error)) from error
     runtime = DockerRuntime(
         maker,
         settings.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_URL,
         settings.agent_id,
-        Allowance(settings.allow_mounts, settings.allow_privileges),
+        Allowance(settings.allow_mounts, settings.allow_privileges, volumes),
         directory / "package",
         os.environ,
     )

@@ -1,7 +1,10 @@
 """Images for tests, made on this machine in a moment, without a registry.
 
 `EMPTY` has no files of its own: with `host_mounts()` it shows this machine's programs and this test environment, so
-that anything the tests can import runs in a container too. `SHELL` is busybox alone: no Python.
+that anything the tests can import runs in a container too, JupyterLab and TensorBoard included. `BARE` is the same with
+the Python that this environment was made from: without any package. `SHELL` is busybox alone: no Python.
+
+A cluster whose agent gives every container the host's directories (`cluster_config()`) needs no mounts in its configs.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ if TYPE_CHECKING:
     from testbed.docker import Engine
 
 EMPTY = "testbed/empty:1"
+BARE = "testbed/bare:1"
 SHELL = "testbed/shell:1"
 
 
 def build_all(engine: Engine) -> None:
     """Make every image that the engine has not got yet."""
-    for name, make in ((EMPTY, _empty), (SHELL, _shell)):
+    for name, make in ((EMPTY, _empty), (BARE, _bare), (SHELL, _shell)):
         if engine.request("GET", f"/images/{name}/json")[0] != 200:
             make(engine)
 
@@ -36,7 +40,29 @@ def host_mounts() -> list[Path]:
     return [path for path in found if not any(path != other and path.is_relative_to(other) for other in found)]
 
 
+def cluster_config(*images: str) -> str:
+    """Lines of `detlab_config.py`: containers may be used, and are whole systems.
+
+    Args:
+        images: What the Hub's form proposes.
+    """
+    volumes = [f"{path}:{path}:ro" for path in host_mounts()]
+    return (
+        f"c.EmbeddedCluster.docker = True\nc.EmbeddedCluster.docker_volumes = {volumes!r}\n"
+        f"c.DetSpawner.images = {list(images)!r}\n"
+    )
+
+
 def _empty(engine: Engine) -> None:
+    _whole(engine, EMPTY, f"{sys.prefix}/bin:{sys.base_prefix}/bin")
+
+
+def _bare(engine: Engine) -> None:
+    _whole(engine, BARE, f"{sys.base_prefix}/bin")
+
+
+def _whole(engine: Engine, image: str, path: str) -> None:
+    """Make an image that is a whole system once the host's directories are in it."""
     with _Archive() as archive:
         for name in ("usr", "etc", "proc", "sys", "dev", "root", "opt", "run", "var", "home"):
             archive.directory(name)
@@ -46,8 +72,7 @@ def _empty(engine: Engine) -> None:
             archive.link(name, f"usr/{name}")
         for name in ("passwd", "group", "nsswitch.conf"):
             archive.file(f"etc/{name}", Path("/etc", name).read_bytes())
-    path = f"{sys.prefix}/bin:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
-    engine.add_image(EMPTY, archive.data, f"ENV PATH={path}", 'CMD ["/bin/sh"]')
+    engine.add_image(image, archive.data, f"ENV PATH={path}:/usr/local/bin:/usr/bin:/bin", 'CMD ["/bin/sh"]')
 
 
 def _shell(engine: Engine) -> None:

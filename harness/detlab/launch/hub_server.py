@@ -151,11 +151,21 @@ def task_config(env: Mapping[str, str]) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
+def image_name(env: Mapping[str, str]) -> str:
+    """Return the image of the container that this runs in; empty if it is none."""
+    try:
+        launch = json.loads((Path(env["DET_TASK_DIR"]) / "launch.json").read_bytes())
+        return str(launch["container"]["image"])
+    except (KeyError, OSError, TypeError, ValueError):
+        return ""
+
+
 def run(kind: str, env: Mapping[str, str]) -> int:
     """Run the server to its end; return its exit status."""
     lacking = missing(kind)
     if lacking:
-        _say(f"this environment has no {' and no '.join(lacking)}, which a {kind} needs: install detlab[hub,lab] in it")
+        where = f"image {image}" if (image := image_name(env)) else "this environment"
+        _say(f"{where} has no {' and no '.join(lacking)}, which a {kind} needs: pip install {' '.join(lacking)} in it")
         return MISSING
     address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
     if taken(address, port):

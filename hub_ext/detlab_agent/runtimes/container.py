@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ _IMAGE = re.compile(
 )
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SHARED = {"shared", "rshared"}
+_SYSTEM = ("/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,28 @@ class Allowance:
     Attributes:
         mounts: Host directories whose parts may be mounted.
         privileges: Capabilities, devices and shared mounts.
+        volumes: What every container has, unless its task mounts something else there.
     """
 
     mounts: Sequence[Path] = ()
     privileges: bool = False
+    volumes: Sequence[WireMount] = ()
+
+
+def parse_volume(text: str) -> WireMount:
+    """Return the mount that `HOST[:CONTAINER][:ro|rw]` means; without CONTAINER it has the same path inside.
+
+    Raises:
+        ValueError: It is none, or is where a task has something of its own.
+    """
+    words = text.split(":")
+    mode = words.pop() if len(words) > 1 and words[-1] in {"ro", "rw"} else "rw"
+    if len(words) > 2 or not all(PurePosixPath(word).is_absolute() and ".." not in word.split("/") for word in words):
+        raise ValueError(f"{text!r} is no volume: write HOST[:CONTAINER][:ro|rw], such as /data:/data:ro")
+    target = PurePosixPath(words[-1])
+    if len(target.parts) < 2 or any(target.is_relative_to(kept) for kept in (*_SYSTEM, PACKAGE)):
+        raise ValueError(f"volume {text!r}: {target} is the system's own in a container")
+    return WireMount(host_path=words[0], container_path=str(target), read_only=mode == "ro")
 
 
 def check_image(name: str) -> None:
@@ -81,7 +101,8 @@ def is_loopback(host: str) -> bool:
 
 
 def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Path | None) -> list[Mount]:
-    """Return the mounts of the task: its directory, its user's home, what it may reach, what the experiment asks for.
+    """Return the mounts of the task: its directory, its user's home, what it may reach, what the experiment asks for,
+    and the volumes that every container has.
 
     Raises:
         RefusedTask: It asks for more than it may have.
@@ -100,7 +121,18 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
             read_only=wanted.read_only,
             propagation=wanted.propagation or "rprivate",
         )
+    for volume in allowance.volumes:
+        if volume.container_path not in found:
+            found[volume.container_path] = _volume(volume)
     return list(found.values())
+
+
+def _volume(volume: WireMount) -> Mount:
+    if not Path(volume.host_path).exists():
+        raise SetupFailed(
+            f"volume {volume.host_path}: every container of this agent has it, but it is not on this node"
+        )
+    return Mount(volume.container_path, volume.host_path, type="bind", read_only=volume.read_only)
 
 
 def _target(wanted: WireMount, order: Order) -> str:
@@ -112,7 +144,7 @@ def _target(wanted: WireMount, order: Order) -> str:
     for kept in (
         PurePosixPath(PACKAGE),
         PurePosixPath(order.task.root),
-        *map(PurePosixPath, ("/proc", "/sys", "/dev")),
+        *map(PurePosixPath, _SYSTEM),
     ):
         inside_work = path.is_relative_to(order.task.work) and path != PurePosixPath(order.task.work)
         if path.is_relative_to(kept) and not inside_work:
@@ -143,6 +175,11 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
     if not real.exists():
         raise SetupFailed(f"bind mount of {wanted.host_path}: there is no such path on this node")
     return real
+
+
+def _nano_cpus(cpus: float) -> int:
+    """A limit above what the node has is none; the engine would refuse it."""
+    return int(min(cpus, os.cpu_count() or cpus) * 1e9)
 
 
 def container_arguments(
@@ -187,7 +224,7 @@ def container_arguments(
         "mounts": [*mounts, Mount(f"{PACKAGE}/detlab", str(package), type="bind", read_only=True)],
         "shm_size": spec.shm_size or DEFAULT_SHM,
         **({"mem_limit": spec.memory, "memswap_limit": spec.memory} if spec.memory else {}),
-        **({"nano_cpus": int(spec.cpus * 1e9)} if spec.cpus else {}),
+        **({"nano_cpus": _nano_cpus(spec.cpus)} if spec.cpus else {}),
         "device_requests": [
             DeviceRequest(driver="nvidia", device_ids=gpus, capabilities=[["gpu", "compute", "utility"]])
         ]

@@ -151,6 +151,7 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         user_map=dict(wishes.user_map),
         docker=None if wishes.docker == "auto" else bool(wishes.docker),
         docker_mounts=list(wishes.docker_mounts),
+        docker_volumes=list(wishes.docker_volumes),
     )
 
 

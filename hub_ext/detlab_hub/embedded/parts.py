@@ -142,6 +142,8 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--runtime", "process,docker" if plan.docker else "process"]
     for path in plan.docker_mounts:
         argv += ["--allow-mount", path]
+    for volume in plan.docker_volumes:
+        argv += ["--volume", volume]
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:

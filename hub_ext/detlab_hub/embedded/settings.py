@@ -51,6 +51,11 @@ class EmbeddedCluster(Configurable):
         help="Directories of this machine of which containers may have parts (bind_mounts); by default none.",
     ).tag(config=True)
 
+    docker_volumes = List(
+        Unicode(),
+        help="Directories of this machine that every container has, each as HOST[:CONTAINER][:ro]; by default none.",
+    ).tag(config=True)
+
     def users(self) -> tuple[str, list[str]]:
         """Return (operator, others), checked.
 

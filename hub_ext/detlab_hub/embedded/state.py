@@ -50,6 +50,7 @@ class Plan:
         user_map: Hub user -> existing uid, of a cluster that root started.
         docker: Whether the agent runs containers; None: if it can.
         docker_mounts: Host directories of which containers may have parts.
+        docker_volumes: Host directories that every container has, as HOST[:CONTAINER][:ro].
     """
 
     port: int
@@ -64,6 +65,7 @@ class Plan:
     user_map: dict[str, int] = field(default_factory=dict)
     docker: bool | None = None
     docker_mounts: list[str] = field(default_factory=list)
+    docker_volumes: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:

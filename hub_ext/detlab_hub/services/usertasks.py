@@ -243,9 +243,8 @@ def judged(
     if "image" not in given:
         images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
         if made["runtime"] == "docker" and not any(images.values()):
-            problem = Problem(
-                "environment.image", "is required for a container: this cluster has no default image", "--image NAME"
-            )
+            hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
+            problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
             raise ConfigError([problem])
         made["environment"]["image"] = images
     return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]

@@ -371,7 +371,7 @@ def _refusal(problems: list[Any]) -> SpawnFailed:
 
 def _said_by_master(error: DetlabError) -> SpawnFailed:
     if isinstance(error, ConfigError) and error.problems:
-        return _refusal(error.problems)
+        return _refusal([options.in_words(problem) for problem in error.problems])
     return SpawnFailed(str(error), reason=error.code.replace(".", "_"))
 
 

@@ -40,10 +40,10 @@ def render(
         )
     )
     if len(runtimes) > 1:
-        choices = [("", "As the pool decides"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
+        choices = [("", "As the cluster decides"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
         rows.append(_select("runtime", "Run it as", choices, chosen.get("runtime")))
     if "docker" in runtimes:
-        help_text = "Of a container; empty: the pool's."
+        help_text = "Of a container; empty: the cluster's."
         rows.append(_input("image", "Image", chosen.get("image", ""), help_text, more='list="det-images"'))
         rows.append(f'<datalist id="det-images">{"".join(_option(image) for image in images)}</datalist>')
     if len(pools) > 1:

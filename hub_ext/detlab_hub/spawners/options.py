@@ -92,7 +92,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     experiments, trials = (_ids(options, which, problems) for which in ("experiment_ids", "trial_ids"))
     if kind is TaskKind.TENSORBOARD and not experiments and not trials:
         problems.append(Problem("experiment_ids", "a TensorBoard shows experiments or trials: name at least one"))
-    problems += [_in_words(problem) for problem in taskconf.check(raw, kind) if problem.level == "error"]
+    problems += [in_words(problem) for problem in taskconf.check(raw, kind) if problem.level == "error"]
     if raw.get("runtime") in ("process", "docker") and raw["runtime"] not in runtimes:
         problems.append(Problem("Runtime", f"{raw['runtime']} is not offered here", f"one of {', '.join(runtimes)}"))
     bundle = options.get("bundle") or None
@@ -138,7 +138,7 @@ def _ids(options: Mapping[str, Any], which: str, problems: list[Problem]) -> lis
     return []
 
 
-def _in_words(problem: Problem) -> Problem:
+def in_words(problem: Problem) -> Problem:
     """Name a problem's place as the form does."""
     for name, path in FIELDS.items():
         if problem.path == ".".join(path):

@@ -20,6 +20,7 @@ from detlab_agent.runtimes.container import (
     container_environment,
     is_loopback,
     mounts_for,
+    parse_volume,
 )
 from detlab_agent.runtimes.docker_task import DockerTask
 from detlab_agent.runtimes.engine import Ended
@@ -148,6 +149,56 @@ def test_a_mount_below_an_allowed_directory_through_a_link_leads_to_the_real_one
     assert mounts[-1]["Source"] == str(tmp_path / "data" / "real")
     assert mounts[-1]["Target"] == str(made.task.work / "in/work")
     assert mounts[-1]["ReadOnly"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/data", ("/data", "/data", False)),
+        ("/data:ro", ("/data", "/data", True)),
+        ("/data/sets:/mnt", ("/data/sets", "/mnt", False)),
+        ("/data:/mnt/:ro", ("/data", "/mnt", True)),
+        ("/data:/mnt:rw", ("/data", "/mnt", False)),
+    ],
+)
+def test_volumes_that_can_be(text, expected):
+    made = parse_volume(text)
+    assert (made.host_path, made.container_path, made.read_only) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ro",
+        "data",
+        "data:/mnt",
+        "/data:mnt",
+        "/a:/b:/c",
+        "/a:/b:z",
+        "/a:/",
+        "/a:/proc/x",
+        "/a:/opt/detlab/x",
+        "/a/../b",
+        "/a:/b/../c",
+    ],
+)
+def test_volumes_that_cannot_be(text):
+    with pytest.raises(ValueError, match="volume"):
+        parse_volume(text)
+
+
+def test_every_container_has_the_volumes_unless_its_task_mounts_something_else_there(tmp_path):
+    allowance = Allowance([tmp_path], volumes=[parse_volume(f"{tmp_path}:/data:ro"), parse_volume(f"{tmp_path}:/more")])
+    own = wire.Mount(host_path=str(tmp_path), container_path="/data")
+    made = order(tmp_path, CPU)
+    found = {m["Target"]: m for m in mounts_for(made, wire.ContainerSpec(image="i"), allowance, None)}
+    assert (found["/data"]["ReadOnly"], found["/more"]["ReadOnly"]) == (True, False)
+    found = {m["Target"]: m for m in mounts_for(made, wire.ContainerSpec(image="i", mounts=[own]), allowance, None)}
+    assert found["/data"]["ReadOnly"] is False
+    gone = Allowance(volumes=[parse_volume("/no/such/directory:/data")])
+    with pytest.raises(SetupFailed, match="/no/such/directory"):
+        mounts_for(made, wire.ContainerSpec(image="i"), gone, None)
 
 
 def test_a_shared_mount_needs_privileges(tmp_path):

@@ -142,8 +142,8 @@ async def test_what_the_master_refuses_is_said_with_every_mistake():
         master.refuse = 422, {"code": "config.invalid", "message": "2 mistakes", "problems": problems}
         with pytest.raises(SpawnFailed) as failed:
             await spawner(master).start()
-        for path in ("runtime", "idle_timeout"):
-            assert path in failed.value.jupyterhub_message
+        for label in ("Runtime", "Idle"):
+            assert label in failed.value.jupyterhub_message
 
 
 async def test_wrong_options_are_never_posted():
