@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf import structure, suggesting
 from detlab.schemas.expconf.checking import errors_of, from_pydantic, in_order
-from detlab.schemas.expconf.environment import SIZE_PATTERN, BindMount, DeviceEntry, EnvironmentConfig, as_bytes
+from detlab.schemas.expconf.environment import BindMount, ByteSize, Cpus, DeviceEntry, EnvironmentConfig, MemoryLimit
 from detlab.schemas.expconf.experiment import Entrypoint
 from detlab.schemas.expconf.paths import render
 from detlab.schemas.expconf.scalars import (
@@ -28,6 +28,7 @@ from detlab.schemas.expconf.scalars import (
     ignored,
     refuse,
 )
+from detlab.schemas.expconf.unsupported import container_keys
 from detlab.schemas.taskwire import TaskKind
 
 DEFAULT_SLOTS = {
@@ -76,15 +77,13 @@ class TaskResources(Block):
         None, description="Lower goes first; by default the pool decides."
     )
     resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
-    shm_size: (
-        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
-        | None
-    ) = Field(None, description='Shared memory of a container, in bytes or as "1.5G"; by default 4 GiB.')
-    memory: (
-        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
-        | None
-    ) = Field(None, description='Most memory of a container, in bytes or as "8G"; by default no limit.')
-    cpus: Annotated[float, Field(gt=0)] | None = Field(None, description="Most processor time of a container.")
+    shm_size: ByteSize | None = Field(
+        None, description='Shared memory of a container, in bytes or as "1.5G"; by default 4 GiB.'
+    )
+    memory: MemoryLimit | None = Field(
+        None, description='Most memory of a container, in bytes or as "8G"; by default no limit.'
+    )
+    cpus: Cpus | None = Field(None, description="Most processors of a container, such as 1.5; by default no limit.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")
 
@@ -159,3 +158,9 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
         resources = config.resources.model_copy(update={"slots": DEFAULT_SLOTS[kind]})
         config = config.model_copy(update={"resources": resources})
     return config
+
+
+def unsupported(config: TaskConfig, runtime: str) -> list[Problem]:
+    """Return what a task asks for that its runtime, `process` or `docker`, cannot honour: warnings all."""
+    shared = container_keys(config.environment, config.bind_mounts, config.resources, containers=runtime == "docker")
+    return in_order([*shared])

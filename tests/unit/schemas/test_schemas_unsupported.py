@@ -41,6 +41,8 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"bind_mounts": [{"host_path": "/a", "container_path": "/a"}]}, "bind_mounts"),
         ({"resources": {"devices": ["/a:/b"]}}, "resources.devices"),
         ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),
+        ({"resources": {"memory": "1G"}}, "resources.memory"),
+        ({"resources": {"cpus": 1}}, "resources.cpus"),
         ({"resources": {"weight": 2}}, "resources.weight"),
         ({"resources": {"resource_pool": "gpu"}}, "resources.resource_pool"),
         ({"checkpoint_storage": {"save_trial_latest": 3}}, "checkpoint_storage.save_trial_latest"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from detlab.schemas.expconf.scalars import (
     Block,
@@ -19,6 +19,7 @@ from detlab.schemas.expconf.scalars import (
     Text,
     as_filled_text,
     as_int,
+    as_number,
     as_text,
     describe,
     ignored,
@@ -30,6 +31,8 @@ DEVICE_KINDS = ("cpu", "cuda", "rocm")
 DEFAULT_IMAGE = "determinedai/pytorch-ngc-dev:0736b6d"
 DEFAULT_ROCM_IMAGE = "determinedai/environments:rocm-5.6-pytorch-1.3-tf-2.10-rocm-mpich-0736b6d"
 
+LEAST_MEMORY = 16 * 1024**2
+"""Bytes; a launcher alone needs about as much."""
 SIZE_PATTERN = r"^([0-9]*[.])?[0-9]+ ?(([kmgtpKMGTP]([iI]?[bB])?)|[bB])?$"
 _SIZE_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
@@ -203,10 +206,29 @@ DeviceEntry = Annotated[
 ]
 
 
+ByteSize = Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
+"""Bytes, or a text such as `1.5G`."""
+
+
+def _enough(size: int) -> int:
+    if 0 < size < LEAST_MEMORY:
+        refuse(
+            f"is {size:,} bytes, in which no task can start (at least {LEAST_MEMORY:,})",
+            f'write a unit, such as "{size}G"' if size < LEAST_MEMORY // 1024 else None,
+        )
+    return size
+
+
+MemoryLimit = Annotated[ByteSize, AfterValidator(_enough)]
+"""Most memory of a container; 0 is no limit."""
+Cpus = Annotated[float, Field(ge=0.01), BeforeValidator(as_number)]
+"""Processors, of which a container may get a part."""
+
+
 class ResourcesConfig(Block):
     """How many slots a trial takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slots", "agent_label"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"memory", "cpus", "slots", "agent_label"})
 
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
     max_slots: NonNegativeInt | None = Field(None, description="Most slots of the whole experiment at a time.")
@@ -215,10 +237,13 @@ class ResourcesConfig(Block):
         None, description="Lower goes first; by default the pool decides."
     )
     resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
-    shm_size: (
-        Annotated[NonNegativeInt, BeforeValidator(as_bytes), Shorthand({"type": "string", "pattern": SIZE_PATTERN})]
-        | None
-    ) = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
+    shm_size: ByteSize | None = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
+    memory: MemoryLimit | None = Field(
+        None, description='Most memory of a container, in bytes or as "8G"; by default no limit. Only in detlab.'
+    )
+    cpus: Cpus | None = Field(
+        None, description="Most processors of a container, such as 1.5; by default no limit. Only in detlab."
+    )
     is_single_node: Flag | None = Field(None, description="Whether all slots must be on one node.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     native_parallel: Flag = ignored(False, "Unused.", "it has had no effect for years")

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checking import in_order, is_trial_class
-from detlab.schemas.expconf.environment import EnvironmentConfig, ImageMap
+from detlab.schemas.expconf.environment import BindMount, EnvironmentConfig, ImageMap
 from detlab.schemas.expconf.experiment import ExperimentConfig
 from detlab.schemas.expconf.extras import DEFAULT_LOG_POLICIES, OptimizationsConfig
+from detlab.schemas.expconf.scalars import Block
 from detlab.schemas.expconf.storage import COMMON, DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
 
-_PROCESSES = "trials run as plain processes on the node, without a container"
+_PROCESSES = "it runs as plain processes on the node, without a container"
 _NOT_YET = "has no effect in this runtime yet"
 
 _LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
@@ -41,15 +43,34 @@ def _environment(environment: EnvironmentConfig, *, containers: bool) -> Iterato
         yield _ignored("environment.pod_spec", "there is no Kubernetes backend yet")
 
 
-def _resources(config: ExperimentConfig, *, containers: bool) -> Iterator[Problem]:
-    if config.bind_mounts and not containers:
+def container_keys(
+    environment: EnvironmentConfig, mounts: list[BindMount], resources: Block, *, containers: bool
+) -> Iterator[Problem]:
+    """Yield what the blocks that experiments and user tasks share ask for in vain.
+
+    Args:
+        environment: The environment block.
+        mounts: The bind mounts.
+        resources: The resources block of either.
+        containers: Whether it runs in one.
+    """
+    yield from _environment(environment, containers=containers)
+    if mounts and not containers:
         yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
-    if config.resources.devices and not containers:
+    keys = ("devices", "shm_size", "memory", "cpus", "resource_pool")
+    given: dict[str, Any] = {key: getattr(resources, key) for key in keys}
+    if given["devices"] and not containers:
         yield _ignored("resources.devices")
-    if config.resources.shm_size is not None and not containers:
+    if given["shm_size"] is not None and not containers:
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
-    if config.resources.resource_pool not in {"", "default"}:
+    for key in ("memory", "cpus"):
+        if given[key] and not containers:
+            yield _ignored(f"resources.{key}", f"{_PROCESSES}: only one is limited (runtime: docker)")
+    if given["resource_pool"] not in {"", "default"}:
         yield _ignored("resources.resource_pool", "there is one pool: every agent of the cluster")
+
+
+def _resources(config: ExperimentConfig) -> Iterator[Problem]:
     if config.resources.weight != 1:
         yield _ignored("resources.weight", "only a fair-share scheduler uses it")
     if config.slurm.model_fields_set:
@@ -143,8 +164,8 @@ def unsupported_keys(config: ExperimentConfig, *, runtime: str = "process") -> l
         [
             *_entrypoint(config),
             *_storage(config.checkpoint_storage),
-            *_environment(config.environment, containers=containers),
-            *_resources(config, containers=containers),
+            *container_keys(config.environment, config.bind_mounts, config.resources, containers=containers),
+            *_resources(config),
             *_services(config),
             *_trainer(config),
         ]

@@ -1,0 +1,79 @@
+"""Memory and processors of a container: where they are written, what is refused, and what a process makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detlab.errors import ConfigError
+from detlab.schemas import expconf, taskconf
+from detlab.schemas.expconf import check, resolve, unsupported_keys
+from detlab.schemas.publish import json_schema
+from detlab.schemas.taskwire import TaskKind
+
+
+def problems(resources: dict[str, Any]) -> list[tuple[str, str, str | None]]:
+    return [(one.path, one.message, one.hint) for one in check({"resources": resources})]
+
+
+def test_limits_of_an_experiment_are_resolved_and_published() -> None:
+    resources = resolve({"resources": {"memory": "1.5G", "cpus": 2}})["resources"]
+    assert (resources["memory"], resources["cpus"]) == (1610612736, 2.0)
+    assert not {"memory", "cpus"} & set(resolve({})["resources"]), "Determined's own config has neither"
+    published = json_schema()["$defs"]["ResourcesConfig"]["properties"]
+    assert {"type": "string"}.items() <= published["memory"]["anyOf"][1].items()
+    assert "cpus" in published
+
+
+@pytest.mark.parametrize(
+    ("resources", "path", "said"),
+    [
+        ({"memory": 8}, "resources.memory", "8 bytes"),
+        ({"memory": "1K"}, "resources.memory", "no task can start"),
+        ({"memory": "lots"}, "resources.memory", "memory size"),
+        ({"memory": -1}, "resources.memory", "0"),
+        ({"memory": [1]}, "resources.memory", "whole number"),
+        ({"cpus": 0}, "resources.cpus", "0.01"),
+        ({"cpus": "2"}, "resources.cpus", "number"),
+        ({"cpus": float("nan")}, "resources.cpus", "finite"),
+        ({"cpus": True}, "resources.cpus", "number"),
+        ({"cpu": 2}, "resources.cpu", "unknown key"),
+    ],
+)
+def test_limits_that_make_no_sense_are_named_for_experiments_and_tasks(
+    resources: dict[str, Any], path: str, said: str
+) -> None:
+    (found,) = problems(resources)
+    assert found[0] == path
+    assert said in found[1]
+    (task,) = taskconf.check({"resources": resources, "entrypoint": "true"}, TaskKind.COMMAND)
+    assert (task.path, task.message) == found[:2]
+
+
+def test_limits_without_a_unit_say_how_to_write_one() -> None:
+    (found,) = problems({"memory": 8})
+    assert found[2] == 'write a unit, such as "8G"'
+
+
+def test_limits_of_zero_memory_are_none() -> None:
+    assert problems({"memory": 0}) == []
+
+
+def test_limits_of_a_process_are_warned_about_and_those_of_a_container_are_not() -> None:
+    raw = {"entrypoint": "true", "resources": {"memory": "1G", "cpus": 1, "shm_size": "1G"}}
+    task = taskconf.parse(raw, TaskKind.COMMAND)
+    named = {"resources.memory", "resources.cpus", "resources.shm_size"}
+    found = taskconf.unsupported(task, "process")
+    assert {one.path for one in found} == named
+    assert {one.level for one in found} == {"warning"}
+    assert taskconf.unsupported(task, "docker") == []
+    experiment = expconf.parse({**raw, "searcher": {"name": "single", "metric": "x"}})
+    assert {one.path for one in unsupported_keys(experiment)} == named
+    assert unsupported_keys(experiment, runtime="docker") == []
+
+
+def test_limits_of_a_task_are_all_judged_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        taskconf.parse({"resources": {"memory": 3, "cpus": -1, "slots": -2}}, TaskKind.SHELL)
+    assert {one.path for one in caught.value.problems} == {"resources.memory", "resources.cpus", "resources.slots"}
