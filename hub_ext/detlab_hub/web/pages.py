@@ -9,20 +9,21 @@ from __future__ import annotations
 import importlib.resources
 import time
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from tornado import template
+from tornado import template, web
 
 import detlab
 from detlab.errors import NotFound
-from detlab.schemas.wire import ExperimentView, Wire
+from detlab.schemas.wire import API_PREFIX, ExperimentView, Wire
 from detlab_hub.web.assets import Asset, asset
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import Guarded, NoSuchRoute, error_view, status_of
 from detlab_hub.web.scopes import needs
 
 _HERE = importlib.resources.files("detlab_hub.web") / "templates"
 _SHELL = template.Template((_HERE / "shell.html").read_text(encoding="utf-8"), name="shell.html")
 _PLAIN = template.Template((_HERE / "plain.html").read_text(encoding="utf-8"), name="plain.html")
+_ERROR = template.Template((_HERE / "error.html").read_text(encoding="utf-8"), name="error.html")
 # autoescape is tornado's default (xhtml_escape); no template says {% raw %}
 
 POLICY = (
@@ -38,10 +39,38 @@ _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-class Page(Guarded):
-    """Base of the pages that a browser opens."""
+_TITLES = {403: "Not for you", 404: "Nothing is here", 405: "Nothing is here", 503: "Not now"}
 
-    login_redirect = True
+
+class Told(Guarded):
+    """Base of routes whose refusals are pages for browsers; programs get the API's `ErrorView`."""
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether a browser asks for something to look at."""
+        path = urlsplit(self.request.uri or "").path
+        api = path.startswith(self.hub_auth.base_url + API_PREFIX)
+        return not api and "text/html" in self.request.headers.get("Accept", "")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Say in a page what is wrong and which way leads home."""
+        self.set_header("Vary", "Accept")
+        if not self.wants_page:
+            super().write_error(status_code, **kwargs)
+            return
+        error = kwargs.get("exc_info", (None, web.HTTPError(status_code), None))[1]
+        status, view = status_of(error), error_view(error)
+        self.set_status(status)
+        page = _ERROR.generate(
+            title=_TITLES.get(status, "This went wrong"),
+            message=view.message[:1].upper() + view.message[1:],
+            hint=view.hint,
+            status=status,
+            home_url=self.hub_auth.base_url,
+            hub_url=f"{self.settings['hub_public_url']}home",
+            style_url=self.address("style.css"),
+        )
+        self.write_page(page)
 
     def address(self, name: str) -> str:
         """Return the address of an asset, "" if it was not built."""
@@ -52,6 +81,29 @@ class Page(Guarded):
         """Send a page."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.finish(page)
+
+
+class Nowhere(Told, NoSuchRoute):
+    """Everything under the prefix that is no route."""
+
+    @needs("public")
+    async def get(self) -> None:
+        """Say that nothing is there; the prefix without its slash leads to the page."""
+        path = urlsplit(self.request.uri or "").path
+        if f"{path}/" == self.hub_auth.base_url:
+            self.redirect(self.hub_auth.base_url)
+        elif self.wants_page:
+            raise NotFound(f"there is nothing at {path[:200]}", hint="The address may be mistyped.")
+        else:
+            await super().get()
+
+    head = post = put = patch = delete = options = get
+
+
+class Page(Told):
+    """Base of the pages that a browser opens."""
+
+    login_redirect = True
 
     def shell(self) -> None:
         """Send the shell, or the way to the plain page where the script was not built."""
@@ -70,6 +122,7 @@ class Page(Guarded):
                 "user": self.person.name,
                 "version": detlab.__version__,
                 "schema": self.address("experiment.schema.json"),
+                "bundle-limit": str(self.services.settings.bundle_limit),
             },
             plain_url=f"{base}plain",
         )
@@ -130,6 +183,7 @@ class Plain(Page):
             server_url=f"{self.settings['hub_public_url']}spawn/{quote(caller.name, safe='')}",
             home_url=f"{self.settings['hub_public_url']}home",
             page_url=self.hub_auth.base_url if asset("hub.js") else "",
+            usage_url=f"{self.hub_auth.base_url}{API_PREFIX}usage?format=csv",
             style_url=self.address("style.css"),
             icon_url=self.address("icon.svg"),
         )

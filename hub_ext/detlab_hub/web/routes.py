@@ -33,7 +33,7 @@ from detlab_hub.web import (
     usage,
     usertasks,
 )
-from detlab_hub.web.base import Guarded, NoSuchRoute, access_log
+from detlab_hub.web.base import Guarded, access_log
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.streaming import Streams
 
@@ -152,7 +152,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
     """Return the tornado application of the master."""
     return web.Application(
         [(pattern + "$", cls) for pattern, cls in rules(settings.prefix)],
-        default_handler_class=NoSuchRoute,
+        default_handler_class=pages.Nowhere,
         log_function=access_log,
         services=services,
         identifier=identifier,

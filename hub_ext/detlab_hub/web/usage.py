@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,8 @@ class UsageQuery(Wire):
     """YYYY-MM-DD"""
     last: date | None = Field(None, ge=EARLIEST)
     """YYYY-MM-DD, included."""
+    format: Literal["json", "csv"] | None = None
+    """What to answer, for links, which send no Accept of their own; without it `Accept` decides."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -41,13 +43,13 @@ class Usage(Guarded):
 
     @needs("read")
     async def get(self, query: UsageQuery) -> UsageView:
-        """Return slot hours: everybody's for administrators, else the caller's; CSV by `Accept: text/csv`."""
+        """Return slot hours: everybody's for administrators, else the caller's; CSV by `format` or `Accept`."""
         return await self.services.usage.view(self.person, query.first, query.last)
 
     def send(self, operation: Operation, value: Any) -> None:
         """Write JSON, or CSV for who asks for it."""
         self.set_header("Vary", "Accept")
-        if not isinstance(value, UsageView) or not _wants_csv(self.request.headers.get("Accept", "")):
+        if not isinstance(value, UsageView) or not self._wants_csv():
             super().send(operation, value)
             return
         self.set_header("Content-Type", "text/csv; charset=utf-8")
@@ -55,6 +57,9 @@ class Usage(Guarded):
         self.set_header("Content-Disposition", f'attachment; filename="{name}"')
         self.finish(to_csv(value))
 
-
-def _wants_csv(accept: str) -> bool:
-    return any(part.partition(";")[0].strip().lower() == "text/csv" for part in accept.split(","))
+    def _wants_csv(self) -> bool:
+        chosen = self.get_query_argument("format", None)
+        if chosen is not None:
+            return chosen == "csv"
+        accepted = self.request.headers.get("Accept", "").split(",")
+        return any(part.partition(";")[0].strip().lower() == "text/csv" for part in accepted)

@@ -5,7 +5,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import type { UsageView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
-import { useAct, useGet } from './load';
+import { useGet } from './load';
 import { Sheet, View } from './parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
 import { UsageChart } from './UsageChart';
@@ -16,7 +16,6 @@ const DAY_MS = 86_400_000;
 /** `own`: the caller sees only their own. */
 export function Usage({ own = false, today = Date.now() }: { own?: boolean; today?: number }): ReactElement {
   const { api } = useApp();
-  const act = useAct();
   const [first, setFirst] = useState(() => dayOf(today - 29 * DAY_MS));
   const [last, setLast] = useState(() => dayOf(today));
   const valid = first <= last;
@@ -24,11 +23,10 @@ export function Usage({ own = false, today = Date.now() }: { own?: boolean; toda
   const { data, error, reload } = useGet<UsageView>(query);
   const people = useMemo(() => byPerson(data?.items ?? []), [data]);
   const total = people.reduce((sum, person) => sum + person.hours, 0);
-  const download = async (): Promise<void> => {
-    await act(async () => save(await api.text(query), `usage-${first}-${last}.csv`));
-  };
   const lead = `${formatHours(total)} slot-hours${own ? '' : ` of ${plural(people.length, 'person', 'people')}`}`;
-  const tools = <ActionButton label="Download CSV" why={valid ? null : 'the first day is after the last'} onRun={download} />;
+  const tools = valid
+    ? <a className="det-button" href={api.href(`${query}&format=csv`)} download>Download CSV</a>
+    : <ActionButton label="Download CSV" why="the first day is after the last" onRun={() => undefined} />;
   return (
     <View title={own ? 'My usage' : 'Usage'} lead={data ? lead : undefined} tools={tools}>
       <div className="det-adm-filters">
@@ -92,12 +90,4 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
       </tr>
     </Sheet>
   );
-}
-
-function save(text: string, name: string): void {
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
-  link.download = name;
-  link.click();
-  window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
