@@ -45,7 +45,7 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
     path: local,
     folder: local === null ? contents.localPath(folder) : PathExt.dirname(local),
     schema: await api.own<Schema>(`schema?kind=${kind}`),
-    text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text' })).content) : null
+    text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text', content: true })).content) : null
   }));
   const sent = useRef(key);
   const submit = async (body: Record<string, unknown>): Promise<void> => {

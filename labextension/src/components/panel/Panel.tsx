@@ -20,7 +20,7 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
     <div className="det-panel">
       <div className="det-panel-head">
         <input
-          type="search" className="det-input" placeholder="Filter by name, id, state" aria-label="Filter"
+          type="search" className="det-input" placeholder="Name, id or state" title="Filter by name, id or state" aria-label="Filter"
           value={filter} onChange={event => setFilter(event.target.value)}
         />
         <button
