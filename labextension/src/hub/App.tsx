@@ -49,7 +49,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
         <main id="main" ref={main} tabIndex={-1}>
           <Notices page={page} ended={ended} />
           <ErrorBoundary key={keyOf(place)}>
-            <Shown place={place} page={page} />
+            <Shown place={place} page={page} api={api} />
           </ErrorBoundary>
         </main>
         {overlay.element}
@@ -130,7 +130,7 @@ function keyOf(place: HubPlace): string {
   return JSON.stringify(place.kind === 'trial' ? { kind: 'trial', id: place.id } : place);
 }
 
-function Shown({ place, page }: { place: HubPlace; page: PageInfo }): ReactElement {
+function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: HubApi }): ReactElement {
   switch (place.kind) {
     case 'experiment':
       return <ExperimentView id={place.id} />;
@@ -139,7 +139,7 @@ function Shown({ place, page }: { place: HubPlace; page: PageInfo }): ReactEleme
     case 'task':
       return <TaskView id={place.id} />;
     case 'new':
-      return <NewExperiment page={page} />;
+      return <NewExperiment page={page} api={api} />;
     case 'nowhere':
       return (
         <View title="There is nothing here">

@@ -1,32 +1,52 @@
-/** A new experiment by the form. A page has no files: the code is an earlier experiment's, or none. */
+/** A new experiment by the form: code from this computer or of an earlier experiment, and a config beside it. */
 
-import { useMemo, useState, type ReactElement } from 'react';
+import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from '../form';
 import type { Judged } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
-import { useApp, useStore } from '../state/context';
+import { useApp } from '../state/context';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
+import type { HubApi } from './api';
 import type { PageInfo } from './page';
+import { CodeChoice } from './upload/CodeChoice';
+import type { Source } from './upload/source';
+import { beginnings, useCode, type Coded } from './upload/useCode';
 
-const MOST = 50;
+/** What the form begins with; another key is another form. */
+interface Start {
+  key: number;
+  /** The file it is from, "" for none. */
+  file: string;
+  text: string;
+}
 
-export function NewExperiment({ page }: { page: PageInfo }): ReactElement {
-  const { api, store, navigate } = useApp();
+export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): ReactElement {
+  const { store, navigate } = useApp();
   const [source, setSource] = useState<ExperimentView | null>(null);
   const [paused, setPaused] = useState(false);
+  const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: experimentText(null) }));
+  const typed = useRef(start.text);
+  const coded = useCode(api, page.bundleLimit);
   const key = useMemo(() => crypto.randomUUID?.() ?? String(Math.random()), []);
   const schema = useLoaded<Schema>(page.schema, signal => load(page.schema, signal));
-  const bundle = source?.bundle ?? null;
+  const busy = coded.state.kind === 'busy';
+  const bundle = coded.state.kind === 'ready' ? coded.state.code.bundle : (source?.bundle ?? null);
+  const begin = (file: string, text: string): void => {
+    typed.current = text;
+    setStart(old => ({ key: old.key + 1, file, text }));
+  };
+  useBeginning(coded, begin, () => typed.current === start.text);
   const judge = async (text: string): Promise<Judged> => {
-    const body = { config_yaml: text, bundle, dry_run: true };
-    const reply = await api.post<CreateExperimentReply>('experiments', body);
+    typed.current = text;
+    if (busy) return new Promise(() => undefined); // it is judged beside the code, when that is there
+    const reply = await api.post<CreateExperimentReply>('experiments', { config_yaml: text, bundle, dry_run: true });
     return { problems: reply.warnings, config: reply.config };
   };
   const submit = async (text: string): Promise<void> => {
-    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key };
+    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key, source: { from: 'hub page' } };
     const reply = await api.post<CreateExperimentReply>('experiments', body);
     if (!reply.experiment) return;
     store.learn({ experiment: reply.experiment });
@@ -41,11 +61,12 @@ export function NewExperiment({ page }: { page: PageInfo }): ReactElement {
   }
   return (
     <ExperimentForm
-      title="New experiment" schema={schema.data} sections={EXPERIMENT_SECTIONS} initial={experimentText(null)}
-      judgedWith={bundle} submitLabel={paused ? 'Submit, paused' : 'Submit'} judge={judge} submit={submit}
+      key={start.key} title="New experiment" schema={schema.data} sections={EXPERIMENT_SECTIONS} initial={start.text}
+      judgedWith={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit, paused' : 'Submit'} judge={judge} submit={submit}
       extra={
         <>
-          <CodeOf chosen={source} choose={setSource} />
+          <CodeChoice coded={coded} mostBytes={page.bundleLimit} source={source} onSource={setSource} />
+          <Beginning coded={coded} start={start} begin={begin} />
           <label className="det-check">
             <input type="checkbox" checked={paused} onChange={event => setPaused(event.target.checked)} /> start it paused
           </label>
@@ -55,26 +76,53 @@ export function NewExperiment({ page }: { page: PageInfo }): ReactElement {
   );
 }
 
-function CodeOf({ chosen, choose }: {
-  chosen: ExperimentView | null; choose: (one: ExperimentView | null) => void;
-}): ReactElement {
-  const experiments = useStore(snapshot => snapshot.experiments);
-  const withCode = experiments.filter(one => one.bundle !== null).slice(0, MOST);
+/** While nothing was typed, the only config of the code that was chosen is taken, or a form for its only script. */
+function useBeginning(coded: Coded, begin: (file: string, text: string) => void, untouched: () => boolean): void {
+  const code = coded.state.kind === 'ready' ? coded.state.code : null;
+  useEffect(() => {
+    if (!code || !untouched()) return;
+    const { configs, scripts } = beginnings(code.selection.files);
+    const only = configs.length === 1 ? configs[0] : configs.length === 0 && scripts.length === 1 ? scripts[0] : undefined;
+    if (only) void textFor(only).then(text => begin(only.path, text));
+    // once for each code
+    // eslint-disable-next-line
+  }, [code]);
+}
+
+function Beginning({ coded, start, begin }: {
+  coded: Coded; start: Start; begin: (file: string, text: string) => void;
+}): ReactElement | null {
+  const select = useRef<HTMLSelectElement>(null);
+  const chosen = useRef(false);
+  useEffect(() => {
+    // choosing made another form: the focus stays where it was
+    if (document.activeElement === document.body && start.key > 0) select.current?.focus({ preventScroll: true });
+  }, [start.key]);
+  if (coded.state.kind !== 'ready') return null;
+  const { configs, scripts } = beginnings(coded.state.code.selection.files);
+  const files = [...configs, ...scripts];
+  if (!files.length) return null;
+  const choose = async (path: string): Promise<void> => {
+    const file = files.find(one => one.path === path);
+    if (!file || chosen.current) return;
+    chosen.current = true;
+    begin(file.path, await textFor(file));
+  };
   return (
     <div className="det-field">
-      <label htmlFor="det-code-of">Code that travels</label>
-      <select
-        id="det-code-of" className="det-input" value={chosen?.id ?? ''}
-        onChange={event => choose(withCode.find(one => String(one.id) === event.target.value) ?? null)}
-      >
-        <option value="">none</option>
-        {withCode.map(one => <option key={one.id} value={one.id}>that of experiment {one.id}, {one.name}</option>)}
+      <label htmlFor="det-config-of">Begin with</label>
+      <select ref={select} id="det-config-of" className="det-input" value={start.file} onChange={event => void choose(event.target.value)}>
+        <option value="">what is typed</option>
+        {configs.map(file => <option key={file.path} value={file.path}>{file.path}</option>)}
+        {scripts.map(file => <option key={file.path} value={file.path}>a config for {file.path}</option>)}
       </select>
-      <div className="det-about">
-        New files travel from JupyterLab (“Run as experiment”) or by <code>det experiment create CONFIG DIR</code>.
-      </div>
+      <div className="det-about">Replaces the YAML by that of the file; change it as you like.</div>
     </div>
   );
+}
+
+async function textFor(file: Source): Promise<string> {
+  return /\.py$/.test(file.path) ? experimentText(file.path) : new TextDecoder().decode(await file.bytes());
 }
 
 async function load(address: string, signal: AbortSignal): Promise<Schema> {

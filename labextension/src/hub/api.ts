@@ -33,6 +33,11 @@ export class HubApi implements Api {
     return read<T>(await this.ask('DELETE', path, {}));
   }
 
+  /** Send bytes that lie under the path from then on. */
+  async put<T>(path: string, body: Blob, signal: AbortSignal): Promise<T> {
+    return read<T>(await this.ask('PUT', path, { body, headers: { 'Content-Type': body.type }, signal }));
+  }
+
   async text(path: string): Promise<string> {
     return read<string>(await this.ask('GET', path, { headers: { Accept: 'text/csv, text/plain, */*' } }), 'text');
   }

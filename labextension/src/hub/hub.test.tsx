@@ -11,7 +11,7 @@ import { readPage, type PageInfo } from './page';
 import { pathOf, placeOf, Router, type HubPlace } from './router';
 import { placed, requestOf, blank } from './start/task';
 
-const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 'tok', user: 'root', admin: true, version: '0.1.0', schema: '/s.json' };
+const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 'tok', user: 'root', admin: true, version: '0.1.0', schema: '/s.json', bundleLimit: 1_000_000 };
 const PLAIN = { ...overview(), me: { name: 'ben', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false } };
 
 beforeEach(() => {

@@ -12,7 +12,12 @@ export interface PageInfo {
   version: string;
   /** Where the JSON Schema of an experiment's config is. */
   schema: string;
+  /** Most bytes of the code of one experiment. */
+  bundleLimit: number;
 }
+
+/** The command line's own limit. */
+const STANDARD_LIMIT = 95 * 1024 * 1024;
 
 export function readPage(page: Document): PageInfo {
   const meta = (name: string): string => page.querySelector(`meta[name="detlab-${name}"]`)?.getAttribute('content') ?? '';
@@ -23,7 +28,8 @@ export function readPage(page: Document): PageInfo {
     user: meta('user'),
     admin: meta('admin') === 'yes',
     version: meta('version'),
-    schema: meta('schema')
+    schema: meta('schema'),
+    bundleLimit: Number(meta('bundle-limit')) || STANDARD_LIMIT
   };
 }
 

@@ -2,8 +2,8 @@
 
 import { Api, ApiError, asApiError } from './api';
 
-/** Silence after which a stream is taken for dead; the master says something every five. */
-const SILENT_MS = 20_000;
+/** The master says something every five seconds: after two heartbeats that did not come, and a moment, a stream is dead. */
+const SILENT_MS = 11_000;
 const FIRST_MS = 500;
 const LONGEST_MS = 20_000;
 
@@ -59,6 +59,13 @@ export class Follower {
     void this.open();
   };
 
+  /** Open anew by the path of now, without a word about it. One that is not open has that path when it opens. */
+  reopen(): void {
+    if (!this.controller || this.stopped) return;
+    this.close();
+    void this.open(true);
+  }
+
   stop(): void {
     this.stopped = true;
     document.removeEventListener('visibilitychange', this.look);
@@ -92,11 +99,11 @@ export class Follower {
     this.controller = null;
   }
 
-  private async open(): Promise<void> {
+  private async open(quiet = false): Promise<void> {
     const mine = new AbortController();
     this.controller = mine;
-    this.tell({ kind: 'opening' });
-    let error = new ApiError(0, { code: 'ended', message: 'the stream ended' });
+    if (!quiet) this.tell({ kind: 'opening' });
+    let error = new ApiError(0, { code: 'ended', message: 'the cluster closed the connection' });
     try {
       await this.what.prepare?.();
       if (mine.signal.aborted) return;
@@ -126,7 +133,7 @@ export class Follower {
   private expectLife(mine: AbortController): void {
     window.clearTimeout(this.watch);
     this.watch = window.setTimeout(() => {
-      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: 'nothing was heard' }));
+      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: `nothing was heard for ${SILENT_MS / 1000} seconds` }));
     }, SILENT_MS);
   }
 

@@ -11,8 +11,10 @@ class NoObserver {
 
 globalThis.ResizeObserver ??= NoObserver as never;
 globalThis.IntersectionObserver ??= NoObserver as never;
-window.matchMedia ??= (query: string) =>
-  ({ matches: false, media: query, addEventListener() {}, removeEventListener() {} }) as never;
-HTMLCanvasElement.prototype.getContext = (() => null) as never;
+if (typeof window !== 'undefined') { // a test may ask for plain node
+  window.matchMedia ??= (query: string) =>
+    ({ matches: false, media: query, addEventListener() {}, removeEventListener() {} }) as never;
+  HTMLCanvasElement.prototype.getContext = (() => null) as never;
+}
 
 afterEach(cleanup);

@@ -1,0 +1,141 @@
+/** Which code travels with an experiment: files of this computer, or those of an earlier experiment. */
+
+import { useEffect, useRef, useState, type DragEvent, type ReactElement } from 'react';
+
+import { ErrorBanner, formatBytes, plural } from '../../components/common';
+import { useStore } from '../../state/context';
+import type { ExperimentView } from '../../state/wire';
+import { fromDrop, fromFiles } from './gather';
+import { IGNORE_FILE } from './ignore';
+import { MOST_FILES } from './select';
+import type { Code, Coded } from './useCode';
+
+const MOST_EXPERIMENTS = 50;
+const MOST_SHOWN = 200;
+
+export function CodeChoice({ coded, mostBytes, source, onSource }: {
+  coded: Coded; mostBytes: number; source: ExperimentView | null; onSource: (one: ExperimentView | null) => void;
+}): ReactElement {
+  const { state } = coded;
+  const choose = (files: FileList | null): void => {
+    if (files?.length) void coded.take(fromFiles([...files]));
+  };
+  const drop = useDrop(data => void coded.take(fromDrop(data)));
+  return (
+    <fieldset className="det-code-choice">
+      <legend>Code that travels</legend>
+      <div className="det-hub-drop" {...drop}>
+        <div className="det-hub-dropline">
+          <Picker label="Choose files or a .zip …" onFiles={choose} />
+          <Picker label="Choose a folder …" folder onFiles={choose} />
+          <span className="det-soft">or drop them here</span>
+        </div>
+        <p className="det-about">
+          At most {MOST_FILES.toLocaleString('en')} files and {formatBytes(mostBytes)}. What {IGNORE_FILE} names stays here, and so do
+          .git, .venv, node_modules and __pycache__.
+        </p>
+        {state.kind === 'bad' && <ErrorBanner error={state.error} what="The code" />}
+        {state.kind === 'ready' && <Ready code={state.code} />}
+        <div className="det-hub-dropline">
+          <span role="status" className={state.kind === 'busy' ? undefined : 'det-hidden'}>
+            {state.kind === 'busy' ? state.word : state.kind === 'ready' ? `${wordsOf(state.code)} travel` : ''}
+          </span>
+          {state.kind !== 'none' && (
+            <button type="button" className="det-button" onClick={coded.clear}>{state.kind === 'busy' ? 'Stop' : 'Take none of it'}</button>
+          )}
+        </div>
+      </div>
+      {state.kind === 'none' && <Earlier chosen={source} choose={onSource} />}
+    </fieldset>
+  );
+}
+
+function Ready({ code }: { code: Code }): ReactElement {
+  const { files, left } = code.selection;
+  const stay = [left && plural(left, 'file'), code.folders && plural(code.folders, 'folder')].filter(Boolean).join(' and ');
+  return (
+    <>
+      <p className="det-hub-travels">
+        <strong>{wordsOf(code)}</strong>{code.from ? <> of <bdi>{code.from}</bdi></> : null}{' '}
+        <span className="det-soft">({formatBytes(code.packed)} packed){stay && `; ${stay} left out`}</span>
+      </p>
+      <details>
+        <summary>Which</summary>
+        <ul className="det-hub-files det-mono" tabIndex={0} aria-label="Files that travel">
+          {[...files].sort((a, b) => (a.path < b.path ? -1 : 1)).slice(0, MOST_SHOWN).map(file => (
+            <li key={file.path}><bdi>{file.path}</bdi> <span className="det-soft">{formatBytes(file.size)}</span></li>
+          ))}
+          {files.length > MOST_SHOWN && <li>… and {files.length - MOST_SHOWN} more</li>}
+        </ul>
+      </details>
+    </>
+  );
+}
+
+function wordsOf({ selection }: Code): string {
+  return `${plural(selection.files.length, 'file')}, ${formatBytes(selection.size)}`;
+}
+
+/** A button that opens the browser's own dialog; the field itself is not seen. */
+function Picker({ label, folder, onFiles }: {
+  label: string; folder?: boolean; onFiles: (files: FileList | null) => void;
+}): ReactElement {
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (folder) input.current!.webkitdirectory = true; // React knows no such attribute
+  }, [folder]);
+  return (
+    <>
+      <button type="button" className="det-button" onClick={() => input.current!.click()}>{label}</button>
+      <input
+        ref={input} type="file" multiple hidden tabIndex={-1} aria-label={label}
+        onChange={event => {
+          onFiles(event.target.files);
+          event.target.value = ''; // the same files again are a change, too
+        }}
+      />
+    </>
+  );
+}
+
+function useDrop(onDrop: (data: DataTransfer) => void): object {
+  const [over, setOver] = useState(false);
+  const carries = (event: DragEvent): boolean => event.dataTransfer.types.includes('Files');
+  return {
+    'data-over': over ? '' : undefined,
+    onDragOver: (event: DragEvent) => {
+      if (!carries(event)) return;
+      event.preventDefault();
+      setOver(true);
+    },
+    onDragLeave: (event: DragEvent) => {
+      if (!event.currentTarget.contains(event.relatedTarget as Node | null)) setOver(false);
+    },
+    onDrop: (event: DragEvent) => {
+      if (!carries(event)) return;
+      event.preventDefault();
+      setOver(false);
+      onDrop(event.dataTransfer);
+    }
+  };
+}
+
+function Earlier({ chosen, choose }: {
+  chosen: ExperimentView | null; choose: (one: ExperimentView | null) => void;
+}): ReactElement | null {
+  const experiments = useStore(snapshot => snapshot.experiments);
+  const withCode = experiments.filter(one => one.bundle !== null).slice(0, MOST_EXPERIMENTS);
+  if (!withCode.length) return null;
+  return (
+    <div className="det-field">
+      <label htmlFor="det-code-of">Or the code of an earlier experiment</label>
+      <select
+        id="det-code-of" className="det-input" value={chosen?.id ?? ''}
+        onChange={event => choose(withCode.find(one => String(one.id) === event.target.value) ?? null)}
+      >
+        <option value="">none</option>
+        {withCode.map(one => <option key={one.id} value={one.id}>experiment {one.id}, {one.name}</option>)}
+      </select>
+    </div>
+  );
+}

@@ -1,0 +1,95 @@
+/** The code that travels: chosen, packed and sent at once, so that a config can be judged beside it. */
+
+import { useCallback, useEffect, useRef, useState } from 'react';
+
+import { formatBytes, plural } from '../../components/common';
+import { ApiError, asApiError } from '../../state/api';
+import type { HubApi } from '../api';
+import type { Gathered } from './gather';
+import { check, joined, select, type Selection } from './select';
+import { sha256 } from './sha256';
+import { Unusable, type Source } from './source';
+import { pack } from './tar';
+
+export interface Code {
+  from: string | null;
+  selection: Selection;
+  /** Folders that were not even walked through. */
+  folders: number;
+  /** The digest by which the master knows it. */
+  bundle: string;
+  /** Bytes that were sent. */
+  packed: number;
+}
+
+export type CodeState =
+  | { kind: 'none' }
+  | { kind: 'busy'; word: string }
+  | { kind: 'ready'; code: Code }
+  | { kind: 'bad'; error: Pick<ApiError, 'message' | 'hint'> };
+
+export interface Coded {
+  state: CodeState;
+  take(gathered: Promise<Gathered>): Promise<void>;
+  clear(): void;
+}
+
+class Replaced extends Error {}
+
+export function useCode(api: HubApi, mostBytes: number): Coded {
+  const [state, setState] = useState<CodeState>({ kind: 'none' });
+  const round = useRef(0);
+  const sending = useRef<AbortController | null>(null);
+  const single = useRef<Source[]>([]);
+
+  const stop = useCallback((): number => {
+    sending.current?.abort();
+    return ++round.current;
+  }, []);
+  useEffect(() => () => void stop(), [stop]);
+
+  const take = useCallback(
+    async (gathered: Promise<Gathered>): Promise<void> => {
+      const mine = stop();
+      const alive = (): void => { if (mine !== round.current) throw new Replaced(); };
+      const say = (word: string): void => { alive(); setState({ kind: 'busy', word }); };
+      try {
+        say('Looking at the files …');
+        const { sources, from, folders } = await gathered;
+        alive();
+        const all = from === null ? joined(single.current, sources) : sources;
+        const selection = await select(all);
+        check(selection, mostBytes);
+        single.current = from === null ? all : [];
+        say(`Packing ${plural(selection.files.length, 'file')}, ${formatBytes(selection.size)} …`);
+        const bytes = await pack(selection.files, alive);
+        if (bytes.length > mostBytes) throw new Unusable(`${formatBytes(bytes.length)} packed are more than ${formatBytes(mostBytes)}`);
+        const bundle = `sha256:${await sha256(bytes)}`;
+        say(`Sending ${formatBytes(bytes.length)} …`);
+        const control = (sending.current = new AbortController());
+        await api.put(`bundles/${bundle}`, new Blob([bytes as BlobPart], { type: 'application/gzip' }), control.signal);
+        alive();
+        setState({ kind: 'ready', code: { from, selection, folders, bundle, packed: bytes.length } });
+      } catch (error) {
+        if (error instanceof Replaced || mine !== round.current) return;
+        setState({ kind: 'bad', error: error instanceof Unusable ? error : asApiError(error) });
+      }
+    },
+    [api, mostBytes, stop]
+  );
+  const clear = useCallback((): void => {
+    stop();
+    single.current = [];
+    setState({ kind: 'none' });
+  }, [stop]);
+  return { state, take, clear };
+}
+
+/** Configs and scripts at the top: what a form may begin with. */
+export function beginnings(files: readonly Source[]): { configs: Source[]; scripts: Source[] } {
+  const top = files.filter(file => !file.path.includes('/')).sort((a, b) => (a.path < b.path ? -1 : 1));
+  return {
+    configs: top.filter(file => /\.ya?ml$/i.test(file.path) && file.size < 1_000_000),
+    scripts: top.filter(file => /\.py$/.test(file.path))
+  };
+}
