@@ -75,7 +75,9 @@ export function ExperimentForm(props: FormProps): ReactElement {
     <div className="det-form" ref={root}>
       <div className="det-form-head">
         <h1>{props.title}</h1>
-        <Verdict judging={judged.judging} errors={errors} problems={judged.problems} error={parsed.error} />
+        <Verdict
+          judging={judged.judging} errors={errors} problems={judged.problems} error={parsed.error} failed={judged.error !== null}
+        />
         <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
       </div>
       {failure && <ErrorBanner error={failure} what={props.submitLabel} />}
@@ -107,16 +109,16 @@ export function ExperimentForm(props: FormProps): ReactElement {
   );
 }
 
-function Verdict({ judging, errors, problems, error }: {
-  judging: boolean; errors: number; problems: readonly ProblemView[]; error: string | null;
+function Verdict({ judging, errors, problems, error, failed }: {
+  judging: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean;
 }): ReactElement {
   const warnings = problems.length - errors;
   const words = error !== null
     ? 'the YAML cannot be read'
     : judging ? 'checking …'
-      : errors ? plural(errors, 'mistake')
+      : failed ? 'not checked' : errors ? plural(errors, 'mistake')
         : warnings ? plural(warnings, 'warning') : 'no mistakes';
-  const tone = error !== null || errors ? 'bad' : judging ? 'off' : warnings ? 'waiting' : 'good';
+  const tone = error !== null || errors || (failed && !judging) ? 'bad' : judging ? 'off' : warnings ? 'waiting' : 'good';
   return <span className="det-verdict det-badge" data-tone={tone} role="status">{words}</span>;
 }
 
