@@ -9,8 +9,8 @@ All rows train the same model on the same data with the same torch `DataLoader` 
 arguments), on one thread, and report their loss every 100 batches. They take turns, so that whatever else the machine
 does hits all alike; `hand-written again` is the same loop in a second process: what it differs by is noise. The data is
 a dataset that gives sample by sample, so that all loaders do the same work; the case "TensorDataset" shows what detlab
-saves by taking whole batches where it can. `CPU us` is the processor time of all of a row's threads: on a machine that
-has other things to do it is the steadier number.
+saves by taking whole batches where it can. `CPU us` is the processor time of all of a row's threads, `least` that of
+its fastest turn: on a machine that has other things to do these are the steadier numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def less(values: list[float], others: list[float]) -> list[float]:
 def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
     """One line per row: time per step, what it takes more than the loop written by hand did in the same turn."""
     over = "over hand-written (quartiles)"
-    lines = [f"\n{title}", f"  {'row':20}{'us/step':>9}{over:>34}{'ratio':>8}{'CPU us':>9}{'over':>9}{'loss':>9}"]
+    lines = [
+        f"\n{title}",
+        f"  {'row':20}{'us/step':>9}{over:>34}{'ratio':>8}{'CPU us':>9}{'over':>9}{'least':>9}{'over':>9}{'loss':>9}",
+    ]
     base = found["hand-written"]
     for name, taken in found.items():
         wall, cpu = statistics.median(taken.wall), statistics.median(taken.cpu)
@@ -58,7 +61,12 @@ def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
         ratio = statistics.median(mine / hand for mine, hand in zip(taken.wall, base.wall, strict=True))
         more = "" if taken is base else f"{middle:+.1f} ({low:+.1f} … {high:+.1f})"
         more_cpu = "" if taken is base else f"{statistics.median(less(taken.cpu, base.cpu)):+.1f}"
-        lines.append(f"  {name:20}{wall:9.1f}{more:>34}{ratio:8.3f}{cpu:9.1f}{more_cpu:>9}{taken.loss:9.4f}")
+        least = min(taken.cpu)
+        more_least = "" if taken is base else f"{least - min(base.cpu):+.1f}"
+        lines.append(
+            f"  {name:20}{wall:9.1f}{more:>34}{ratio:8.3f}{cpu:9.1f}{more_cpu:>9}{least:9.1f}{more_least:>9}"
+            f"{taken.loss:9.4f}"
+        )
     lines += [f"  {name:20}skipped: {why}" for name, why in skipped.items()]
     return "\n".join(lines)
 
