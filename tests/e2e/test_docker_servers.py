@@ -70,7 +70,7 @@ def container_of(engine, task):
     return json.loads(reply) if status == 200 else None
 
 
-WHO = "import os; print(os.getuid(), os.path.exists('/.dockerenv'), os.environ['HOME'] == os.getcwd())"
+WHO = "import os; print(os.getuid(), os.path.isdir('/opt/detlab/detlab'), os.environ['HOME'] == os.getcwd())"
 
 
 def test_a_notebook_in_a_container_runs_as_its_user_in_their_home(ada, notebook, uid, docker_engine):
@@ -108,7 +108,9 @@ def connected(who):
 
 
 def test_files_outlive_the_container_and_a_process_finds_them(ada, notebook, docker_engine):
-    Kernel(notebook, ada.token).run("open('kept.txt', 'w').write('made in a container')")
+    if not ada.model("boxed"):  # the second try of this test
+        ada.start("boxed", slots=1, **BOX)
+    Kernel(ada.ready("boxed"), ada.token).run("open('kept.txt', 'w').write('made in a container')")
     task = ada.task("boxed")
     ada.stop("boxed")
     assert ada.until_task(name="boxed", state="CANCELED")["end_reason"] == "killed"
@@ -132,11 +134,11 @@ def test_a_shell_in_a_container_ends_although_a_program_in_it_ignores_sigterm(ad
     assert made.status_code == 200, made.text
     url = f"{server}terminals/websocket/{made.json()['name']}".replace("http", "ws", 1)
     with contextlib.closing(websocket.create_connection(url, header=header, timeout=30)) as terminal:
-        terminal.send(json.dumps(["stdin", f"ls -d /.dockerenv; det user whoami; {STUBBORN} echo $((6*7))\r"]))
+        terminal.send(json.dumps(["stdin", f"ls -d /opt/detlab/*; det user whoami; {STUBBORN} echo $((6*7))\r"]))
         seen = ""
         while "42\\r" not in seen:
             seen += terminal.recv()
-    assert "/.dockerenv\\r" in seen, seen
+    assert "/opt/detlab/detlab\\r" in seen, seen
     assert "ada" in seen.rpartition("whoami")[2], seen
     task = ada.task("sh")
     ada.stop("sh")

@@ -12,7 +12,7 @@ import httpx
 from jupyterhub.spawner import Spawner
 from traitlets import Integer, List, Unicode, default
 
-from detlab.errors import ConfigError, DetlabError, NotFound
+from detlab.errors import ConfigError, DetlabError, NotFound, Problem
 from detlab.schemas.taskwire import SpawnRequest, SpawnView
 from detlab_hub.spawners import form, options
 from detlab_hub.spawners.client import Spawns, StreamEnded, passes, read_token, shared
@@ -49,6 +49,8 @@ class AllocationMixin(Spawner):
         config=True
     )
 
+    offers_idle: ClassVar[bool] = True
+    """Whether users may say when an unused server ends."""
     refused_forms: ClassVar[dict[str, dict[str, Any]]] = {}
     """What users had put into a form that was refused, so that they need not type it again."""
 
@@ -96,7 +98,13 @@ class AllocationMixin(Spawner):
     def render_form(self) -> str:
         """Return the options form."""
         chosen = self.refused_forms.pop(self.user.name, None) or dict(self.user_options or {})
-        return form.render(pools=self.pools, images=self.images, runtimes=self.runtimes, chosen=chosen)
+        return form.render(
+            pools=self.pools, images=self.images, runtimes=self.runtimes, chosen=chosen, idle=self.offers_idle
+        )
+
+    def problems(self, chosen: Any) -> list[Problem]:
+        """Return every mistake in the user options."""
+        return options.read(chosen, runtimes=self.runtimes)[1]
 
     def read_form(self, data: dict[str, list[Any]]) -> dict[str, Any]:
         """Return the user options of a submitted form.
@@ -105,7 +113,7 @@ class AllocationMixin(Spawner):
             SpawnFailed: With every mistake.
         """
         chosen = options.from_form(data)
-        _, problems = options.read(chosen, runtimes=self.runtimes)
+        problems = self.problems(chosen)
         if problems:
             self.refused_forms[self.user.name] = chosen
             raise _refusal(problems)
@@ -117,10 +125,10 @@ class AllocationMixin(Spawner):
         Raises:
             SpawnFailed: The options are wrong; with every mistake.
         """
-        found, problems = options.read(self.user_options or {}, runtimes=self.runtimes)
+        problems = self.problems(self.user_options or {})
         if problems:
             raise _refusal(problems)
-        return found
+        return options.read(self.user_options or {}, runtimes=self.runtimes)[0]
 
     def request(self, wish: options.Wish) -> SpawnRequest:
         """Return what the master is asked for, under a key of its own."""

@@ -18,6 +18,7 @@ def render(
     images: Sequence[str],
     runtimes: Sequence[str],
     chosen: Mapping[str, Any],
+    idle: bool = True,
 ) -> str:
     """Return the fields of the form as HTML.
 
@@ -26,6 +27,7 @@ def render(
         images: Proposed for containers.
         runtimes: Which runtimes there are; a single one is not asked about.
         chosen: What was chosen last time, or in a form that was refused.
+        idle: Whether to ask when it ends unused.
     """
     rows = [_select("kind", "Start", _KINDS, chosen.get("kind"))]
     rows.append(
@@ -48,14 +50,9 @@ def render(
         rows.append(f'<datalist id="det-images">{"".join(_option(image) for image in images)}</datalist>')
     if len(pools) > 1:
         rows.append(_select("pool", "Resource pool", [(pool, pool) for pool in pools], chosen.get("pool")))
-    rows.append(
-        _input(
-            "idle_timeout",
-            "End it after",
-            chosen.get("idle_timeout", ""),
-            'Time without use, such as "30m" or "8h", or "never"; empty: as the cluster decides.',
-        )
-    )
+    if idle:
+        help_text = 'Time without use, such as "30m" or "8h", or "never"; empty: as the cluster decides.'
+        rows.append(_input("idle_timeout", "End it after", chosen.get("idle_timeout", ""), help_text))
     return "\n".join(rows)
 
 

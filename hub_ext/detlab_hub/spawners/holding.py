@@ -9,23 +9,52 @@ the spawner that starts the server:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 from jupyterhub.utils import maybe_future
+from traitlets import default
 
-from detlab.errors import DetlabError
-from detlab.schemas.taskwire import SpawnRequest, SpawnView
+from detlab.errors import DetlabError, Problem
+from detlab.schemas.taskwire import SpawnRequest, SpawnView, TaskKind
 from detlab_hub.spawners.allocation import AllocationMixin
-from detlab_hub.spawners.options import Wish
+from detlab_hub.spawners.options import Wish, read
 from detlab_hub.spawners.wording import SpawnFailed
+
+TERMINAL = "/terminals/1"
+"""Where a shell opens."""
 
 
 class HoldingMixin(AllocationMixin):
-    """A spawner that waits for an allocation, then starts the server in its own way."""
+    """A spawner that waits for an allocation, then starts the server in its own way.
+
+    Nobody watches in the server whether it is used: idle rules are those of the Hub (jupyterhub-idle-culler).
+    """
+
+    offers_idle: ClassVar[bool] = False
+
+    @default("runtimes")
+    def _no_choice(self) -> list[str]:
+        return []  # the other spawner is the runtime
+
+    def problems(self, chosen: Any) -> list[Problem]:
+        """Return every mistake in the user options, what only the nodes' agents can do included."""
+        wish, found = read(chosen, runtimes=self.runtimes)
+        if wish.kind is TaskKind.TENSORBOARD:
+            found.append(Problem("kind", "this Hub starts no TensorBoards", "in a notebook: %det_tensorboard"))
+        if "idle_timeout" in wish.config:
+            found.append(Problem("Idle", "is not offered here: the Hub decides when its servers end"))
+        return found
+
+    def get_env(self) -> dict[str, str]:
+        """Return the server's environment; a shell opens its terminal."""
+        env = super().get_env()
+        if isinstance(self.user_options, dict) and self.user_options.get("kind") == TaskKind.SHELL:
+            env["JUPYTERHUB_DEFAULT_URL"] = TERMINAL
+        return env
 
     def request(self, wish: Wish) -> SpawnRequest:
         """Return the request of an allocation that runs nothing of the user's."""
-        config = {key: value for key, value in wish.config.items() if key in {"resources", "idle_timeout"}}
+        config = {"resources": wish.config.get("resources") or {}, "idle_timeout": "never"}
         return super().request(wish).model_copy(update={"hold": True, "config": config, "environment": {}})
 
     def use(self, view: SpawnView) -> None:
