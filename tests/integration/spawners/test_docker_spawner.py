@@ -1,0 +1,154 @@
+"""`DetDockerSpawner` in a real Hub with a real engine: the master holds the slots, the Hub runs the containers."""
+
+import json
+import os
+import re
+import signal
+import threading
+
+import httpx
+import pytest
+
+from testbed import docker_images
+from testbed.cluster import running_cluster
+from testbed.servers import Kernel, kill_part, person, until
+
+pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(240)]
+
+CONFIG = """
+import json
+from pathlib import Path
+
+c.EmbeddedCluster.extra_users = ["ada", "ben"]
+c.EmbeddedCluster.docker = False
+state = Path({state!r})
+if (state / "plan.json").exists():  # det up reads this file before there is a plan
+    plan = json.loads((state / "plan.json").read_text())
+    c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{{plan['hub_port']}}"
+    c.JupyterHub.hub_connect_url = f"http://{gateway}:{{plan['hub_port']}}"
+    c.DetDockerSpawner.service_url = f"http://127.0.0.1:{{plan['master_port']}}/services/detlab/"
+c.JupyterHub.spawner_class = "detlab-docker"
+c.DetDockerSpawner.service_token_file = str(state / "secrets" / "spawner_token")
+c.DetDockerSpawner.poll_interval = 1
+c.DetDockerSpawner.http_timeout = 120
+c.DetDockerSpawner.client_kwargs = {{"base_url": {url!r}, "version": "auto"}}
+c.DetDockerSpawner.image = {image!r}
+c.DetDockerSpawner.allowed_images = [{image!r}]
+c.DetDockerSpawner.pull_policy = "never"
+c.DetDockerSpawner.remove = True
+c.DetDockerSpawner.use_internal_ip = True
+c.DetDockerSpawner.network_name = "bridge"
+c.DetDockerSpawner.cmd = ["jupyterhub-singleuser"]
+c.DetDockerSpawner.read_only_volumes = {volumes!r}
+c.DetDockerSpawner.notebook_dir = "/tmp"
+c.DetDockerSpawner.environment = {{"HOME": "/tmp"}}
+c.DetDockerSpawner.extra_create_kwargs = {{"user": "1000:1000"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, docker_engine):
+    """A cluster with one slot, whose agent has no engine: the Hub has."""
+    root = tmp_path_factory.mktemp("held")
+    config = CONFIG.format(
+        state=str(root / ".detlab"),
+        gateway=docker_engine.gateway,
+        url=docker_engine.url,
+        image=docker_images.EMPTY,
+        volumes={str(path): str(path) for path in docker_images.host_mounts()},
+    )
+    with running_cluster(root, slots=1, config=config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def people(cluster):
+    found = [person(cluster, name) for name in ("ada", "ben")]
+    yield found
+    for one in found:
+        one.close()
+
+
+@pytest.fixture
+def ada(people):
+    yield people[0]
+    if people[0].model("box"):
+        people[0].stop("box")
+
+
+@pytest.fixture
+def ben(people):
+    return people[1]
+
+
+@pytest.fixture
+def notebook(ada):
+    """The address of ada's notebook, which holds the only slot."""
+    reply = ada.start("box", slots=1)
+    assert reply.status_code in {201, 202}, reply.text
+    return ada.ready("box")
+
+
+def containers(engine):
+    """Names of the containers that run."""
+    found = json.loads(engine.request("GET", "/containers/json")[1])
+    return [name.lstrip("/") for one in found for name in one["Names"]]
+
+
+def test_the_hubs_container_runs_while_the_master_holds_its_slot(ada, ben, notebook, cluster, docker_engine):
+    kernel = Kernel(notebook, ada.token)
+    said = kernel.run("import os, socket; answer = 41; print(os.getuid(), socket.gethostname())").split()
+    assert said[0] == "1000"
+    (container,) = docker_engine.containers()
+    assert container.startswith(said[1]), "the kernel runs in the container that the Hub started"
+    task = ada.task("box")
+    assert (task["kind"], task["display_state"], len(task["slots"])) == ("notebook", "RUNNING", 1)
+    assert ada.get("cluster").json()["slots_used"] == 1
+
+    waiting = threading.Thread(target=ben.start, args=("next",), kwargs={"slots": 1})
+    waiting.start()
+    ben.until_task(name="next", allocation_state="PENDING")
+    (queued,) = until(lambda: ben.get("queue").json()["items"], cluster.logs)
+    assert queued["task_id"] == ben.task("next")["id"]
+    assert docker_engine.containers() == [container], "no container before its slots"
+    ben.stop("next")
+    waiting.join(30)
+    assert ben.until_task(name="next", state="CANCELED")["end_reason"] == "canceled"
+
+    kill_part(cluster, "hub")
+    ada.ready("box")
+    assert "41" in Kernel(notebook, ada.token, kernel.id).run("print(answer)"), "the Hub found it again"
+    assert ada.until_task(name="box", id=task["id"])["display_state"] == "RUNNING"
+
+    ada.stop("box")
+    assert ada.until_task(name="box", id=task["id"], state="CANCELED")["end_reason"] == "killed"
+    assert docker_engine.containers() == []
+    assert ada.get("cluster").json()["slots_used"] == 0
+
+
+def test_a_container_whose_slots_are_lost_is_stopped_by_the_hub(ada, notebook, cluster, docker_engine):
+    """Somebody else may have the slots now: here the process that held them has died."""
+    assert len(docker_engine.containers()) == 1
+    task = ada.task("box")
+    launcher = json.loads((cluster.folder / f"agent/tasks/{task['id']}.1/launcher.json").read_text())
+    os.kill(launcher["pgid"], signal.SIGKILL)
+    until(lambda: not ada.model("box"), cluster.logs)
+    until(lambda: docker_engine.containers() == [], cluster.logs)
+
+
+def test_what_this_hub_cannot_give_is_refused_at_once(ada, docker_engine):
+    wrong = ada.start("box", kind="tensorboard", experiment_ids=[1], idle_timeout="1h", runtime="process")
+    assert wrong.status_code == 400
+    for word in ("TensorBoard", "Idle", "Runtime"):
+        assert word in wrong.json()["message"], word
+    image = ada.start("box", image="testbed/other:1")
+    assert image.status_code == 400
+    assert docker_images.EMPTY in image.json()["message"]
+    assert ada.task("box").get("display_state") != "RUNNING"
+    assert docker_engine.containers() == []
+
+
+def test_the_form_asks_what_this_hub_can_give(ada, cluster):
+    headers = {"Authorization": f"token {ada.token}"}
+    page = httpx.get(f"{cluster.url}/hub/spawn/ada/box", headers=headers, trust_env=False, timeout=30).text
+    assert set(re.findall(r'name="(\w+)"', page)) & {"slots", "image", "runtime", "idle_timeout"} == {"slots", "image"}
