@@ -239,7 +239,8 @@ class Agents:
         gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
         for agent_id in sorted(gone):
             _log.warning("agent %s is lost", agent_id)
-            await self._shell.write(lambda turn, agent_id=agent_id: lose(turn, agent_id))  # type: ignore[misc]
+            heard = self._connections.last_heard(agent_id) or 0.0
+            await self._shell.write(lambda turn, agent_id=agent_id, heard=heard: lose(turn, agent_id, heard))  # type: ignore[misc]
             self._connections.give_up(agent_id)
             self._shell.scheduler_kick.set()
 
@@ -402,11 +403,12 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
     apply_allocation(turn, row, allocations.TaskExited(message.exit_code, refused))
 
 
-def lose(turn: Turn, agent_id: str) -> None:
+def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
     """Take an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write."""
     agent = turn.session.get(AgentRow, agent_id)
     if agent is not None:
         agent.state = "lost"
+        agent.last_seen = max(agent.last_seen, heard)
         turn.changed_cluster()
     for row in turn.session.scalars(
         select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))

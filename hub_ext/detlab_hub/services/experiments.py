@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound, ResourcesError
+from detlab.errors import Conflict, NotFound, Problem
 from detlab.schemas.wire import (
     CheckpointView,
     CreateExperiment,
@@ -24,13 +24,11 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
-from detlab_hub.core.scheduling import Snapshot, impossible
-from detlab_hub.services import audit, removal, views
+from detlab_hub.services import audit, feasibility, removal, views
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
 from detlab_hub.services.masking import masked_config
-from detlab_hub.services.placement import agent_views
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.rows import slots_per_trial
 from detlab_hub.services.shell import Shell
@@ -68,7 +66,7 @@ class Experiments:
         # A config of a megabyte takes seconds to parse: nobody else should wait for it.
         prepared = await asyncio.to_thread(prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
-        await self._check_resources(caller, prepared.config)
+        prepared.warnings += await self._check_resources(caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
         prepared.warnings += await asyncio.to_thread(check_entrypoint, prepared.config, archive)
         if request.dry_run:
@@ -93,17 +91,17 @@ class Experiments:
         view = views.experiment_view(s, row, self._shell.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> None:
-        nodes = self._shell.backend.nodes(self._shell.clock())
-        agents, running = await self._shell.read(lambda s: agent_views(s, nodes))
-        max_slots = (config.get("resources") or {}).get("max_slots")
-        snapshot = Snapshot(agents=agents, running=running)
-        reason = impossible(snapshot, slots_per_trial(config), caller.name, max_slots)
-        if reason is not None:
-            raise ResourcesError(
-                f"no agent could ever run a trial of this experiment: {reason.text}",
-                hint="lower resources.slots_per_trial, or see `det agent list`",
-            )
+    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+        wish = feasibility.Wish(
+            user=caller.name,
+            slots=slots_per_trial(config),
+            runtime=config["runtime"],
+            image=(config.get("environment") or {}).get("image"),
+            max_slots=(config.get("resources") or {}).get("max_slots"),
+            what="a trial of this experiment",
+            where="resources.slots_per_trial",
+        )
+        return await feasibility.judge(self._shell, wish)
 
     def _create(
         self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared

@@ -138,7 +138,8 @@ def _gpu_uuids(agent: AgentRow | None, slots: list[str]) -> list[str]:
     return [uuid for slot in slots if (uuid := known.get(slot))]
 
 
-def _kind_of_slots(agent: AgentRow | None) -> str:
+def kind_of_slots(agent: AgentRow | None) -> str:
+    """What the slots of an agent are, for what a config says by kind: cuda, rocm or cpu."""
     kinds = set() if agent is None else {slot.get("kind", "cpu") for slot in agent.slots}
     return next((kind for kind in ("cuda", "rocm") if kind in kinds), "cpu")
 
@@ -147,7 +148,7 @@ def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, st
     """`environment.environment_variables` for the kind of slots the agent has."""
     variables = (config.get("environment") or {}).get("environment_variables") or []
     if isinstance(variables, dict):
-        variables = variables.get(_kind_of_slots(agent)) or []
+        variables = variables.get(kind_of_slots(agent)) or []
     pairs = (str(variable).partition("=") for variable in variables)
     return {name: value for name, _, value in pairs if name}
 
@@ -158,7 +159,7 @@ def _container(config: dict[str, Any], agent: AgentRow | None) -> ContainerSpec:
     image = environment.get("image") or ""
     auth = {key: str(value) for key, value in (environment.get("registry_auth") or {}).items() if value}
     return ContainerSpec(
-        image=image.get(_kind_of_slots(agent)) or "" if isinstance(image, dict) else str(image),
+        image=image.get(kind_of_slots(agent)) or "" if isinstance(image, dict) else str(image),
         force_pull=bool(environment.get("force_pull_image")),
         registry_auth=auth or None,
         mounts=[Mount.model_validate(mount) for mount in config.get("bind_mounts") or []],

@@ -23,7 +23,7 @@ from detlab_hub.services.hubservers import HubServers, Server
 from detlab_hub.services.idle import Idle
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.spawns import Spawns
-from detlab_hub.services.usertasks import UserTasks, judged, owned_task, unknown
+from detlab_hub.services.usertasks import UserTasks, feasible, judged, owned_task, unknown
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.tables import TaskRow
 
@@ -52,6 +52,7 @@ class Servers:
 
         Raises:
             ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
             Unavailable: The Hub cannot be asked.
         """
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
@@ -59,12 +60,13 @@ class Servers:
         if problems:
             raise ConfigError(problems)
         reply = CreateTaskReply(created=False, warnings=warnings, config=config)
-        if request.dry_run:
-            return reply
         server = Server(caller.name, _draw_name(caller.name, request))
-        found = await self._find(server)
+        found = None if request.dry_run else await self._find(server)
         if found is not None:
             return reply.model_copy(update={"task": found})
+        reply.warnings += await feasible(self._shell, caller.name, request.kind, config)
+        if request.dry_run:
+            return reply
         return reply.model_copy(update={"task": await self._start(server, request), "created": True})
 
     async def _start(self, server: Server, request: CreateTask) -> TaskView:

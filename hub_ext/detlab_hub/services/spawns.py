@@ -25,7 +25,7 @@ from detlab_hub.services.launching import build_launch
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task, current_allocation
 from detlab_hub.services.turn import Turn
-from detlab_hub.services.usertasks import LIVE, by_key, create_row, judged
+from detlab_hub.services.usertasks import LIVE, by_key, create_row, feasible, judged
 from detlab_hub.services.views import Reasons
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import logs
@@ -56,6 +56,7 @@ class Spawns:
 
         Raises:
             ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
             Conflict: The key is another server's.
         """
         del hub  # its token is all it takes
@@ -63,6 +64,8 @@ class Spawns:
         config, _ = judged(request.kind, request.config, None, self._shell)
         if request.hold:
             config["runtime"] = "process"
+        if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
+            await feasible(self._shell, request.owner, request.kind, config)
 
         def make(turn: Turn) -> SpawnView:
             row = by_key(turn.session, request.owner, _key(request))

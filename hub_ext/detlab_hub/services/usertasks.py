@@ -16,7 +16,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKi
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.scheduling import DEFAULT_PRIORITY
-from detlab_hub.services import audit, taskviews
+from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
@@ -40,11 +40,14 @@ class UserTasks:
 
         Raises:
             ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
             Conflict: The kind is a server of the Hub.
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+            warnings += await feasible(self._shell, caller.name, request.kind, config)
         reply = CreateTaskReply(created=False, warnings=warnings, config=config)
         if request.dry_run:
             return reply
@@ -239,6 +242,7 @@ def judged(
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
     made["runtime"] = config.runtime or shell.settings.default_runtime
+    problems += taskconf.unsupported(config, made["runtime"])
     given = (value or {}).get("environment") or {}
     if "image" not in given:
         images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
@@ -248,3 +252,20 @@ def judged(
             raise ConfigError([problem])
         made["environment"]["image"] = images
     return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
+
+
+async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
+    """Warnings about a task whose complete config no agent can run for now.
+
+    Raises:
+        ResourcesError: No agent could ever run it.
+        ConfigError: None could ever run its image.
+    """
+    wish = feasibility.Wish(
+        user=owner,
+        slots=int((config.get("resources") or {}).get("slots") or 0),
+        runtime=config["runtime"],
+        image=(config.get("environment") or {}).get("image"),
+        what=f"this {kind.value.replace('_', ' ')}",
+    )
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]

@@ -163,7 +163,7 @@ async def test_usertask_mistakes_are_said_all_at_once(make_world):
     with pytest.raises(ConfigError, match="was not uploaded"):
         await world.services.usertasks.create(ALICE, command(bundle="sha256:" + "0" * 64))
     docker = {"entrypoint": "true", "runtime": "docker"}
-    with pytest.raises(ConfigError, match="no default image"):
+    with pytest.raises(ConfigError, match="has no default"):
         await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=docker))
 
 

@@ -11,7 +11,7 @@ from detlab_hub.core.scheduling.model import (
     Request,
     Snapshot,
 )
-from detlab_hub.core.scheduling.scheduler import impossible, schedule
+from detlab_hub.core.scheduling.scheduler import could_run, impossible, schedule
 
 __all__ = [
     "DEFAULT_PRIORITY",
@@ -23,6 +23,7 @@ __all__ = [
     "ReasonCode",
     "Request",
     "Snapshot",
+    "could_run",
     "impossible",
     "schedule",
 ]

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from detlab_hub.core.scheduling.fitting import Room, best_room, count_slots, may_ever_run, why_never
-from detlab_hub.core.scheduling.model import Assignment, Plan, Reason, ReasonCode, Request, Snapshot
+from detlab_hub.core.scheduling.model import AgentView, Assignment, Plan, Reason, ReasonCode, Request, Snapshot
 
 
 def schedule(snapshot: Snapshot) -> Plan:
@@ -32,16 +32,23 @@ def schedule(snapshot: Snapshot) -> Plan:
     return Plan(tuple(planner.assignments), planner.reasons)
 
 
-def impossible(snapshot: Snapshot, slots: int, user: str, max_slots: int | None = None) -> Reason | None:
-    """Why a trial of this size could never start on the agents known now; None if it could.
+def impossible(
+    snapshot: Snapshot, slots: int, user: str, max_slots: int | None = None, *, runtime: str = "process"
+) -> Reason | None:
+    """Why something of this size could never start on the agents known now; None if it could.
 
     For refusing a submit. With no agent connected nothing is refused: one may still come.
     """
-    request = Request("", None, user, slots, max_slots=max_slots)
+    request = Request("", None, user, slots, max_slots=max_slots, runtime=runtime)
     over = _over_max_slots(request)
     if over is not None or not snapshot.agents:
         return over
     return why_never(request, snapshot.agents)
+
+
+def could_run(agent: AgentView, slots: int, user: str) -> bool:
+    """Whether an empty agent has the slots for a user's task, whatever its runtimes."""
+    return agent.serves_user in (None, user) and len(agent.slots) >= slots
 
 
 def _over_max_slots(request: Request) -> Reason | None:

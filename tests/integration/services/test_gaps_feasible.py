@@ -1,0 +1,157 @@
+"""What could never run is refused at submit, with the reason; what only has to wait is not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, config, training
+
+from detlab.errors import ConfigError, ResourcesError
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
+from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.feasibility import AWAY_SECONDS
+
+DOCKER = {"runtime": "docker", "environment": {"image": "a:1"}}
+
+
+def ask(kind=TaskKind.COMMAND, slots=1, key=None, **more):
+    raw = {"resources": {"slots": slots}, **({"entrypoint": "true"} if kind is TaskKind.COMMAND else {}), **more}
+    return CreateTask(kind=kind, config=raw, idempotency_key=key)
+
+
+async def say_hello(agent, kind="cpu", runtimes=("process",)):
+    """Let an agent be of another sort."""
+    agent.drop()
+    plain = agent.hello
+
+    def hello():
+        said = plain()
+        slots = [slot.model_copy(update={"kind": kind}) for slot in said.slots]
+        return said.model_copy(update={"slots": slots, "runtimes": list(runtimes)})
+
+    agent.hello = hello
+    await agent.connect()
+
+
+async def away(world, *agents):
+    """These are gone for so long that they are lost."""
+    for agent in agents:
+        agent.drop()
+        agent.online = False
+    await world.steps(80, 1.0)
+
+
+async def test_impossible_slots_of_every_kind_are_refused_with_the_largest(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("one", slots=2)
+    await world.add_agent("two", slots=4)
+    for kind, dry in itertools.product(TaskKind, (True, False)):
+        with pytest.raises(ResourcesError) as caught:
+            await world.services.start_task(ALICE, ask(kind, 64).model_copy(update={"dry_run": dry}))
+        assert "needs 64 slots; the largest agent has 4" in caught.value.message
+        assert "det agent list" in caught.value.hint
+    assert (await world.services.usertasks.list(ALICE)).items == []
+
+
+async def test_impossible_slots_of_a_spawn_are_refused_and_a_repeated_one_never(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("one", slots=2)
+    wanted = SpawnRequest(
+        owner="alice", server_name="nb", key="k" * 16, base_url="/user/alice/nb/", config={"resources": {"slots": 2}}
+    )
+    made = await world.services.spawns.post(HubCaller(), wanted)
+    await world.services.nodes.remove(ROOT, "one")
+    await world.add_agent("small", slots=1)
+    assert (await world.services.spawns.post(HubCaller(), wanted)).task_id == made.task_id
+    with pytest.raises(ResourcesError, match="largest agent has 1"):
+        await world.services.spawns.post(HubCaller(), wanted.model_copy(update={"key": "l" * 16}))
+
+
+async def test_impossible_is_judged_by_who_asks_and_a_known_key_is_not_judged_again(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("bobs", slots=4, serves_user="bob")
+    first = await world.services.usertasks.create(BOB, ask(slots=4, key="k"))
+    with pytest.raises(ResourcesError, match="serves only user bob"):
+        await world.services.usertasks.create(ALICE, ask(slots=0))
+    await world.services.nodes.remove(ROOT, "bobs")
+    await world.add_agent("small", slots=1)
+    assert (await world.services.usertasks.create(BOB, ask(slots=4, key="k"))).task.id == first.task.id
+
+
+async def test_an_agent_that_is_away_costs_no_refusal_only_a_warning(make_world):
+    world = await make_world(training(3))
+    large = await world.add_agent("large", slots=8)
+    await world.add_agent("small", slots=1)
+    large.drop()  # for a moment: nothing to say
+    assert (await world.services.usertasks.create(ALICE, ask(slots=8))).warnings == []
+    await away(world, large)
+    (said,) = (await world.services.usertasks.create(ALICE, ask(slots=8))).warnings
+    assert said.path == "resources.slots"
+    assert "the largest agent has 1; large could run it and is away" in said.message
+    reply = await world.services.experiments.create(
+        ALICE, CreateExperiment(config=config(resources={"slots_per_trial": 8}))
+    )
+    assert [warning.path for warning in reply.warnings] == ["resources.slots_per_trial"]
+    assert (await world.services.usertasks.create(ALICE, ask(slots=1))).warnings == []
+    with pytest.raises(ResourcesError, match="the largest agent has 8"):
+        await world.services.usertasks.create(ALICE, ask(slots=9))
+    world.now += AWAY_SECONDS + 100
+    with pytest.raises(ResourcesError, match="the largest agent has 1"):
+        await world.services.usertasks.create(ALICE, ask(slots=8))
+
+
+async def test_an_agent_that_was_there_for_days_is_expected_back_from_its_last_word(make_world):
+    world = await make_world(training(3))
+    large = await world.add_agent("large", slots=8)
+    for _ in range(12):  # three days
+        world.now += AWAY_SECONDS / 4
+        world.services._ticked = world.now  # the master ran all the time
+        await large.turn()
+    await away(world, large)
+    await world.add_agent("small", slots=1)
+    assert len((await world.services.usertasks.create(ALICE, ask(slots=8))).warnings) == 1
+
+
+async def test_without_any_agent_nothing_is_refused(make_world):
+    world = await make_world(training(3))
+    assert (await world.services.usertasks.create(ALICE, ask(slots=64))).warnings == []
+
+
+async def test_a_runtime_that_no_agent_has_now_is_a_warning_for_tasks_and_experiments(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("one", slots=2)
+    (said,) = (await world.services.usertasks.create(ALICE, ask(**DOCKER))).warnings
+    assert (said.path, said.level) == ("runtime", "warning")
+    assert "no agent can run containers" in said.message
+    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=config(**DOCKER)))
+    assert [warning.path for warning in reply.warnings] == ["runtime"]
+    with pytest.raises(ResourcesError, match="the largest agent has 2"):
+        await world.services.usertasks.create(ALICE, ask(slots=3, **DOCKER))
+
+
+async def test_an_agent_of_containers_only_runs_experiments_of_containers(make_world):
+    world = await make_world(training(3))
+    await say_hello(await world.add_agent("one"), runtimes=("docker",))
+    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=config(**DOCKER)))
+    assert reply.warnings == []
+
+
+async def test_a_default_image_for_slots_that_no_agent_has_is_refused(make_world):
+    world = await make_world(training(3), default_runtime="docker", default_image={"cuda": "a:cuda"})
+    agent = await world.add_agent("one")
+    await say_hello(agent, runtimes=("process", "docker"))
+    with pytest.raises(ConfigError, match="image for slots of kind cuda; every agent that could run it has cpu"):
+        await world.services.usertasks.create(ALICE, ask())
+    await say_hello(await world.add_agent("two"), kind="cuda", runtimes=("docker",))
+    assert (await world.services.usertasks.create(ALICE, ask())).warnings == []
+
+
+async def test_an_unknown_pool_is_named(make_world):
+    world = await make_world(training(3))
+    await world.add_agent("one")
+    raw = {"entrypoint": "true", "resources": {"resource_pool": "gpus"}}
+    (said,) = (await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))).warnings
+    assert said.path == "resources.resource_pool"
+    assert "one pool" in (said.hint or "") + said.message
