@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from detlab.launch.idle_watch import REQUEST_MARK
 THREADS = 8
 RELOAD_SECONDS = 5
 FEED_AGAIN_SECONDS = 5.0
+OWN_PAGES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""Policy of what does not come from TensorBoard: refusals and redirects."""
+FRAMES = "frame-ancestors 'self'"
+"""Added to TensorBoard's own policy, which lets every page of the world put it into a frame."""
 
 
 class Mark:
@@ -49,7 +54,16 @@ class Mark:
             self._path.touch()
 
 
-class Front(HubOAuthenticated, web.RequestHandler):
+class Guarded(web.RequestHandler):
+    """Base of the answers that are ours."""
+
+    def set_default_headers(self) -> None:
+        """Forbid all that a page could do: none of these is one."""
+        self.set_header("Content-Security-Policy", OWN_PAGES)
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
+class Front(HubOAuthenticated, Guarded):
     """Lets the owner (and whom the Hub allows) through to TensorBoard."""
 
     SUPPORTED_METHODS = ("GET", "HEAD", "POST")
@@ -57,10 +71,16 @@ class Front(HubOAuthenticated, web.RequestHandler):
     def check_xsrf_cookie(self) -> None:
         """Take requests of pages of this site: TensorBoard's own scripts cannot send the Hub's token.
 
+        Browsers say `Sec-Fetch-Site` over TLS and on the same machine only, `Origin` with every POST.
+
         Raises:
             HTTPError: 403, the request comes from elsewhere.
         """
-        if self.request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
+        site, origin = (self.request.headers.get(name) for name in ("Sec-Fetch-Site", "Origin"))
+        if site is None and origin is None:
+            raise web.HTTPError(403, "a request with a cookie that does not say which page it comes from")
+        elsewhere = origin is not None and origin.partition("://")[2].lower() != self.request.host.lower()
+        if elsewhere or site not in {None, "same-origin", "none"}:
             raise web.HTTPError(403, "cross-site request")
 
     async def prepare(self) -> None:
@@ -77,7 +97,7 @@ class Front(HubOAuthenticated, web.RequestHandler):
         self.on_finish()
 
 
-class Alive(web.RequestHandler):
+class Alive(Guarded):
     """What the Hub asks to see whether the server is up; says nothing of it."""
 
     def get(self) -> None:
@@ -86,11 +106,30 @@ class Alive(web.RequestHandler):
         self.finish({"version": hub_version})
 
 
+class Callback(Guarded, HubOAuthCallbackHandler):
+    """The last step of a browser's login."""
+
+
+def framed(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """Return a WSGI application whose pages only pages of this site may put into a frame."""
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            name = "content-security-policy"
+            policies = [value for key, value in headers if key.lower() == name]
+            kept = [(key, value) for key, value in headers if key.lower() != name]
+            return start_response(status, [*kept, (name, "; ".join([*policies, FRAMES]))], *more)
+
+        return app(environ, start)
+
+    return guarded
+
+
 def make_application(tensorboard: Any, prefix: str, mark: Mark) -> web.Application:
     """Return the application: TensorBoard's own, behind the Hub's login."""
-    container = wsgi.WSGIContainer(tensorboard, ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard"))
+    container = wsgi.WSGIContainer(framed(tensorboard), ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard"))
     return web.Application(
-        [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", HubOAuthCallbackHandler), (r".*", Front)],
+        [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", Callback), (r".*", Front)],
         cookie_secret=os.urandom(32),
         tensorboard=container,
         mark=mark,
