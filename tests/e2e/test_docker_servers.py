@@ -133,7 +133,7 @@ def test_a_shell_in_a_container_ends_although_a_program_in_it_ignores_sigterm(ad
     made = httpx.post(f"{server}api/terminals", headers=header, trust_env=False, timeout=30)
     assert made.status_code == 200, made.text
     url = f"{server}terminals/websocket/{made.json()['name']}".replace("http", "ws", 1)
-    with contextlib.closing(websocket.create_connection(url, header=header, timeout=30)) as terminal:
+    with contextlib.closing(websocket.create_connection(url, header=header, timeout=60)) as terminal:
         terminal.send(json.dumps(["stdin", f"ls -d /opt/detlab/*; det user whoami; {STUBBORN} echo $((6*7))\r"]))
         seen = ""
         while "42\\r" not in seen:

@@ -85,6 +85,8 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     problems += found
     raw, found = _config(options)
     problems += found
+    if len(runtimes) == 1:  # the form does not ask then
+        raw.setdefault("runtime", runtimes[0])
     name = options.get("name") or ""
     if not isinstance(name, str) or len(name) > NAME_CHARS or not name.isprintable():
         problems.append(Problem("name", f"must be a text of at most {NAME_CHARS} printable characters"))
@@ -127,7 +129,17 @@ def _config(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
             block[key] = dict(inner) if isinstance(inner, Mapping) else {}
             block = block[key]
         block[path[-1]] = value
-    return raw, []
+    return raw, _image_and_runtime(options, raw)
+
+
+def _image_and_runtime(options: Mapping[str, Any], raw: dict[str, Any]) -> list[Problem]:
+    """Who names an image wants a container."""
+    if not options.get("image"):
+        return []
+    if raw.get("runtime") == "process":
+        return [Problem("Image", "is of a container, and the runtime is process", "leave one of them out")]
+    raw.setdefault("runtime", "docker")
+    return []
 
 
 def _ids(options: Mapping[str, Any], which: str, problems: list[Problem]) -> list[int]:

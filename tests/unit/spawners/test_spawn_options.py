@@ -34,6 +34,21 @@ def test_the_forms_values_go_into_the_task_config():
     }
 
 
+def test_who_names_an_image_wants_a_container():
+    wish, problems = options.read({"image": "img:1"})
+    assert not problems
+    assert wish.config["runtime"] == "docker"
+    _, problems = options.read({"image": "img:1", "runtime": "process"})
+    assert [problem.path for problem in problems] == ["Image"]
+    _, problems = options.read({"image": "img:1"}, runtimes=["process"])
+    assert [problem.path for problem in problems] == ["Runtime"]
+
+
+@pytest.mark.parametrize("runtime", ["process", "docker"])
+def test_the_only_runtime_of_a_site_is_not_asked_for_and_is_used(runtime):
+    assert options.read({}, runtimes=[runtime])[0].config == {"runtime": runtime}
+
+
 def test_an_empty_form_is_a_notebook_with_the_clusters_defaults():
     assert options.read(options.from_form({"slots": [""], "image": [""]})) == (options.Wish(), [])
 
