@@ -52,10 +52,16 @@ class TaskId(click.types.StringParamType):
         except Exception:  # whatever is wrong, a Tab key is no place to say it
             return []
         return [
-            CompletionItem(item.id, help=clean(item.name))
+            CompletionItem(word, help=clean(item.name))
             for item in found
-            if item.id.startswith(incomplete) and not (self.live and item.state.terminal)
+            if not (self.live and item.state.terminal) and (word := _word_of(item, incomplete)) is not None
         ]
+
+
+def _word_of(item: Task, incomplete: str) -> str | None:
+    """Return what names a task and begins like that: its id, else the name of its server at the Hub."""
+    names = (item.id, item.view.server_name)
+    return next((name for name in names if name and name.startswith(incomplete)), None)
 
 
 def _quick_list(invocation: Invocation, kind: TaskKind | None) -> list[Task]:
@@ -67,7 +73,7 @@ def _quick_list(invocation: Invocation, kind: TaskKind | None) -> list[Task]:
 
 
 def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Task:
-    """Return the task of this id, or the only one whose id begins like that, or the only living one of this name.
+    """Return the task of this id or server, or the only one whose id begins so, or the only living one of this name.
 
     The beginning is of the whole id or of its last part, and has at least four of that part's characters.
 

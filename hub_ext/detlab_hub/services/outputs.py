@@ -25,6 +25,7 @@ from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.settings import MIB, Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
+from detlab_hub.services.usertasks import owned_task
 from detlab_hub.store.tables import OutputRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ class Outputs:
         """
 
         def found(s: Session) -> OutputList:
-            _seen(s, caller, task_id)
-            rows = s.scalars(select(OutputRow).where(OutputRow.task_id == task_id).order_by(OutputRow.name))
+            task = owned_task(s, caller, task_id)
+            rows = s.scalars(select(OutputRow).where(OutputRow.task_id == task.id).order_by(OutputRow.name))
             return OutputList(items=[_view(row) for row in rows])
 
         return await self._shell.read(found)
@@ -107,9 +108,9 @@ class Outputs:
         """
 
         def find(s: Session) -> int:
-            _seen(s, caller, task_id)
+            task = owned_task(s, caller, task_id)
             size = s.scalar(
-                select(OutputRow.size).where(OutputRow.task_id == task_id, OutputRow.digest == digest).limit(1)
+                select(OutputRow.size).where(OutputRow.task_id == task.id, OutputRow.digest == digest).limit(1)
             )
             if size is None:
                 raise _none(task_id, digest)
@@ -188,13 +189,6 @@ def _note(turn: Turn, task: TaskCaller, name: str, size: int, digest: str) -> tu
     turn.session.flush()
     used = before == digest or turn.session.scalar(select(OutputRow.name).where(OutputRow.digest == before).limit(1))
     return _view(row), None if used else before
-
-
-def _seen(s: Session, caller: Caller, task_id: str) -> TaskRow:
-    row = s.get(TaskRow, task_id)
-    if row is None or not caller.sees(row.owner):
-        raise NotFound(f"there is no task {task_id[:80]}", hint="det task list")
-    return row
 
 
 def _none(task_id: str, digest: str) -> NotFound:

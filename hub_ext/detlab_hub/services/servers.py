@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 import secrets
 from collections.abc import Coroutine
 from typing import Any
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, DetlabError, Unavailable
 from detlab.schemas import expconf
-from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskView
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import TrialState
 from detlab_hub.services import taskviews
 from detlab_hub.services.callers import Caller
@@ -23,7 +22,7 @@ from detlab_hub.services.hubservers import HubServers, Server
 from detlab_hub.services.idle import Idle
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.spawns import Spawns
-from detlab_hub.services.usertasks import UserTasks, feasible, judged, owned_task, unknown
+from detlab_hub.services.usertasks import DRAWN, UserTasks, feasible, judged, owned_task, unknown
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.tables import TaskRow
 
@@ -32,7 +31,6 @@ START_SECONDS = 20.0
 """The Hub has so long to ask for the place of a server that it was told to start."""
 UNLISTED_SECONDS = 120.0
 """A server that the Hub does not list for so long is nobody's."""
-_DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_hub)})-[0-9a-f]{{8}}")
 
 
 class Servers:
@@ -144,7 +142,7 @@ class Servers:
 
     def _stop_at_hub(self, owner: str, name: str) -> None:
         if self._hub is not None:
-            remove = _DRAWN.fullmatch(name) is not None
+            remove = DRAWN.fullmatch(name) is not None
             self._in_background(_quietly(self._hub.stop(owner, name, remove=remove), f"stop of {name or owner}"))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

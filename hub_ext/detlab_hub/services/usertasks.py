@@ -22,10 +22,13 @@ from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import logs
-from detlab_hub.store.tables import BundleRow, ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import BundleRow, ExperimentRow, TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
 TASK_ID = re.compile(r"[a-z_]{1,20}-[0-9a-f]{12}")
+DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_hub)})-[0-9a-f]{{8}}")
+"""A server's name that we drew; the id of its task begins with it."""
+SERVER_NAME_CHARS = 255
 LIVE = tuple(state.value for state in TrialState if not state.terminal)
 
 
@@ -127,8 +130,8 @@ class UserTasks:
         """Lines of the task's output, and the `after` of the next page (None on the last one)."""
 
         def get(s: Session) -> tuple[Any, int | None]:
-            owned_task(s, caller, task_id)
-            lines = logs.page(s, task_id, after or None, limit, tail, rank, search)
+            row = owned_task(s, caller, task_id)
+            lines = logs.page(s, row.id, after or None, limit, tail, rank, search)
             full = tail is None and len(lines) == limit
             return lines, lines[-1].id if full else None
 
@@ -136,13 +139,13 @@ class UserTasks:
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Batches of the task's output after a line; ends when the task has ended and all is said."""
-        await self._shell.read(lambda s: owned_task(s, caller, task_id))
+        known = await self._shell.read(lambda s: owned_task(s, caller, task_id).id)
 
         def ended(s: Session) -> bool:
-            row = s.get(TaskRow, task_id)
+            row = s.get(TaskRow, known)
             return row is None or TrialState(row.state).terminal
 
-        async for lines in self._shell.follow_lines(task_id, ended, after):
+        async for lines in self._shell.follow_lines(known, ended, after):
             yield lines
 
 
@@ -163,7 +166,7 @@ def create_row(
     resources = config.get("resources") or {}
     priority = resources.get("priority")
     row = TaskRow(
-        id=f"{request.kind.value}-{secrets.token_hex(6)}",
+        id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
         kind=request.kind.value,
         name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
         owner=owner,
@@ -212,16 +215,45 @@ def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
     return s.scalar(select(TaskRow).where(TaskRow.owner == owner, TaskRow.key == key))
 
 
+def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
+    """An id that no task has. One of a server whose name was drawn goes on from that name: people see both."""
+    for _ in range(10):
+        drawn = DRAWN.fullmatch(server_name) is not None and server_name.startswith(f"{kind.value}-")
+        found = f"{server_name}{secrets.token_hex(2)}" if drawn else f"{kind.value}-{secrets.token_hex(6)}"
+        if s.get(TaskRow, found) is None:
+            return found
+    return f"{kind.value}-{secrets.token_hex(6)}"  # a server that was started thousands of times
+
+
 def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
-    """A task that the caller may see and change (I9).
+    """A task that the caller may see and change (I9), by its id or by the name of its server at the Hub.
+
+    A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
 
     Raises:
         NotFound: There is none, or it is somebody else's: the caller cannot tell.
+        Conflict: Several users have a server of this name, none of them the caller, an administrator.
     """
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
+    if row is None:
+        row = _of_server(s, caller, task_id)
     if row is None or not caller.sees(row.owner):
         raise NotFound(f"there is no task {task_id[:80]}", hint="det task list")
     return row
+
+
+def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
+    if not 0 < len(name) <= SERVER_NAME_CHARS:
+        return None
+    query = select(TaskRow).where(TaskRow.server_name == clean_text(name))
+    newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)
+    own = s.scalar(newest.where(TaskRow.owner == caller.name))
+    if own is not None or not caller.admin:
+        return own
+    found = s.scalar(newest)
+    if found is not None and s.scalar(newest.where(TaskRow.owner != found.owner)) is not None:
+        raise Conflict(f"several users have a server {name[:80]!r}", hint="name the task: det task list")
+    return found
 
 
 def judged(
