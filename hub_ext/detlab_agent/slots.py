@@ -22,27 +22,27 @@ class Nvml(Protocol):
 
     NVMLError: type[Exception]
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self) -> None:
         """Load the driver's library."""
         ...
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:
         """Unload it."""
         ...
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self) -> int:
         """Count the GPUs."""
         ...
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         """Open a GPU, in the order of the PCI bus."""
         ...
 
-    def nvmlDeviceGetName(self, handle: Any) -> str | bytes:  # noqa: N802
+    def nvmlDeviceGetName(self, handle: Any) -> str | bytes:
         """Return the product's name."""
         ...
 
-    def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes:
         """Return its UUID, which begins with `GPU-`."""
         ...
 

@@ -289,7 +289,7 @@ class DetHub(Application):
 class OneLine(logging.Formatter):
     """Log messages quote what callers sent: no control character of theirs may forge a line or reach a terminal."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name of the base class)
         """Return the message with its control characters spelt out; tracebacks stay as they are."""
         text = super().formatMessage(record)
         return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from detlab.client import Experiment
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _CELL_MAGICS = frozenset({"det_module", "det_experiment", "det_run"})
 _HIDDEN = frozenset({"det_misplaced"})
 
 
-def short_errors(method: F) -> F:
+def short_errors(method: Callable[..., T]) -> Callable[..., T]:
     """Turn detlab's errors into the short ones that a cell shows; keep the long one for %det_debug."""
 
     @functools.wraps(method)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> T:
         try:
             return method(self, *args, **kwargs)
         except MagicError as problem:
@@ -48,7 +49,7 @@ def short_errors(method: F) -> F:
                 self.session.forget_client()
             raise as_magic_error(problem) from None
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped
 
 
 def _id_argument(f: F) -> F:

@@ -113,7 +113,7 @@ class RelayHandler(APIHandler):
         except httpx.TransportError as problem:
             if self._headers_written:  # the half that came is all there is: the reader sees a broken stream
                 self.log.warning("detlab: the master's answer to %s broke off: %r", path, problem)
-                self.request.connection.stream.close()  # type: ignore[union-attr]
+                self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
                 raise StreamClosedError from problem
             raise address.unreachable(str(problem) or type(problem).__name__) from problem
         self.finish(set_content_type=reply.headers.get("content-type", "application/json"))

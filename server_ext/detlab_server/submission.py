@@ -66,7 +66,7 @@ def local_path(root: str, path: str) -> Path:
         NotFound: It is not there, or outside.
     """
     base = os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111  lexical: Jupyter too follows links in its root
-    found = os.path.normpath(os.path.join(base, path.lstrip("/")))  # noqa: PTH118
+    found = os.path.normpath(os.path.join(base, path.lstrip("/")))  # noqa: PTH118  (as above)
     if not Path(found).is_relative_to(base) or not Path(found).exists():
         raise NotFound(f"there is no {path!r} in this server's folder", status=404)
     return Path(found)

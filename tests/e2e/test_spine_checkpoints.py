@@ -55,7 +55,7 @@ def test_i5_a_file_that_was_altered_in_storage_is_reported_and_nothing_is_left_b
     assert not target.exists()
     file.unlink()
     with pytest.raises(DetlabError, match=r"state\.json"):
-        checkpoint.download(target, mode)  # type: ignore[arg-type]
+        checkpoint.download(target, mode)
     assert not target.exists()
 
 

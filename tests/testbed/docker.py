@@ -158,7 +158,7 @@ class Engine:
 
     def _wait(self, part: str, ready: object) -> None:
         deadline = time.monotonic() + SECONDS
-        while not ready():  # type: ignore[operator]
+        while not ready():
             if time.monotonic() > deadline:
                 log = (self.directory / f"{part}.log").read_text(errors="replace").splitlines()[-10:]
                 raise CannotRun(f"{part} did not start:\n" + "\n".join(log))

@@ -157,7 +157,7 @@ def _run(directory: Path, command: list[str], *, check: bool = True) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
-            **account,  # type: ignore[call-overload]
+            **account,
         )
         output.seek(0)
         if check and done.returncode != 0:

@@ -11,6 +11,7 @@ from detlab.cli.fetching import fetch
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.printing import clean, facts, moment, say, say_json, size, table
+from detlab.client.downloads import DownloadMode
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -97,7 +98,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
 )
 @json_option
 @pass_invocation
-def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: str) -> None:
+def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: DownloadMode) -> None:
     """Download a checkpoint; every file is verified, and the folder is complete or absent.
 
     \b

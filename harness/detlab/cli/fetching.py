@@ -7,10 +7,11 @@ from pathlib import Path
 from detlab.cli.invocation import Invocation
 from detlab.cli.printing import clean, say, say_json
 from detlab.cli.progress import bar
+from detlab.client.downloads import DownloadMode
 from detlab.client.resources import Checkpoint
 
 
-def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: str) -> None:
+def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: DownloadMode) -> None:
     """Download a checkpoint with a bar and say where it is."""
     path = fetch_files(found, output_dir, mode, quiet=invocation.as_json)
     if invocation.as_json:
@@ -19,10 +20,12 @@ def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mo
         say(where_it_is(found, path))
 
 
-def fetch_files(found: Checkpoint, output_dir: Path | None, mode: str = "auto", *, quiet: bool = False) -> Path:
+def fetch_files(
+    found: Checkpoint, output_dir: Path | None, mode: DownloadMode = "auto", *, quiet: bool = False
+) -> Path:
     """Download a checkpoint with a bar and return its folder."""
     with bar(f"Checkpoint {found.uuid[:8]}", quiet=quiet) as progress:
-        return found.download(output_dir, mode, progress=progress)  # type: ignore[arg-type]
+        return found.download(output_dir, mode, progress=progress)
 
 
 def where_it_is(found: Checkpoint, path: Path) -> str:

@@ -16,7 +16,7 @@ from detlab.client.task_facts import kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.wire import LogLine
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LogOptions:
     search: str | None = None
 
 
-def log_options(function: F) -> F:
+def log_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add the options of a `logs` command, given to the function as `options`."""
 
     @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
@@ -37,10 +37,10 @@ def log_options(function: F) -> F:
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--search", metavar="TEXT", help="Only lines with this text.")
     @wraps(function)
-    def wrapped(*args: Any, follow: bool, tail: int | None, rank: int | None, search: str | None, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, follow: bool, tail: int | None, rank: int | None, search: str | None, **kwargs: Any) -> T:
         return function(*args, options=LogOptions(follow, tail, rank, search), **kwargs)
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped
 
 
 def line_text(line: LogLine, *, trial: bool) -> str:

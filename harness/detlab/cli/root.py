@@ -98,7 +98,7 @@ class Root(LazyGroup):
             # The reader (head, less) has enough; a later flush at exit must not complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except Exception as error:
+        except Exception as error:  # a bug too is said in words, with where its traceback is
             from detlab.cli.failures import show
 
             sys.exit(show(error, as_json=invocation.as_json))

@@ -17,7 +17,7 @@ from detlab.schemas import taskconf
 from detlab.schemas.expconf.checking import errors_of
 from detlab.schemas.taskwire import TaskKind
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ def _set(raw: dict[str, Any], block: str, values: dict[str, Any]) -> None:
         there.update(said)
 
 
-def task_options(*, idle: bool = False) -> Callable[[F], F]:
+def task_options(*, idle: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Add the options that describe a task, given to the function as `options`."""
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
-        def wrapped(*args: Any, **given: Any) -> Any:
+        def wrapped(*args: Any, **given: Any) -> T:
             said = {field: given.pop(field, None) for field in TaskOptions.__slots__}
             said["overrides"] = said["overrides"] or ()
             image, runtime = said["image"], said["runtime"]
@@ -99,7 +99,7 @@ def task_options(*, idle: bool = False) -> Callable[[F], F]:
 
         for option in reversed(_OPTIONS + (_IDLE if idle else [])):
             wrapped = option(wrapped)
-        return wrapped  # type: ignore[return-value]
+        return wrapped
 
     return decorate
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from detlab.client.calls import Reply
 from detlab.client.session import AsyncSession, Session
-from detlab.client.streaming import Feed, Lines, Reconnect
+from detlab.client.streaming import Feed, Item, Lines, Reconnect
 from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
-from detlab.schemas.wire import Wire
 
 if TYPE_CHECKING:
     import httpx
 
-Item = TypeVar("Item", bound=Wire)
 Notice = Callable[[DetlabError, float], None]
 """Called when a stream broke: with the reason and the seconds until the next attempt."""
 

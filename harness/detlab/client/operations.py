@@ -81,9 +81,8 @@ class Submission:
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
-        text = isinstance(self.config, str)
         return CreateExperiment(
-            config=None if text else dict(self.config),  # type: ignore[arg-type]
+            config=None if isinstance(self.config, str) else dict(self.config),
             config_yaml=self.config if isinstance(self.config, str) else None,
             bundle=self.bundle.digest if self.bundle else None,
             idempotency_key=self.key,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -71,4 +72,4 @@ def sort_checkpoints(
 
 def _ordered(value: object) -> bool:
     """Whether a value has a place in an order: NaN and None have none."""
-    return value is not None and value == value  # noqa: PLR0124
+    return value is not None and not (isinstance(value, float) and math.isnan(value))

@@ -220,7 +220,7 @@ class AsyncSession(_Face):
             flow: The operation.
             in_thread: Do what the flow does between its calls (hashing and copying files) in a thread.
         """
-        resume: Callable[[], Call] = lambda: next(flow)  # noqa: E731
+        resume: Callable[[], Call] = partial(next, flow)
         try:
             while True:
                 ended, given = await asyncio.to_thread(_step, resume) if in_thread else _step(resume)

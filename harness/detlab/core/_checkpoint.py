@@ -281,7 +281,7 @@ class CheckpointContext:
             self._dist.broadcast_local((outcome, None if error is None else _portable(error)))
             if error is not None:
                 raise error
-            return outcome  # type: ignore[return-value]
+            return outcome  # type: ignore[return-value]  # a step that has not failed has an outcome
         result: T
         result, failure = self._dist.broadcast_local(None)
         if failure is not None:

@@ -90,7 +90,7 @@ def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], com
         os.chdir("/")  # the old working directory may be behind a cover
     drop_privileges(uid, gid, groups)
     check_reach(present)
-    os.execvp(command[0], list(command))  # noqa: S606
+    os.execvp(command[0], list(command))  # noqa: S606  (argv, without a shell)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

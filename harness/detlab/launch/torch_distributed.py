@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _become(command: list[str], env: dict[str, str]) -> int:
     """Be torchrun from here on: signals and the exit status then need nobody to pass them on."""
     sys.stdout.flush()
-    os.execve(command[0], command, env)  # noqa: S606
+    os.execve(command[0], command, env)  # noqa: S606  (argv, without a shell)
 
 
 if __name__ == "__main__":

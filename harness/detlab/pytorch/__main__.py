@@ -136,7 +136,7 @@ def _apply(optimizations: Mapping[str, Any], context: PyTorchTrialContext) -> No
         )
 
     if fp16 or not average:
-        context.wrap_optimizer = wrap_optimizer  # type: ignore[method-assign]
+        context.wrap_optimizer = wrap_optimizer  # type: ignore[method-assign]  # the config changes its defaults
 
 
 def train(trial_class: type[PyTorchTrial], info: ClusterInfo) -> None:

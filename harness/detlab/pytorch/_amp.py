@@ -41,10 +41,10 @@ def autocast_forward(model: torch.nn.Module, device_type: str) -> None:
 
 
 @functools.cache
-def _autocast_class(base: type, device_type: str) -> type:
+def _autocast_class(base: Any, device_type: str) -> type:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(device_type):
-            output = base.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
+            output = base.forward(self, *args, **kwargs)
         return to_float32(output)
 
     return type(base.__name__, (_Autocast, base), {"forward": forward, "__doc__": base.__doc__})

@@ -126,7 +126,7 @@ class CallbackSet:
         for name in self._overridden[hook]:
             try:
                 self._call(name, hook)
-            except Exception as error:
+            except Exception as error:  # raised below, when the others have had their turn
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -148,7 +148,7 @@ class CallbackSet:
             return getattr(callback, hook)(*args)
         except InvalidHP:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a user's callback raises
             raise CallbackFailed(
                 f"callback {name!r} ({type(callback).__name__}) raised in {hook}, {self._where()}: "
                 f"{type(error).__name__}: {error}"

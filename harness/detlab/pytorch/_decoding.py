@@ -64,7 +64,7 @@ class Decoder:
     def _ordered_dict(self, node: dict[str, Any]) -> OrderedDict[Any, Any]:
         result = OrderedDict(self._pairs(node))
         if "metadata" in node:
-            result._metadata = self.value(node["metadata"])  # type: ignore[attr-defined]
+            result._metadata = self.value(node["metadata"])  # type: ignore[attr-defined]  # where torch keeps versions
         return result
 
     def _counter(self, node: dict[str, Any]) -> Counter[Any]:

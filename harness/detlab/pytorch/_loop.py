@@ -141,7 +141,7 @@ class Loop:
         """Call the last hook; if training has failed, that is the error to see."""
         try:
             self._callbacks.call_all("on_trial_shutdown")
-        except Exception as second:
+        except Exception as second:  # whatever a user's callback raises
             if error is None:
                 raise
             logger.error("after training had failed: %s", second)

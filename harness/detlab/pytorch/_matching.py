@@ -124,7 +124,7 @@ def _as_named(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _without_prefix(state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
     plain = OrderedDict(state)
-    plain._metadata = getattr(state, "_metadata", {})  # type: ignore[attr-defined]
+    plain._metadata = getattr(state, "_metadata", {})  # type: ignore[attr-defined]  # where torch keeps versions
     torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(plain, prefix)
     return plain
 

@@ -167,7 +167,7 @@ def _check_sizes(info: ClusterInfo | None, given: DistributedContext | None, lau
 
 def _join(info: ClusterInfo | None, launched: _Launched, timeout: float) -> None:
     """Make the process group, unless the script has done so."""
-    global _made  # noqa: PLW0603
+    global _made  # noqa: PLW0603  (there is one group in a process)
     gpus = torch.cuda.device_count() if info is None or info.gpu_uuids else 0
     if launched.local_rank < gpus:
         torch.cuda.set_device(launched.local_rank)

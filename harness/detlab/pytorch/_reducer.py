@@ -167,7 +167,7 @@ class _Wrapped:
             return getattr(self.reducer, method)(*args)
         except InvalidHP:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a user's reducer raises
             where = "its function" if isinstance(self.reducer, _SimpleReducer) else f"{method}()"
             raise TrainerError(f"{self} failed in {where}: {type(error).__name__}: {error}") from error
 
@@ -320,7 +320,7 @@ class _PyTorchReducerContext:
             return self._allgather_fn(mine)
         except DetlabError:
             raise
-        except Exception as error:
+        except Exception as error:  # pickling runs the values' own code
             for wrapped, value in zip(active, mine["values"], strict=False):
                 if not _pickles(value):
                     raise TrainerError(
@@ -334,6 +334,6 @@ class _PyTorchReducerContext:
 def _pickles(value: Any) -> bool:
     try:
         pickle.dumps(value)
-    except Exception:
+    except Exception:  # whatever its own code raises
         return False
     return True

@@ -181,7 +181,7 @@ class BatchMetricWriter:
         """Call `act`; if that fails, TensorBoard is over for this run, and training goes on."""
         try:
             act()
-        except Exception as error:
+        except Exception as error:  # whatever the writer raises: pictures of a run are no reason to end it
             if not self._broken:
                 self._broken = True
                 logger.warning("metrics are no longer written to TensorBoard: %s: %s", type(error).__name__, error)
@@ -192,7 +192,7 @@ class BatchMetricWriter:
             for writer in {*_open_writers, self._writer} - {None}:
                 writer.flush()
             self._context._core.train.upload_tensorboard_files(self._selected, _stored_as)
-        except Exception as error:
+        except Exception as error:  # whatever the writer or the storage raises: as above
             said = f"{type(error).__name__}: {error}"
             if said not in self._warned:
                 self._warned.add(said)

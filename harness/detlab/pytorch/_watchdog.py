@@ -405,5 +405,5 @@ def _leave() -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the process ends next, whatever becomes of its last words
             stream.flush()

@@ -70,7 +70,7 @@ def run_cell(text: str, name: str, namespace: dict[str, Any]) -> None:
         if code.co_flags & inspect.CO_COROUTINE:
             shown = asyncio.run(_awaited(shown))
     if shown is not None:
-        print(repr(shown))  # noqa: T201
+        print(repr(shown))
 
 
 async def _awaited(coroutine: Any) -> Any:
@@ -160,7 +160,7 @@ class Cell:
                 self._outputs.put(name + SUFFIX, encoded.data)
                 if encoded.pickled is not None:
                     self._pickled[name] = encoded.pickled
-            except Exception as error:
+            except Exception as error:  # a user's value may raise anything; the others are still wanted
                 first = first or error
         return first if strict else None
 
@@ -171,7 +171,7 @@ class Cell:
             status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
             status &= 0xFF
             if isinstance(error.code, str):
-                print(error.code)  # noqa: T201
+                print(error.code)
         elif error is not None:
             status = 1
         if status:

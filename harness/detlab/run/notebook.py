@@ -146,7 +146,7 @@ class Run:
             status = self._say_failure(error)
         except Ended:
             status = 128 + signal.SIGTERM
-            print("the run was told to end; the notebook so far is kept as executed.ipynb", flush=True)  # noqa: T201
+            print("the run was told to end; the notebook so far is kept as executed.ipynb", flush=True)
         return self._hand_over(status)
 
     def _say_failure(self, error: Exception) -> int:
@@ -173,7 +173,7 @@ class Run:
         known = KernelSpecManager().find_kernel_specs()
         if name in known or language != "python" or "python3" not in known:
             return None if name else "python3"
-        print(f"the kernel {name!r} is not installed here; python3 takes its place", flush=True)  # noqa: T201
+        print(f"the kernel {name!r} is not installed here; python3 takes its place", flush=True)
         return "python3"
 
 

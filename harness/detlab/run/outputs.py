@@ -156,7 +156,7 @@ class LatestUpload:
                     return
             try:
                 self._put(self._name, data)
-            except Exception as error:
+            except Exception as error:  # else the thread would end, and nothing more be handed over
                 self._failed(error)
                 with self._changed:
                     if self._closing:

@@ -93,7 +93,7 @@ class FakeMaster:
         oldest: Cursors before this get a resync.
     """
 
-    token: str = "a-token"  # noqa: S105
+    token: str = "a-token"  # noqa: S105  (opens nothing)
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[tuple[str, str]] = field(default_factory=list)
     problems: list[ProblemView] = field(default_factory=list)
@@ -352,14 +352,14 @@ class _Handler(BaseHTTPRequestHandler):
     routes: list[Route]
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (name of the base class)
         """Say nothing."""
 
     def do_GET(self) -> None:
         """Serve GET."""
         self._serve()
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  (names of the base class)
 
     def _serve(self) -> None:
         parts = urlsplit(self.path)

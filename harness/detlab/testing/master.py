@@ -330,7 +330,7 @@ class _Records(_Handler):
         except ValueError:
             return self.fail(422, "invalid")
         if fault is Fault.LOST_REPLY:
-            stream = self.request.connection.detach()  # type: ignore[union-attr]
+            stream = self.request.connection.detach()  # type: ignore[union-attr]  # over HTTP/1 there is one
             stream.close()
             self._finished = True
             return None

@@ -1,5 +1,6 @@
 """Configuration file of the embedded Hub; the state folder is in DETLAB_STATE_DIR."""
 
+# The Hub runs this file with the names `c` and `load_subconfig`.
 # ruff: noqa: F821
 import os
 from pathlib import Path

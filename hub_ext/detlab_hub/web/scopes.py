@@ -142,7 +142,7 @@ def needs(
                 arguments["body"] = self.read_body(operation.body)
             self.send(operation, await method(self, **arguments))
 
-        call.operation = operation  # type: ignore[attr-defined]
+        call.operation = operation  # type: ignore[attr-defined]  # for operation_of
         return call
 
     return decorate

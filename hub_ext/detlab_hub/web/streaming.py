@@ -87,7 +87,7 @@ class StreamHandler(Guarded):
 
     def _cut(self) -> None:
         """Close the connection without the end mark, so that the reader knows that there was more."""
-        self.request.connection.stream.close()  # type: ignore[union-attr]
+        self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
 
     async def _send_all(self, batches: AsyncIterator[Sequence[BaseModel]]) -> None:
         checked = time.monotonic()

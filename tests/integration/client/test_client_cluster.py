@@ -90,7 +90,7 @@ def test_a_search_from_submit_to_its_best_checkpoint(cluster: Cluster, client: C
     best = experiment.top_checkpoint()
     assert (best.trial_id, best.steps_completed) == (trials[0].id, 12)
     for mode in ("auto", "direct", "master"):
-        target = best.download(tmp_path / mode, mode)  # type: ignore[arg-type]
+        target = best.download(tmp_path / mode, mode)
         assert (target / "deep" / "step.txt").read_text() == "12"
     values = [item.metrics["val_loss"] for item in trials[1].iter_metrics("validation")]
     assert values == pytest.approx([1.0 / step for step in wanted])

@@ -150,7 +150,7 @@ def _completed(operations: Any) -> Any:
 
 def test_alert_levels(in_task: Any) -> None:
     with det.core.init() as core, pytest.raises(ValueError, match="level"):
-        core.alert("t", level="loud")  # type: ignore[arg-type]
+        core.alert("t", level="loud")
 
 
 def test_storage_of_a_later_release_is_refused(in_task: Any) -> None:

@@ -265,7 +265,7 @@ def test_metrics_that_a_callback_adds_to_a_validation_are_reported(in_trial: Any
 
 def test_evaluate_batch_may_leave_the_index_out(in_trial: Any) -> None:
     class Short(OneWeightTrial):
-        def evaluate_batch(self, batch: torch.Tensor) -> dict[str, Any]:  # type: ignore[override]
+        def evaluate_batch(self, batch: torch.Tensor) -> dict[str, Any]:
             return {"val_loss": float(len(batch))}
 
     with pytorch.init(enable_tensorboard_logging=False) as context:

@@ -411,7 +411,7 @@ def test_all_wrong_arguments_at_once() -> None:
 @pytest.mark.parametrize("value", [0, -3, 1.5, "ten", True])
 def test_bad_units(value: Any) -> None:
     with pytest.raises(pytorch.TrainerError):
-        Batch(value) if value != "ten" else Epoch(None)  # type: ignore[arg-type]
+        Batch(value) if value != "ten" else Epoch(None)
 
 
 def test_a_trial_without_evaluation_is_named(storage: str) -> None:

@@ -481,7 +481,7 @@ def on_rank_names(make_context: Any) -> list[Any]:
     assert model.trunk is model.module.trunk
     assert model.heads[1].out_features == 3
     try:
-        model.nothing_of_this_name  # noqa: B018
+        model.nothing_of_this_name  # noqa: B018  (the look itself raises)
     except AttributeError as error:
         said = str(error)
     twin = context.wrap_model(torch.nn.Linear(1, 1))

@@ -212,7 +212,7 @@ class ScriptedTask:
                 self._exit(None)
 
     async def send(self, stream: str, *records: Record) -> RecordAck:
-        batch = RecordBatch(stream=stream, records=list(records))  # type: ignore[arg-type]
+        batch = RecordBatch(stream=stream, records=list(records))
         ack = await self.world.services.tasks.records(self.caller, batch)
         self.world.refused += ack.refused
         return ack

@@ -43,7 +43,7 @@ async def submit(world: World, tmp_path: Path, bundle: bytes, **more: Any) -> in
 
 
 @pytest.fixture
-async def world(make_world) -> World:  # type: ignore[no-untyped-def]
+async def world(make_world) -> World:
     made: World = await make_world()
     return made
 

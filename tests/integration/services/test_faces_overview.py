@@ -131,7 +131,7 @@ async def test_faces_queue_is_in_the_schedulers_order(make_world):
     assert (shown.place, shown.pending_reason) == (5, "no agent is connected")
 
 
-async def test_I9_the_queue_names_nobody_elses_work(make_world):  # noqa: N802
+async def test_I9_the_queue_names_nobody_elses_work(make_world):
     world = await make_world(training(3))
     await world.submit(config(name="secret name"), BOB)
     world.now += 1
@@ -152,7 +152,7 @@ async def test_I9_the_queue_names_nobody_elses_work(make_world):  # noqa: N802
         assert not item.mine
 
 
-def test_I9_a_reason_names_no_task_of_somebody_else():  # noqa: N802
+def test_I9_a_reason_names_no_task_of_somebody_else():
     for other, named in (("bob", False), ("alice", True)):
         plan = schedule(
             Snapshot(

@@ -75,7 +75,7 @@ def check_runs(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):  # noqa: N802
+async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):
     rng = random.Random(seed)
     flaw = Flaw(rng.randrange(2, 200), rng.random() < 0.5)
     world = World(f"sqlite:///{tmp_path}/chaos.sqlite", tmp_path, script=moody(rng), flaw=flaw)

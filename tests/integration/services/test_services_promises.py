@@ -103,7 +103,7 @@ async def run_search(make_world, flaw=None, *, twice=False, concurrent=1, folder
     return world, summary(world, experiment_id, await world.trials(experiment_id))
 
 
-async def test_I8_every_message_twice_changes_nothing(make_world, tmp_path):  # noqa: N802
+async def test_I8_every_message_twice_changes_nothing(make_world, tmp_path):
     plain, expected = await run_search(make_world)
     plain.close()
     again = World(f"sqlite:///{tmp_path}/twice.sqlite", tmp_path, script=training(9))
@@ -119,7 +119,7 @@ async def test_I8_every_message_twice_changes_nothing(make_world, tmp_path):  # 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
-async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_commit):  # noqa: N802
+async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_commit):
     async def attempt(number: int):
         worlds = []
 
@@ -147,7 +147,7 @@ async def test_I1_I4_I7_I8_a_crash_at_any_write_ends_the_same(tmp_path, after_co
         assert got == expected, f"a crash {'after' if after_commit else 'before'} write {number} changed the end"
 
 
-async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):  # noqa: N802
+async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
     """Found by mutation: without the comparison with the journal a rolled back decision stayed in memory."""
     world = await make_world(training(9))
     agent = await world.add_agent()
@@ -183,7 +183,7 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):  
     assert decided == stored
 
 
-async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make_world):  # noqa: N802
+async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make_world):
     world, _ = await run_search(make_world, Flaw(60, after_commit=True), concurrent=4)
     assert world.crashes == 1
     items, _ = await world.services.experiments.list(ROOT)
@@ -191,7 +191,7 @@ async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make
     assert decided == stored
 
 
-async def test_I1_the_same_key_gives_the_same_experiment(make_world):  # noqa: N802
+async def test_I1_the_same_key_gives_the_same_experiment(make_world):
     world = await make_world()
     wanted = CreateExperiment(config=config(), idempotency_key="k")
     first = await world.services.experiments.create(ALICE, wanted)
@@ -201,7 +201,7 @@ async def test_I1_the_same_key_gives_the_same_experiment(make_world):  # noqa: N
     assert first.experiment.id == second.experiment.id != other.experiment.id
 
 
-async def test_I2_a_slot_has_one_owner(make_world):  # noqa: N802
+async def test_I2_a_slot_has_one_owner(make_world):
     world = await make_world(training(9))
     await world.add_agent("one", slots=2)
     await world.add_agent("two", slots=1)
@@ -218,7 +218,7 @@ async def test_I2_a_slot_has_one_owner(make_world):  # noqa: N802
         check_slots(world)
 
 
-async def test_I3_only_the_current_attempt_writes(make_world):  # noqa: N802
+async def test_I3_only_the_current_attempt_writes(make_world):
     world = await make_world(training(50, save_every=5))
     lost = await world.add_agent("lost")
     made = await world.submit(config())
@@ -248,7 +248,7 @@ async def test_I3_only_the_current_attempt_writes(make_world):  # noqa: N802
     assert after.min > -5.0
 
 
-async def test_I4_a_killed_trial_leaves_no_gap_and_no_double(make_world):  # noqa: N802
+async def test_I4_a_killed_trial_leaves_no_gap_and_no_double(make_world):
     def script(launch):
         start = yield ("resume",)
         for step in range(start + 1, 11):
@@ -273,7 +273,7 @@ async def test_I4_a_killed_trial_leaves_no_gap_and_no_double(make_world):  # noq
     assert view.best.steps_completed == 10
 
 
-async def test_I4_the_best_does_not_point_at_what_was_superseded(make_world):  # noqa: N802
+async def test_I4_the_best_does_not_point_at_what_was_superseded(make_world):
     def script(launch):
         start = yield ("resume",)
         for step in range(start + 1, 6):
@@ -293,7 +293,7 @@ async def test_I4_the_best_does_not_point_at_what_was_superseded(make_world):  #
     assert trial.best_validation == 11.0
 
 
-async def test_I7_every_trial_ends_while_nodes_come_and_go(make_world):  # noqa: N802
+async def test_I7_every_trial_ends_while_nodes_come_and_go(make_world):
     world = await make_world(training(9))
     await world.add_agent("a", slots=2)
     await world.add_agent("b", slots=2)
@@ -314,7 +314,7 @@ async def test_I7_every_trial_ends_while_nodes_come_and_go(make_world):  # noqa:
     assert {trial.restarts for trial in trials} == {0}, "a lost agent is never counted"
 
 
-async def test_I9_nobody_sees_anothers_experiments(make_world):  # noqa: N802
+async def test_I9_nobody_sees_anothers_experiments(make_world):
     world = await make_world(training(3))
     await world.add_agent()
     made = await world.submit(config())

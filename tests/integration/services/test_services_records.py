@@ -178,7 +178,7 @@ def commit(**more):
     return CommitCheckpoint(**fields)
 
 
-async def test_I5_a_commit_is_idempotent_and_never_replaced(make_world):  # noqa: N802
+async def test_I5_a_commit_is_idempotent_and_never_replaced(make_world):
     world, made, task = await one_task(make_world)
     tasks = world.services.tasks
     first = await tasks.commit_checkpoint(task.caller, commit(metadata={"a": 1}))
@@ -428,7 +428,7 @@ async def test_records_a_cursor_that_was_trimmed_gets_a_resync(make_world):
     assert [event.kind for event in got] == ["resync"]
 
 
-async def test_I9_the_stream_of_everything_shows_ones_own(make_world):  # noqa: N802
+async def test_I9_the_stream_of_everything_shows_ones_own(make_world):
     world = await make_world(training(2))
     await world.add_agent()
     mine = await world.submit(config())

@@ -27,7 +27,7 @@ if (state / "plan.json").exists():  # det up reads this file before there is a p
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{{plan['hub_port']}}"
     c.JupyterHub.hub_connect_url = f"http://{gateway}:{{plan['hub_port']}}"
     c.DetDockerSpawner.service_url = f"http://127.0.0.1:{{plan['master_port']}}/services/detlab/"
-c.JupyterHub.spawner_class = "detlab-docker"
+c.JupyterHub.spawner_class = "detlab_hub.spawners.docker.DetDockerSpawner"
 c.DetDockerSpawner.service_token_file = str(state / "secrets" / "spawner_token")
 c.DetDockerSpawner.poll_interval = 1
 c.DetDockerSpawner.http_timeout = 120

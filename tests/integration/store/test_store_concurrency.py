@@ -20,10 +20,10 @@ def test_readers_see_whole_transactions_while_the_writer_writes(store: Store, tr
     looks = [0, 0, 0]
 
     def write_one(s: object, step: int) -> None:
-        metrics.insert_report(s, trial_id, 1, "training", step, 0.0, {"a": step, "b": -step})  # type: ignore[arg-type]
-        row = s.get(TrialRow, trial_id)  # type: ignore[attr-defined]
+        metrics.insert_report(s, trial_id, 1, "training", step, 0.0, {"a": step, "b": -step})
+        row = s.get(TrialRow, trial_id)
         row.steps_completed = step
-        events.append(s, "metrics", 0.0, 1, trial_id, {"step": step})  # type: ignore[arg-type]
+        events.append(s, "metrics", 0.0, 1, trial_id, {"step": step})
 
     def look(index: int) -> None:
         newest = 0
@@ -72,7 +72,7 @@ async def test_a_cancelled_write_is_done_or_not_begun(store: Store, trial_id: in
     def slow(s: object) -> int:
         started.set()
         assert go_on.wait(10)
-        return events.append(s, "trial", 0.0, 1, trial_id, {"which": "running"})  # type: ignore[arg-type]
+        return events.append(s, "trial", 0.0, 1, trial_id, {"which": "running"})
 
     running = asyncio.create_task(store.write(slow))
     await asyncio.to_thread(started.wait, 10)

@@ -162,7 +162,7 @@ def test_a_failing_function_rolls_back_and_the_store_goes_on(db_url: str) -> Non
     store = Store.open(db_url, holder="x")
 
     def fail(s: object) -> None:
-        add_experiment(s)  # type: ignore[arg-type]
+        add_experiment(s)
         raise KeyError("a mistake in the caller")
 
     with pytest.raises(KeyError):
@@ -193,7 +193,7 @@ def test_a_write_inside_a_write_is_refused_not_deadlocked(db_url: str) -> None:
 
 
 def newer(s: object) -> None:
-    s.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")  # type: ignore[attr-defined]
+    s.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
 
 
 def test_a_newer_schema_is_refused(db_url: str) -> None:

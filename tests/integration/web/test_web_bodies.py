@@ -53,7 +53,7 @@ async def test_a_bundle_with_another_digest_is_refused_and_removed(master: Any) 
 async def test_a_bundle_over_the_cap_is_413_with_the_cap(master: Any, chunked: bool) -> None:
     data = packed(400_000)
 
-    async def pieces():  # type: ignore[no-untyped-def]
+    async def pieces():
         for start in range(0, len(data), 50_000):
             yield data[start : start + 50_000]
 
@@ -67,7 +67,7 @@ async def test_a_bundle_over_the_cap_is_413_with_the_cap(master: Any, chunked: b
 async def test_an_upload_that_breaks_off_leaves_nothing(master: Any) -> None:
     data = packed(100_000)
 
-    async def pieces():  # type: ignore[no-untyped-def]
+    async def pieces():
         yield data[:50_000]
         raise ConnectionError("the laptop was closed")
 
@@ -130,7 +130,7 @@ def leftovers(master: Any) -> list[str]:
     return [path.name for path in folder.glob(".upload-*")] if folder.exists() else []
 
 
-async def until(holds, timeout: float = 5.0) -> None:  # type: ignore[no-untyped-def]
+async def until(holds, timeout: float = 5.0) -> None:
     """Wait until something holds."""
     import asyncio
 

@@ -98,7 +98,7 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
     monkeypatch.setattr(StreamHandler, "slow_limit", 0.3)
     big = {"kind": "experiment", "id": 1, "data": {"text": "x" * 200_000}}
 
-    async def flood(*_: Any, **__: Any):  # type: ignore[no-untyped-def]
+    async def flood(*_: Any, **__: Any):
         from detlab.schemas.wire import Event
 
         while True:

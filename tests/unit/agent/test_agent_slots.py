@@ -24,24 +24,24 @@ class Driver:  # its methods have pynvml's names
         if self.fails_at == where:
             raise DriverError(f"{where} failed")
 
-    def nvmlInit(self):  # noqa: N802
+    def nvmlInit(self):
         self._check("init")
         self.loaded += 1
 
-    def nvmlShutdown(self):  # noqa: N802
+    def nvmlShutdown(self):
         self.loaded -= 1
 
-    def nvmlDeviceGetCount(self):  # noqa: N802
+    def nvmlDeviceGetCount(self):
         self._check("count")
         return self.count
 
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):
         return index
 
-    def nvmlDeviceGetName(self, handle):  # noqa: N802
+    def nvmlDeviceGetName(self, handle):
         return b"Old GPU" if handle == 0 else "New GPU"
 
-    def nvmlDeviceGetUUID(self, handle):  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle):
         return f"GPU-{'abc'[handle]}0000"
 
 

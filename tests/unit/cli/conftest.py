@@ -45,7 +45,7 @@ def workplace(master: FakeMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def det() -> Callable[..., Result]:
     """Run `det` with words; standard output and error are apart in the result."""
 
-    def run(*words: object, input: str | None = None) -> Result:  # noqa: A002
+    def run(*words: object, input: str | None = None) -> Result:  # noqa: A002  (click's name for it)
         return CliRunner().invoke(command, [str(word) for word in words], input=input)
 
     return run

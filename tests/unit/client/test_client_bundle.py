@@ -38,7 +38,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = archive.getmembers()
         assert all(member.isreg() and member.mtime == 0 and member.uid == member.gid == 0 for member in members)
-        return {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+        return {member.name: archive.extractfile(member).read() for member in members}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -56,7 +56,7 @@ def test_a_submit_uploads_the_code_once(master: FakeMaster, client: Client, tmp_
 
 @pytest.mark.parametrize("kind", ["lose_reply", "refuse", "unavailable", "html"])
 def test_a_repeated_submit_is_never_doubled(master: FakeMaster, client: Client, kind: str) -> None:
-    master.faults.append(Fault("POST", "experiments", kind))  # type: ignore[arg-type]
+    master.faults.append(Fault("POST", "experiments", kind))
     experiment = client.create_experiment({"name": "one"})
     assert list(master.experiments) == [experiment.id] == [1]
     assert len({item.idempotency_key for item in master.submitted}) == 1
@@ -191,7 +191,7 @@ def test_a_stream_goes_on_through_disconnects(master: FakeMaster, client: Client
     numbered(master, 1, 20)
     master.update_experiment(1, state=ExperimentState.COMPLETED)
     for lines in (3, 0, 7):
-        master.faults.append(Fault("GET", "experiments/1/stream", kind, lines=lines))  # type: ignore[arg-type]
+        master.faults.append(Fault("GET", "experiments/1/stream", kind, lines=lines))
     master.faults.append(Fault("GET", "experiments/1/stream", "unavailable"))
     told: list[float] = []
     events = list(client.get_experiment(1).stream(after=0, notice=lambda _, pause: told.append(pause)))

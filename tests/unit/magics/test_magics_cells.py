@@ -36,7 +36,7 @@ def test_a_cell_is_importable_and_its_tracebacks_name_cell_and_line(modules):
 def test_a_cell_runs_at_import_not_at_capture(modules):
     modules.capture("cell_b", "raise RuntimeError('now')", 3)
     with pytest.raises(RuntimeError, match="now"):
-        import cell_b  # noqa: F401
+        import cell_b  # noqa: F401  (that it can be imported is the point)
 
 
 def test_the_later_cell_of_a_name_wins(modules):

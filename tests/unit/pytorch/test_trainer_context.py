@@ -188,13 +188,13 @@ def test_tensorboard_has_one_switch():
     context.set_enable_tensorboard_logging(True)
     assert context.get_enable_tensorboard_logging() is True
     with pytest.raises(TrainerError, match="takes True or False, not 1"):
-        context.set_enable_tensorboard_logging(1)  # type: ignore[arg-type]
+        context.set_enable_tensorboard_logging(1)
     assert context.get_tensorboard_path().is_dir()
 
 
 def test_there_is_one_tensorboard_writer_and_it_writes_there(tmp_path):
     context = make_context()
-    context.get_tensorboard_path = lambda: tmp_path  # type: ignore[method-assign]
+    context.get_tensorboard_path = lambda: tmp_path
     writer = context.get_tensorboard_writer()
     assert context.get_tensorboard_writer() is writer
     writer.add_scalar("loss", 1.0, 1)
@@ -247,7 +247,7 @@ def test_a_stop_is_a_boolean():
     context.set_stop_requested(False)
     assert context.get_stop_requested() is False
     with pytest.raises(TrainerError, match="takes True or False, not 'yes'"):
-        context.set_stop_requested("yes")  # type: ignore[arg-type]
+        context.set_stop_requested("yes")
 
 
 def test_modes_reach_all_models():
@@ -465,7 +465,7 @@ def test_several_processes_need_a_process_group():
 
 def test_all_mistakes_of_wrap_optimizer_are_listed():
     with pytest.raises(TrainerError) as caught:
-        make_context().wrap_optimizer("sgd", 0, "yes", 1)  # type: ignore[arg-type]
+        make_context().wrap_optimizer("sgd", 0, "yes", 1)
     message = str(caught.value)
     assert "optimizer must be a torch.optim.Optimizer, not 'sgd'" in message
     assert "backward_passes_per_step must be an integer of 1 or more, not 0" in message

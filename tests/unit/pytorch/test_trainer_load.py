@@ -161,7 +161,7 @@ def test_a_checkpoint_of_determined_loads_into_a_given_class(tmp_path: Path) -> 
 
 def test_models_stay_on_the_cpu_unless_asked(tmp_path: Path) -> None:
     path, _ = checkpoint(tmp_path, {})
-    assert load_trial_from_checkpoint_path(path, Given).model.weight.device.type == "cpu"  # type: ignore[attr-defined]
+    assert load_trial_from_checkpoint_path(path, Given).model.weight.device.type == "cpu"
     for options in ({"torch_load_kwargs": {"map_location": "meta"}}, {"map_location": torch.device("meta")}):
         trial: Any = load_trial_from_checkpoint_path(path, Given, **options)
         assert trial.model.weight.device.type == "meta"

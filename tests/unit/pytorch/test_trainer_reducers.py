@@ -314,9 +314,9 @@ def test_wrapping_wrongly_is_refused_with_all_reasons() -> None:
     context.wrap_reducer(sum, name="b")  # one function may serve twice
     for wrong, message in ((3, "not 3"), (Broken, "a class: wrap an instance")):
         with pytest.raises(TrainerError, match=message):
-            context.wrap_reducer(wrong, name="x")  # type: ignore[call-overload]
+            context.wrap_reducer(wrong, name="x")
     with pytest.raises(TrainerError, match="never be reported"):
         context.wrap_reducer(sum, name="x", for_training=False, for_validation=False)
     for name in ("", 7):
         with pytest.raises(TrainerError, match="must be a string"):
-            context.wrap_reducer(sum, name=name)  # type: ignore[call-overload]
+            context.wrap_reducer(sum, name=name)

@@ -339,7 +339,7 @@ def test_compiled_models_and_names_of_ddp_are_seen_through() -> None:
     load_models([torch.compile(model, backend="eager")], [source.state_dict()])
     assert digest([model]) == digest([source])
     inner, other = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))
-    inner[0] = torch.compile(inner[0], backend="eager")  # type: ignore[assignment]
+    inner[0] = torch.compile(inner[0], backend="eager")
     load_models([inner], [other.state_dict()])
     assert digest([inner]) == digest([other])
     third = nn.Sequential(nn.Linear(2, 2))

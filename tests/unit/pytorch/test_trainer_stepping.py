@@ -281,6 +281,6 @@ def test_an_optimizer_with_a_zero_grad_of_its_own_keeps_it() -> None:
         assert weight.grad is None
     assert called == ["class"]
     patched = torch.optim.SGD([weight], lr=0.1)
-    patched.zero_grad = lambda set_to_none=True: called.append("instance")  # type: ignore[method-assign]
+    patched.zero_grad = lambda set_to_none=True: called.append("instance")
     drop_gradients(patched)
     assert called == ["class", "instance"]

@@ -121,7 +121,10 @@ def test_shards_partition_each_epoch(n: int, batch_size: int, size: int, drop_la
 def test_batch_k_goes_to_rank_k_mod_size(n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool) -> None:
     """In the order that one process alone would take."""
     assume(has_step(n, batch_size, size, drop_last))
-    make = lambda: cut(n, batch_size, shuffle=shuffle, drop_last=drop_last)  # noqa: E731
+
+    def make() -> DataLoader:
+        return cut(n, batch_size, shuffle=shuffle, drop_last=drop_last)
+
     alone = [ids for one in epoch_of(ranks(make, 1)) for ids in one]
     steps = epoch_of(ranks(make, size))
     dealt = [ids for one in steps for ids in one]
@@ -168,7 +171,7 @@ def test_a_batch_samplers_batches_are_dealt_out_whole(lengths: list[int], size: 
         pass
 
     batches = Given(given_batches)
-    batches.drop_last = drop_last  # type: ignore[attr-defined]
+    batches.drop_last = drop_last
     steps = epoch_of(ranks(lambda: DataLoader(Numbers(ends[-1]), batch_sampler=batches), size))
     dealt = [ids for one in steps for ids in one]
     assert all(ids[: len(own)] == own for ids, own in zip(dealt, given_batches[:whole], strict=False))
@@ -216,7 +219,9 @@ def test_a_dataset_without_samples_is_refused_and_its_builder_named(shuffle: boo
 @calm
 @given(seed=st.integers(0, 2**31 - 1), size=st.integers(1, 3))
 def test_seeds_reproduce(seed: int, size: int) -> None:
-    make = lambda: cut(40, 3, shuffle=True)  # noqa: E731
+    def make() -> DataLoader:
+        return cut(40, 3, shuffle=True)
+
     one, other = ranks(make, size, seed), ranks(make, size, seed)
     assert [epoch_of(one), epoch_of(one)] == [epoch_of(other), epoch_of(other)]
 
@@ -460,7 +465,10 @@ def test_resume_at_every_batch_continues_identically(
     n: int, batch_size: int, size: int, drop_last: bool, shuffle: bool, seed: int, data: st.DataObject
 ) -> None:
     assume(has_step(n, batch_size, size, drop_last))
-    make = lambda: cut(n, batch_size, shuffle=shuffle, drop_last=drop_last)  # noqa: E731
+
+    def make() -> DataLoader:
+        return cut(n, batch_size, shuffle=shuffle, drop_last=drop_last)
+
     calm = ranks(make, size, seed)
     length = calm[0].epoch_length or 0
     stop = data.draw(st.integers(0, 2 * length), label="interrupted after")
@@ -531,7 +539,10 @@ def test_resume_of_given_batches_skips_those_that_are_consumed(
 ) -> None:
     ends = list(itertools.accumulate(lengths, initial=0))
     given_batches = [list(range(*pair)) for pair in itertools.pairwise(ends)]
-    make = lambda: DataLoader(Numbers(ends[-1]), batch_sampler=given_batches)  # noqa: E731
+
+    def make() -> DataLoader:
+        return DataLoader(Numbers(ends[-1]), batch_sampler=given_batches)
+
     streams = ranks(make, size)
     stop = data.draw(st.integers(0, (streams[0].epoch_length or 0) - 1))
     state = streams[0].state_dict()

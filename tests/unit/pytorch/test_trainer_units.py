@@ -25,7 +25,7 @@ def by_counting(length: TrainUnit, periods: dict[str, TrainUnit | None], epoch: 
     """Every batch at which something is due, found by looking at each of them."""
     events = []
     batches = epochs = 0
-    while (epochs if isinstance(length, Epoch) else batches) < length.value:  # type: ignore[operator]
+    while (epochs if isinstance(length, Epoch) else batches) < length.value:
         batches += 1
         ended = batches % epoch == 0
         epochs += ended
@@ -34,7 +34,7 @@ def by_counting(length: TrainUnit, periods: dict[str, TrainUnit | None], epoch: 
             if unit is None or (isinstance(unit, Epoch) and not ended):
                 continue
             count = epochs if isinstance(unit, Epoch) else batches
-            if count in unit.value if isinstance(unit.value, list) else count % unit.value == 0:  # type: ignore[operator]
+            if count in unit.value if isinstance(unit.value, list) else count % unit.value == 0:
                 due.add(name)
         if due:
             events.append((batches, due))
@@ -81,7 +81,7 @@ def test_a_container_that_only_knows_membership_is_asked_each_time() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, None, "3"])
 def test_what_is_no_amount_is_refused(value: object) -> None:
     with pytest.raises(TrainerError):
-        Epoch(value)  # type: ignore[arg-type]
+        Epoch(value)
 
 
 def test_units_say_what_they_are() -> None:

@@ -81,7 +81,7 @@ def test_what_is_written_is_the_state_at_submit(writer: CheckpointWriter, gate: 
     for tensor in (*tree["models_state_dict"][0].values(), tree["optimizers_state_dict"][0]["step"]):
         tensor.zero_()
     tree["callbacks"]["list"][0] = 0.0
-    metadata["previous"].append("y")  # type: ignore[attr-defined]
+    metadata["previous"].append("y")
     load_data["hparams"]["lr"] = 2
     assert writer.poll() == []
     gate.open.set()

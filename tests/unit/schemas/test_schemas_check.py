@@ -388,10 +388,10 @@ def test_hyperparameter_forms() -> None:
     }
     assert check({"hyperparameters": raw}) == []
     hyperparameters = parse({"hyperparameters": raw}).hyperparameters
-    assert hyperparameters["bare"].val == 1  # type: ignore[union-attr]
-    assert hyperparameters["null"].val is None  # type: ignore[union-attr]
-    assert hyperparameters["list"].val == [1, "fish", {"a": {"b": 1}}]  # type: ignore[union-attr]
-    assert hyperparameters["nested"]["deeper"]["x"].maxval == 1  # type: ignore[index]
+    assert hyperparameters["bare"].val == 1
+    assert hyperparameters["null"].val is None
+    assert hyperparameters["list"].val == [1, "fish", {"a": {"b": 1}}]
+    assert hyperparameters["nested"]["deeper"]["x"].maxval == 1
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> StateFolder:
 
 def plan(**changes: object) -> Plan:
     values = {"port": 8642, "hub_port": 1, "proxy_api_port": 2, "master_port": 3, "operator": "ann"} | changes
-    return Plan(**values)  # type: ignore[arg-type]
+    return Plan(**values)
 
 
 def test_backoff_doubles_to_its_cap_and_forgets_after_a_healthy_minute() -> None:

@@ -129,7 +129,7 @@ def test_the_documented_routes_are_the_routes() -> None:
     ],
 )
 def test_granted_scopes(caller: object, expected: set[Scope]) -> None:
-    assert granted(caller) == expected  # type: ignore[arg-type]
+    assert granted(caller) == expected
 
 
 def test_prefix_of_the_api() -> None:

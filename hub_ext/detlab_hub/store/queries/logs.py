@@ -13,7 +13,7 @@ from detlab_hub.store.tables import LogRow, clean_text
 
 LINE_BYTES = 16_000
 CUT_MARK = " … [line cut at 16 kB]"
-_LOGS: Table = LogRow.__table__  # type: ignore[assignment]
+_LOGS: Table = LogRow.__table__
 
 
 def cut_line(text: str) -> str:

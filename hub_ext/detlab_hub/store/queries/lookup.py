@@ -12,7 +12,7 @@ from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
 from detlab_hub.store.tables import ExperimentMetric, MetricName, Series, TrialRow, clean_text
 
 _MEMO = "detlab_hub.store.queries.lookup"
-_EXPERIMENT_METRICS: Table = ExperimentMetric.__table__  # type: ignore[assignment]
+_EXPERIMENT_METRICS: Table = ExperimentMetric.__table__
 
 
 def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:

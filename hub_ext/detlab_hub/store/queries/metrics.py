@@ -116,8 +116,8 @@ def _raw_points(s: Session, heads: Sequence[Any]) -> Iterator[tuple[int, list[Ro
             .where(Point.series_id.in_(list(found)))
             .order_by(Point.series_id, Point.step)
         )
-        for series_id, *row in s.execute(query):
-            found[series_id].append(tuple(row))  # type: ignore[arg-type]
+        for series_id, step, value, flag, time in s.execute(query):
+            found[series_id].append((step, value, flag, time))
         yield from found.items()
 
 

@@ -254,8 +254,8 @@ def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> St
     return found
 
 
-_POINTS: Table = Point.__table__  # type: ignore[assignment]
-_STRUCTURED: Table = StructuredValue.__table__  # type: ignore[assignment]
+_POINTS: Table = Point.__table__
+_STRUCTURED: Table = StructuredValue.__table__
 
 
 @dataclass

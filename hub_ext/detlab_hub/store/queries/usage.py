@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import UsageRow, clean_text
 
-_USAGE: Table = UsageRow.__table__  # type: ignore[assignment]
+_USAGE: Table = UsageRow.__table__
 
 
 def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> None:

@@ -7,9 +7,9 @@ PostgreSQL refuses NUL characters in text and NaN in JSON. The types here make b
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Integer, MetaData, Text
+from sqlalchemy import BigInteger, Integer, MetaData, Table, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
@@ -83,4 +83,5 @@ class ExactFloat(TypeDecorator[float]):
 class Base(DeclarativeBase):
     """Base of all tables; names of constraints are fixed so that migrations can address them."""
 
+    __table__: ClassVar[Table]
     metadata = MetaData(naming_convention=NAMING)
