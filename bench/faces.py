@@ -92,7 +92,7 @@ UPDATE = """async rounds => {
     await new Promise(resolve => setTimeout(resolve));
     const before = performance.now();
     for (let k = 0; k < 100; k += 1) {
-      api.say('experiments/12/stream', metricsEvent(id += 1, 100 + k, window.updateStep, 0.1 + k / 400));
+      api.say('stream', metricsEvent(id += 1, 100 + k, window.updateStep, 0.1 + k / 400));
     }
     window.updateStep += 1;
     await new Promise(requestAnimationFrame);  // the fold and React's drawing are in this frame

@@ -183,7 +183,7 @@ def test_curves_take_what_the_stream_says_and_answer_the_pointer(opened: Any) ->
         event = page.evaluate(
             "([id, step, value]) => window.detlab.metricsEvent(id, 132, step, value)", [20 + k, 600 + 100 * k, value]
         )
-        shown.say("experiments/12/stream", event)
+        shown.say("stream", event)
     until(page, f"{ink} !== {before}")
     page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.75)
     until(page, "/^trial \\d+ · step/.test(document.querySelector('.det-curve-hint').textContent)")

@@ -7,6 +7,7 @@ is complete, and the next connection starts after the last one that counted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -15,9 +16,9 @@ from pydantic import ValidationError
 
 from detlab.client.calls import RETRY_STATUSES, Backoff, Call, Reply, error_of
 from detlab.errors import ApiError, DetlabError
-from detlab.schemas.wire import Event, ExperimentState, LogLine, Wire
+from detlab.schemas.wire import Event, ExperimentState, LogLine
 
-Item = TypeVar("Item", bound=Wire)
+Item = TypeVar("Item", Event, LogLine)
 MOST_LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -112,7 +113,7 @@ class Feed(Generic[Item]):
                 hint="Client and master may be of different versions: compare det version",
             ) from error
         self.failures = 0
-        number: int = item.id  # type: ignore[attr-defined]
+        number: int = item.id
         restart = isinstance(item, Event) and item.kind == "resync"
         if restart:
             self.resyncs += 1
@@ -186,10 +187,16 @@ def event_feed(
     return Feed(
         Event,
         f"experiments/{int(experiment_id)}/stream",
-        {"names": ",".join(names) or None, "groups": ",".join(groups) or None},
+        {"names": _texts(names), "groups": _texts(groups)},
         cursor=after,
         ends=ends_experiment,
     )
+
+
+def _texts(texts: tuple[str, ...]) -> str | None:
+    """Write a list for a query: with commas between, or as JSON where a text holds one."""
+    plain = not any("," in text or text.startswith('["') for text in texts)
+    return (",".join(texts) if plain else json.dumps(texts)) or None
 
 
 def log_feed(trial_id: int, after: int | None) -> Feed[LogLine]:

@@ -9,7 +9,7 @@ says that the queue or the agents should be asked for again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -39,6 +39,17 @@ Subject: TypeAlias = tuple[str, int | str | None]
 """What an event is about: its kind, and the id of that experiment, trial or user task."""
 
 
+@dataclass(frozen=True)
+class Follow:
+    """Metrics that a reader of all states wants besides: those of an experiment, all or some."""
+
+    experiment: int
+    trial: int | None = None
+    """Of this trial alone."""
+    group: str | None = None
+    name: str | None = None
+
+
 @dataclass
 class _Reader:
     """One stream."""
@@ -48,6 +59,8 @@ class _Reader:
     cursor: int
     names: frozenset[str] | None
     groups: frozenset[str] | None
+    follows: Sequence[Follow] = ()
+    """Whose metrics come with the states of all; an experiment that is not the reader's adds nothing (`_visible`)."""
     told: int = 0
     """The last cursor that the reader was told."""
     owners: dict[int | str, str] = field(default_factory=dict)
@@ -68,6 +81,7 @@ class Stream:
         after: int | None = None,
         names: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
+        follows: Sequence[Follow] = (),
     ) -> AsyncIterator[list[Event]]:
         """Batches of events after a cursor, for ever.
 
@@ -77,6 +91,8 @@ class Stream:
             after: Cursor to resume after; None starts now.
             names: Metric names to send, None for all.
             groups: Metric groups to send, None for all.
+            follows: With the states of all: the metrics that come, too. What there is not, or not for the caller, is
+                left out: one closed subject must not end a stream that carries many.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -88,6 +104,7 @@ class Stream:
             cursor,
             None if not names else frozenset(names),
             None if not groups else frozenset(groups),
+            follows,
             told=cursor,
         )
         with self._shell.wakeups.listen("streams") as news:
@@ -109,7 +126,8 @@ class Stream:
             reader.cursor = head
             return [Event(id=head, kind="resync", time=self._shell.clock())], False
         kinds = STATE_KINDS if reader.experiment_id is None else None
-        found = events.after(s, reader.cursor, BATCH, reader.experiment_id, kinds=kinds)
+        followed = {follow.experiment for follow in reader.follows}
+        found = events.after(s, reader.cursor, BATCH, reader.experiment_id, kinds=kinds, followed=followed)
         more = len(found) == BATCH
         reader.cursor = found[-1].id if more else head
         batch = self._shown(s, reader, found)
@@ -229,11 +247,33 @@ def _plain(view: Any) -> dict[str, Any]:
 
 def _filtered(event: Event, reader: _Reader) -> list[Event]:
     """A metrics event with the names and groups the reader wants; nothing if it has none of them."""
+    if reader.experiment_id is None:
+        return _followed(event, reader.follows)
     if reader.groups is not None and event.data.get("group") not in reader.groups:
         return []
-    if reader.names is None:
+    return _named(event, reader.names)
+
+
+def _followed(event: Event, follows: Sequence[Follow]) -> list[Event]:
+    """A metrics event with what any of the follows wants of it."""
+    group = event.data.get("group")
+    fitting = [
+        follow
+        for follow in follows
+        if follow.experiment == event.experiment_id
+        and follow.trial in {None, event.trial_id}
+        and follow.group in {None, group}
+    ]
+    if not fitting:
+        return []
+    names = {follow.name for follow in fitting}
+    return _named(event, None if None in names else names)
+
+
+def _named(event: Event, names: Collection[str | None] | None) -> list[Event]:
+    if names is None:
         return [event]
-    wanted = {name: value for name, value in event.data.get("metrics", {}).items() if name in reader.names}
+    wanted = {name: value for name, value in event.data.get("metrics", {}).items() if name in names}
     if not wanted:
         return []
     return [event.model_copy(update={"data": {**event.data, "metrics": wanted}})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable
 from http import HTTPStatus
@@ -276,14 +277,14 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         return model.model_validate_json(self.body or b"{}")
 
     def read_query(self, model: type[BaseModel]) -> BaseModel:
-        """Parse the query string; a field that is a list takes repeats and commas."""
+        """Parse the query string; a field that is a list takes repeats, commas, and JSON (for names with commas)."""
         raw: dict[str, Any] = {}
         for name, info in model.model_fields.items():
             values = self._query_texts(name)
             if not values:
                 continue
             if "list" in str(info.annotation):
-                raw[name] = [part for value in values for part in value.split(",") if part]
+                raw[name] = [part for value in values for part in _parts(value)]
             else:
                 raw[name] = values[-1]
         return model.model_validate(raw)
@@ -360,3 +361,15 @@ def access_log(handler: web.RequestHandler) -> None:
     path = urlsplit(handler.request.uri or "").path
     taken = 1000 * handler.request.request_time()
     log.log(level, "%d %s %s (%s) %.1f ms", status, handler.request.method, path, who, taken)
+
+
+def _parts(value: str) -> list[str]:
+    """Return the texts of a list in a query: `a,b`, or `["a,b","c"]` where a text may hold a comma."""
+    if value.startswith('["'):
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+        if isinstance(found, list) and all(isinstance(part, str) for part in found):
+            return found
+    return [part for part in value.split(",") if part]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import Field, Json, WithJsonSchema
 
 from detlab.schemas.wire import Event, LogLine, Wire
+from detlab_hub.services.stream import Follow
 from detlab_hub.web.base import RowId
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
+
+FOLLOWS = 500
+"""Most entries of `follow`."""
+TEXT = {"type": "string", "contentMediaType": "application/json"}
 
 
 class EventsQuery(Wire):
@@ -21,11 +28,30 @@ class EventsQuery(Wire):
     """Metric groups to send; none means all."""
 
 
+class FollowView(Wire):
+    """Metrics that come on the stream of all states, too."""
+
+    experiment: RowId
+    trial: RowId | None = None
+    """Of this trial alone."""
+    group: str | None = None
+    name: str | None = None
+
+    def wanted(self) -> Follow:
+        """Return what the service takes."""
+        return Follow(self.experiment, self.trial, self.group, self.name)
+
+
 class AllEventsQuery(Wire):
-    """From where."""
+    """From where, and whose metrics besides."""
 
     after: RowId | None = None
     """Cursor to resume after; without it the stream starts now."""
+    follow: Annotated[Json[Annotated[tuple[FollowView, ...], Field(max_length=FOLLOWS)]], WithJsonSchema(TEXT)] = ()
+    """JSON: [{"experiment": 12, "group": "validation", "name": "loss"}, {"experiment": 12, "trial": 7}].
+
+    One stream then serves all views of a page. What is not there, or not the caller's, is left out.
+    """
 
 
 class LogsQuery(Wire):
@@ -51,8 +77,9 @@ class AllStream(StreamHandler):
 
     @needs("read", streams=Event)
     async def get(self, query: AllEventsQuery) -> None:
-        """Follow the states of all experiments and trials."""
-        await self.stream(self.services.stream.events(self.person, None, after=query.after))
+        """Follow the states of all experiments, trials and tasks, and the metrics of those in `follow`."""
+        follows = [one.wanted() for one in query.follow]
+        await self.stream(self.services.stream.events(self.person, None, after=query.after, follows=follows))
 
 
 class LogStream(StreamHandler):

@@ -21,7 +21,7 @@ export interface Case {
 
 export class FixtureApi implements Api {
   asked: string[] = [];
-  private streams = new Map<string, (line: unknown) => void>();
+  private open = new Map<string, { path: string; line: (line: unknown) => void }>();
   private trialList: TrialView[] | null = null;
 
   constructor(readonly of: Case) {}
@@ -62,16 +62,22 @@ export class FixtureApi implements Api {
   stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void> {
     const bare = path.split('?')[0]!;
     this.asked.push(`STREAM ${path}`);
-    this.streams.set(bare, onLine);
+    const mine = { path, line: onLine };
+    this.open.set(bare, mine);
     onLine(null);
     const trial = /^trials\/(\d+)\/logs/.exec(bare);
     if (trial && this.oneTrial(Number(trial[1]))?.state !== 'ACTIVE') return Promise.resolve();
     const beat = window.setInterval(() => onLine(null), 5000);
     return new Promise(resolve => signal.addEventListener('abort', () => {
       window.clearInterval(beat);
-      this.streams.delete(bare);
+      if (this.open.get(bare) === mine) this.open.delete(bare);
       resolve();
     }));
+  }
+
+  /** The streams that are open now. */
+  get streams(): string[] {
+    return [...this.open.values()].map(one => one.path);
   }
 
   href(path: string): string {
@@ -80,7 +86,7 @@ export class FixtureApi implements Api {
 
   /** Say an event or a log line on an open stream. */
   say(path: string, line: Event | LogLine): void {
-    this.streams.get(path)?.(line);
+    this.open.get(path)?.line(line);
   }
 
   private experiment(over: Partial<ExperimentView> = {}): ExperimentView {

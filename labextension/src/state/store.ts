@@ -1,7 +1,8 @@
-/** What is known of the cluster: one overview, then one stream of events folded into it. No polling. */
+/** What is known of the cluster: one overview, then the page's stream of events folded into it. No polling. */
 
 import { Api, ApiError, asApiError } from './api';
-import { Follower, Link } from './follow';
+import { Channel, Subscription } from './channel';
+import type { Link } from './follow';
 import { isOver } from './states';
 import type {
   AgentView, ClusterView, Event, ExperimentView, OverviewView, QueueItem, QueueView, TaskView, TrialView, UserView
@@ -35,13 +36,14 @@ const NOTHING: Snapshot = {
 };
 
 export class Store {
+  /** The stream of the page, which views share. */
+  readonly channel: Channel;
   private snapshot: Snapshot = NOTHING;
   private listeners = new Set<() => void>();
   private eventListeners = new Set<(event: Event) => void>();
   private pending: Event[] = [];
   private frame = 0;
-  private cursor = 0;
-  private follower: Follower | null = null;
+  private subscription: Subscription | null = null;
   private clusterTimer = 0;
   private clusterAsked = 0;
   /** The overview is what the stream goes on from. */
@@ -49,14 +51,17 @@ export class Store {
   private disposed = false;
 
   /** `all`: everybody's work that the caller may see, not only their own. */
-  constructor(readonly api: Api, private options: { all?: boolean } = {}) {}
+  constructor(readonly api: Api, private options: { all?: boolean } = {}) {
+    this.channel = new Channel(api);
+  }
 
   /** Begin; does nothing when begun. */
   start(): void {
-    if (this.follower || this.disposed) return;
-    this.follower = new Follower(this.api, {
-      path: () => `stream?after=${this.cursor}`,
-      onLine: line => this.take(line as Event),
+    if (this.subscription || this.disposed) return;
+    this.subscription = this.channel.subscribe({
+      subject: null,
+      cursor: 0,
+      onEvent: event => this.take(event),
       onLink: link => this.linked(link),
       prepare: async () => { if (!this.fresh) await this.load(); }
     });
@@ -64,7 +69,7 @@ export class Store {
 
   dispose(): void {
     this.disposed = true;
-    this.follower?.stop();
+    this.channel.dispose();
     window.clearTimeout(this.clusterTimer);
     cancelAnimationFrame(this.frame);
     this.listeners.clear();
@@ -85,12 +90,11 @@ export class Store {
   }
 
   /** Try again now instead of after the back-off. */
-  retry = (): void => this.follower?.retry();
+  retry = (): void => this.channel.retry();
 
   /** Close the stream while nothing of ours is visible; the page's own visibility counts besides. */
   setVisible(visible: boolean): void {
-    if (visible) this.follower?.resume();
-    else this.follower?.pause();
+    this.channel.setVisible(visible);
   }
 
   /** Take the overview anew. */
@@ -115,9 +119,10 @@ export class Store {
   private async load(): Promise<void> {
     const view = await this.api.get<OverviewView>(this.options.all ? 'overview?all=true' : 'overview');
     if (this.disposed) return;
-    this.cursor = view.cursor;
     this.fresh = true;
     this.pending = [];
+    // What was heard beyond the overview and just dropped with `pending` comes again.
+    this.subscription?.rebase(view.cursor);
     this.set({
       ready: true, problem: null, me: view.me, cluster: view.cluster, agents: view.agents, queue: view.queue,
       experiments: view.experiments, tasks: view.tasks
@@ -130,10 +135,11 @@ export class Store {
   }
 
   private take(event: Event): void {
-    this.cursor = event.id;
     for (const listener of this.eventListeners) listener(event);
     if (event.kind === 'resync') {
-      void this.refresh();
+      this.fresh = false;
+      // If it cannot be had now, the stream is opened anew, and that begins with an overview.
+      void this.load().catch(() => this.channel.reopen());
       return;
     }
     this.pending.push(event);

@@ -71,7 +71,7 @@ export function show(element: ReactElement, answers: Record<string, unknown> = {
   const done: string[] = [];
   const app: AppContext = {
     api,
-    store: new Store(api),
+    store: new Store(over.api ?? api),
     host: 'lab',
     navigate: place => void done.push(`navigate ${JSON.stringify(place)}`),
     address: () => null,

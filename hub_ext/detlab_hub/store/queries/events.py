@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from sqlalchemy import Table, delete, func, insert, select
+from sqlalchemy import Table, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
 from detlab_hub.store.tables import EventRow, Meta
 
 _FLOOR = "events_floor"
-_EVENTS: Table = EventRow.__table__  # type: ignore[assignment]
+_EVENTS: Table = EventRow.__table__
 TRIM_BATCH = 20_000
 
 
@@ -51,13 +51,19 @@ def after(
     experiment_id: int | None = None,
     *,
     kinds: Collection[str] | None = None,
+    followed: Collection[int] = (),
 ) -> list[Event]:
-    """Return the events beyond a cursor, in order, of all experiments or of one, of all kinds or of some."""
+    """Return the events beyond a cursor, in order, of all experiments or of one, of all kinds or of some.
+
+    Of the experiments in `followed` metrics come, too, whatever `kinds` says.
+    """
     query = select(EventRow).where(EventRow.id > cursor).order_by(EventRow.id).limit(limit)
     if experiment_id is not None:
         query = query.where(EventRow.experiment_id == experiment_id)
     if kinds is not None:
-        query = query.where(EventRow.kind.in_(sorted(kinds)))
+        some = EventRow.kind.in_(sorted(kinds))
+        metrics = and_(EventRow.kind == "metrics", EventRow.experiment_id.in_(sorted(followed)))
+        query = query.where(or_(some, metrics) if followed else some)
     return [
         Event.model_construct(
             id=row.id,

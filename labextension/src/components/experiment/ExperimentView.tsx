@@ -71,7 +71,7 @@ function Shown({ feed, state, tab, onTab }: {
         <Progress value={isOver(e.state) ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
-      <LinkNotice link={state.link} onRetry={() => void feed.start()} />
+      <LinkNotice link={state.link} onRetry={feed.retry} />
       {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Waiting: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {e.failure && <FailureCard failure={e.failure} experiment={e.id} />}

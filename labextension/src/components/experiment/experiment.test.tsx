@@ -136,7 +136,7 @@ describe('the table of trials', () => {
 
 function open(of: Partial<FixtureApi['of']> = {}, tab: 'curves' | 'trials' | 'config' | 'checkpoints' = 'trials'): ReturnType<typeof show> & { fixtures: FixtureApi } {
   const fixtures = new FixtureApi({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2, ...of });
-  const shown = show(<ExperimentView id={12} tab={tab} />, { overview: () => fixtures.get('overview') }, { api: fixtures });
+  const shown = show(<ExperimentView id={12} tab={tab} />, {}, { api: fixtures });
   return { ...shown, fixtures };
 }
 
@@ -175,8 +175,9 @@ describe('the view', () => {
   it('follows the stream of the metric it shows', async () => {
     const { fixtures } = open();
     await screen.findByRole('grid');
-    expect(fixtures.asked).toContain('STREAM experiments/12/stream?after=10&names=validation_error&groups=validation');
-    act(() => fixtures.say('experiments/12/stream', {
+    const follow = JSON.stringify([{ experiment: 12, group: 'validation', name: 'validation_error' }]);
+    await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${encodeURIComponent(follow)}`]));
+    act(() => fixtures.say('stream', {
       id: 11, kind: 'experiment', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: { ...experiment({ state: 'PAUSED' }) }
     }));
     await screen.findByText('paused');
@@ -187,7 +188,8 @@ describe('the view', () => {
     await screen.findByRole('grid');
     const asked = (): number => fixtures.asked.filter(path => path.startsWith('GET experiments/12/curves')).length;
     const before = asked();
-    act(() => fixtures.say('experiments/12/stream', { id: 0, kind: 'resync', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: {} }));
+    await waitFor(() => expect(fixtures.streams[0]).toMatch(/follow/));
+    act(() => fixtures.say('stream', { id: 0, kind: 'resync', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: {} }));
     await waitFor(() => expect(asked()).toBe(before + 1));
   });
 

@@ -1,7 +1,8 @@
-/** What an experiment's view lives on: a snapshot, its trials page by page, then the experiment's stream. */
+/** What an experiment's view lives on: a snapshot, its trials page by page, then what the page's stream says of it. */
 
 import { Api, ApiError, asApiError } from '../../state/api';
-import { Follower, Link } from '../../state/follow';
+import type { Channel, Subscription } from '../../state/channel';
+import type { Link } from '../../state/follow';
 import { isOver } from '../../state/states';
 import type { CurvesView, Event, ExperimentView, TrialView } from '../../state/wire';
 import { ExperimentModel, MAX_CURVES, MAX_POINTS, Metric } from './model';
@@ -9,6 +10,8 @@ import { ExperimentModel, MAX_CURVES, MAX_POINTS, Metric } from './model';
 /** Trials asked for at once, and the most that are kept. */
 const PAGE = 2000;
 const MOST_TRIALS = 20_000;
+/** A snapshot that could not be had in the middle is asked for again after so long. */
+const AGAIN_MS = 5000;
 
 export interface FeedState {
   model: ExperimentModel | null;
@@ -29,16 +32,19 @@ export class ExperimentFeed {
     model: null, version: 0, checkpoints: 0, states: 0, link: { kind: 'opening' }, error: null, surplus: false
   };
   private listeners = new Set<() => void>();
-  private follower: Follower | null = null;
+  private subscription: Subscription | null = null;
   private metric: Metric | null = null;
   private config: Record<string, unknown> | null = null;
   private frame = 0;
+  private again = 0;
   /** Answers to an older question than this are not heard. */
   private round = 0;
   private stopped = false;
   private held = false;
+  /** Not all trials could be had. */
+  private missing = false;
 
-  constructor(private api: Api, readonly id: number) {}
+  constructor(private api: Api, private channel: Channel, readonly id: number) {}
 
   getState = (): FeedState => this.state;
 
@@ -51,12 +57,13 @@ export class ExperimentFeed {
   start = async (metric: Metric | null = this.metric): Promise<void> => {
     this.metric = metric;
     const round = (this.round += 1);
-    this.follower?.stop();
-    this.follower = null;
+    window.clearTimeout(this.again);
+    this.subscription?.stop();
+    this.subscription = null;
     try {
       await this.load(round);
     } catch (error) {
-      if (round === this.round && !this.stopped) this.set({ error: asApiError(error) });
+      if (round === this.round && !this.stopped) this.failed(asApiError(error));
       return;
     }
     if (round !== this.round || this.stopped) return;
@@ -65,10 +72,16 @@ export class ExperimentFeed {
     await this.loadTrials(round);
   };
 
+  /** Try again now: the stream goes on where it was; without anything to show, from the beginning. */
+  retry = (): void => {
+    if (this.subscription) this.channel.retry();
+    else void this.start();
+  };
+
   setVisible(visible: boolean): void {
     this.held = !visible;
-    if (visible) this.follower?.resume();
-    else this.follower?.pause();
+    if (visible) this.subscription?.resume();
+    else this.subscription?.pause();
   }
 
   /** Fold in what an action answered. */
@@ -81,9 +94,17 @@ export class ExperimentFeed {
 
   stop(): void {
     this.stopped = true;
-    this.follower?.stop();
+    this.subscription?.stop();
+    window.clearTimeout(this.again);
     cancelAnimationFrame(this.frame);
     this.listeners.clear();
+  }
+
+  /** Without a snapshot there is nothing to show; if there is an old one, it is shown until the new one can be had. */
+  private failed(error: ApiError): void {
+    if (!this.state.model || !error.passing) return this.set({ error });
+    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + AGAIN_MS } });
+    this.again = window.setTimeout(() => void this.start(), AGAIN_MS);
   }
 
   private async load(round: number): Promise<void> {
@@ -120,21 +141,28 @@ export class ExperimentFeed {
   private async trialsAfter(after: number): Promise<{ items: TrialView[]; next: number | null } | null> {
     try {
       return await this.api.get(`experiments/${this.id}/trials?limit=${PAGE}${after ? `&after=${after}` : ''}`);
-    } catch (error) {
-      this.set({ link: { kind: 'lost', error: asApiError(error), retryAt: 0 } });
+    } catch {
+      // The stream tells of the same trouble; when it is back, they are asked for again.
+      this.missing = true;
       return null;
     }
   }
 
   private follow(): void {
-    const metric = this.metric!;
-    const query = `names=${encodeURIComponent(metric.name)}&groups=${encodeURIComponent(metric.group)}`;
-    this.follower = new Follower(this.api, {
-      path: () => `experiments/${this.id}/stream?after=${this.state.model!.cursor}&${query}`,
-      onLine: line => this.take(line as Event),
-      onLink: link => this.set({ link })
+    this.subscription = this.channel.subscribe({
+      subject: { experiment: this.id, ...this.metric! },
+      cursor: this.state.model!.cursor,
+      onEvent: event => this.take(event),
+      onLink: link => this.linked(link)
     });
-    if (this.held) this.follower.pause();
+    if (this.held) this.subscription.pause();
+  }
+
+  private linked(link: Link): void {
+    this.set({ link });
+    if (link.kind !== 'open' || !this.missing) return;
+    this.missing = false;
+    void this.loadTrials(this.round);
   }
 
   private take(event: Event): void {

@@ -23,17 +23,17 @@ import { MetricsTab } from './MetricsTab';
 export type TrialTab = 'metrics' | 'logs' | 'checkpoints' | 'hparams';
 
 export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: TrialTab }): ReactElement {
-  const { api } = useApp();
+  const { api, store } = useApp();
   const root = useRef<HTMLDivElement>(null);
   const visible = useVisible(root);
   const [feed, setFeed] = useState<TrialFeed | null>(null);
   const [tab, setTab] = useState<TrialTab>(first);
   useEffect(() => {
-    const made = new TrialFeed(api, id);
+    const made = new TrialFeed(api, store.channel, id);
     setFeed(made);
     void made.start();
     return () => made.stop();
-  }, [api, id]);
+  }, [api, store, id]);
   useEffect(() => setTab(first), [first]);
   useEffect(() => feed?.setVisible(visible), [feed, visible]);
   const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
@@ -75,7 +75,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
           Experiment {trial.experiment_id}
         </a>
       </Header>
-      <LinkNotice link={state.link} onRetry={() => void feed.start()} />
+      <LinkNotice link={state.link} onRetry={feed.retry} />
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {trial.failure && <FailureCard failure={{ ...trial.failure, trial_id: trial.id }} />}

@@ -1,12 +1,15 @@
-/** What a trial's view lives on: the trial, its curves, then the experiment's stream as far as it speaks of it. */
+/** What a trial's view lives on: the trial, its curves, then what the page's stream says of it. */
 
 import { Api, ApiError, asApiError } from '../../state/api';
-import { Follower, Link } from '../../state/follow';
+import type { Channel, Subscription } from '../../state/channel';
+import type { Link } from '../../state/follow';
 import { isOver } from '../../state/states';
 import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
 import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
 
 const MAX_POINTS = 1000;
+/** A snapshot that could not be had in the middle is asked for again after so long. */
+const AGAIN_MS = 5000;
 /** Curves kept; a trial may report thousands of names. */
 export const MAX_SERIES = 2000;
 
@@ -50,14 +53,15 @@ export class TrialFeed {
     trial: null, experiment: null, series: new Map(), version: 0, checkpoints: 0, link: { kind: 'opening' }, error: null
   };
   private listeners = new Set<() => void>();
-  private follower: Follower | null = null;
+  private subscription: Subscription | null = null;
   private cursor = 0;
   private frame = 0;
+  private again = 0;
   private round = 0;
   private stopped = false;
   private held = false;
 
-  constructor(private api: Api, readonly id: number) {}
+  constructor(private api: Api, private channel: Channel, readonly id: number) {}
 
   getState = (): TrialState => this.state;
 
@@ -68,8 +72,9 @@ export class TrialFeed {
 
   start = async (): Promise<void> => {
     const round = (this.round += 1);
-    this.follower?.stop();
-    this.follower = null;
+    window.clearTimeout(this.again);
+    this.subscription?.stop();
+    this.subscription = null;
     try {
       const first = await this.api.get<TrialView>(`trials/${this.id}`);
       // The cursor first: what is reported while the curves are on their way comes again with the stream.
@@ -82,17 +87,30 @@ export class TrialFeed {
       this.cursor = snapshot.cursor;
       this.set({ trial, experiment: snapshot.experiment, series: seriesOf(curves.items), error: null, checkpoints: this.state.checkpoints + 1 });
     } catch (error) {
-      if (round === this.round) this.set({ error: asApiError(error) });
+      if (round === this.round && !this.stopped) this.failed(asApiError(error));
       return;
     }
     if (isOver(this.state.trial!.state)) this.set({ link: { kind: 'ended' } });
     else this.follow();
   };
 
+  /** Without a snapshot there is nothing to show; if there is an old one, it is shown until the new one can be had. */
+  private failed(error: ApiError): void {
+    if (!this.state.trial || !error.passing) return this.set({ error });
+    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + AGAIN_MS } });
+    this.again = window.setTimeout(() => void this.start(), AGAIN_MS);
+  }
+
+  /** Try again now: the stream goes on where it was; without anything to show, from the beginning. */
+  retry = (): void => {
+    if (this.subscription) this.channel.retry();
+    else void this.start();
+  };
+
   setVisible(visible: boolean): void {
     this.held = !visible;
-    if (visible) this.follower?.resume();
-    else this.follower?.pause();
+    if (visible) this.subscription?.resume();
+    else this.subscription?.pause();
   }
 
   learn(trial: TrialView): void {
@@ -101,7 +119,8 @@ export class TrialFeed {
 
   stop(): void {
     this.stopped = true;
-    this.follower?.stop();
+    this.subscription?.stop();
+    window.clearTimeout(this.again);
     cancelAnimationFrame(this.frame);
     this.listeners.clear();
   }
@@ -113,13 +132,13 @@ export class TrialFeed {
   }
 
   private follow(): void {
-    const experiment = this.state.trial!.experiment_id;
-    this.follower = new Follower(this.api, {
-      path: () => `experiments/${experiment}/stream?after=${this.cursor}`,
-      onLine: line => this.take(line as Event),
+    this.subscription = this.channel.subscribe({
+      subject: { experiment: this.state.trial!.experiment_id, trial: this.id },
+      cursor: this.cursor,
+      onEvent: event => this.take(event),
       onLink: link => this.set({ link })
     });
-    if (this.held) this.follower.pause();
+    if (this.held) this.subscription.pause();
   }
 
   private take(event: Event): void {
