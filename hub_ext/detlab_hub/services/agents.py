@@ -34,7 +34,7 @@ from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Connection, Send
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.services import audit, records
+from detlab_hub.services import audit, departures, records
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
 from detlab_hub.services.launching import build_launch
@@ -53,6 +53,8 @@ REFUSAL_TTL = 60.0
 OLDEST_PROTOCOL = 1
 MAX_EXIT_CODE = 2**31
 ID_CHARS = 128
+NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
+"""Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
 STAGE_CHARS = 200
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
@@ -134,21 +136,24 @@ class Agents:
         Raises:
             Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
                 its key, so that whoever asks is another machine, or wants its tasks.
+            Forbidden: An administrator sent it away, and it comes by the cluster's own token, which never expires.
         """
         check_protocol(request.protocol)
-        if not 0 < len(request.agent_id) <= ID_CHARS or not request.agent_id.isprintable():
-            raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters")
-
+        check_id(request.agent_id)
         if self._connections.state_of(request.agent_id, self._shell.clock()) == "connected":
             raise Conflict(
                 f"an agent {request.agent_id!r} is connected", hint="give this one another name: det agent run --name"
             )
 
         def make(turn: Turn) -> EnrolReply:
+            departures.check_return(turn, request.agent_id, caller.token_hash)
             tokens.revoke(turn.session, "agent", request.agent_id)
             token = tokens.issue(turn.session, "agent", request.agent_id, None, turn.now)
-            if turn.session.get(AgentRow, request.agent_id) is None:
-                turn.session.add(AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now))
+            row = turn.session.get(AgentRow, request.agent_id)
+            if row is None:
+                row = AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now)
+                turn.session.add(row)
+            row.enrolled_by = caller.token_hash
             inviter = turn.session.get(TokenRow, caller.token_hash)
             actor = audit.CLUSTER if inviter is None else inviter.subject
             audit.note(turn, actor, "agent.enrol", f"agent {request.agent_id}")
@@ -166,20 +171,27 @@ class Agents:
             send: Queues a message for the agent; must neither block nor raise.
 
         Raises:
-            Forbidden: The agent says it is another one.
-            Conflict: It speaks a protocol that this master does not.
+            Forbidden: The agent says it is another one, or its key became void since it authenticated.
+            Conflict: It speaks a protocol that this master does not, or was sent away or connected anew meanwhile.
         """
         if hello.agent_id != agent.agent_id:
             raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id}")
         check_protocol(hello.protocol)
+        await self._shell.read(lambda s: check_key(s, agent))  # before it takes over from another connection
         early: list[MasterMessage] = []
         connection = self._connections.connect(hello, early.append, self._shell.clock())
         _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
         try:
-            welcome = await self._shell.write(lambda turn: greet(turn, hello))
+            welcome = await self._shell.write(lambda turn: greet(turn, hello, agent))
+        except Forbidden:
+            if self._connections.is_current(connection):
+                self._connections.give_up(agent.agent_id)
+            raise
         except BaseException:
             self._connections.disconnect(connection)
             raise
+        if not self._connections.is_current(connection):
+            raise Conflict(f"agent {agent.agent_id} was sent away or connected anew while it said hello")
         # Welcome goes first; what was sent to the agent in the meantime comes after it.
         send(welcome)
         for message in early:
@@ -251,6 +263,20 @@ class Agents:
             connection.send(Heartbeat(time=now))
 
 
+def check_id(agent_id: str) -> None:
+    """Accept what can name an agent in lists, in labels of containers, and in the address by which it is steered.
+
+    Raises:
+        Conflict: It cannot.
+    """
+    if not 0 < len(agent_id) <= ID_CHARS or not agent_id.isprintable():
+        raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters", hint="det agent run --name NAME")
+    if agent_id in NO_IDS or set(agent_id) & set("/\\"):
+        raise Conflict(
+            f"an agent cannot be called {agent_id!r}: that is no name in an address", hint="det agent run --name NAME"
+        )
+
+
 def check_protocol(protocol: int) -> None:
     """Refuse agents that are too old or too new.
 
@@ -317,8 +343,23 @@ class AgentSession:
 # --- in a transaction
 
 
-def greet(turn: Turn, hello: Hello) -> Welcome:
-    """Bring what the agent has and what it should have together."""
+def check_key(s: Session, agent: AgentCaller) -> None:
+    """Check that an agent's key is still good: between its authentication and its Hello it may be sent away.
+
+    Raises:
+        Forbidden: It is void.
+    """
+    if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
+        raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
+
+
+def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
+    """Bring what the agent has and what it should have together.
+
+    Raises:
+        Forbidden: Its key is void: a row that was removed must not come back.
+    """
+    check_key(turn.session, agent)
     _write_agent(turn, hello)
     tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
     live = turn.session.scalars(

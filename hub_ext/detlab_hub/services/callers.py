@@ -39,6 +39,8 @@ class AgentCaller:
     """An agent, by its own key."""
 
     agent_id: str
+    key_hash: str = field(default="", compare=False)
+    """SHA-256 of that key, which may become void while the agent is still connecting."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import AgentView
 from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.services import audit
+from detlab_hub.services import audit, departures
 from detlab_hub.services.agents import Agents, lose
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import send_kill
@@ -58,7 +58,8 @@ class Nodes:
     async def remove(self, caller: Caller, agent_id: str) -> AgentView:
         """Send an agent away: its key is void, its tasks are killed and lost, its connection is closed.
 
-        Whoever still holds an enrolment token may enrol one of that name again.
+        The enrolment token that it came by is void, too; agents that came by it before stay. The cluster's own token
+        (`DetHub.enrolment_token_file`) enrols no agent of this name any more: it comes back by a new enrolment token.
 
         Returns:
             The agent as it was.
@@ -69,6 +70,7 @@ class Nodes:
             row = _agent(turn.session, agent_id)
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)
+            departures.note(turn, caller, row)
             for allocation in turn.session.scalars(
                 select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
             ).all():

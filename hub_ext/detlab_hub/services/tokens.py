@@ -45,7 +45,7 @@ def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | 
         case "enrol":
             return EnrolCaller(row.hash)
         case "agent":
-            return AgentCaller(row.subject)
+            return AgentCaller(row.subject, row.hash)
         case _:
             allocation = s.get(AllocationRow, row.subject)
             if allocation is None:

@@ -132,7 +132,7 @@ def upgrade(connection: Connection) -> None:
 def new_revision(message: str, name: str, folder: Path = MIGRATIONS / "versions") -> None:
     """Write a migration from what the migrations so far make to what the tables are now; read it before use.
 
-        python -c 'from detlab_hub.store.migrate import new_revision as n; n("what changes", "0002")'
+        python -c 'from detlab_hub.store.migrate import new_revision as n; n("what changes", "0004")'
 
     Args:
         message: One line; becomes the docstring and the file name.

@@ -75,5 +75,5 @@ def test_a_new_revision_of_unchanged_tables_is_empty(tmp_path: Path) -> None:
     (made,) = tmp_path.glob("*.py")
     assert made.name == "9999_nothing_changes.py"
     text = made.read_text()
-    assert 'down_revision = "0002"' in text or "down_revision = '0002'" in text
+    assert 'down_revision = "0003"' in text or "down_revision = '0003'" in text
     assert "op." not in text.partition("def upgrade")[2]

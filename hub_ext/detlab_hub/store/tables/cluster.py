@@ -46,6 +46,8 @@ class AgentRow(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     """False: an administrator lets nothing new start on it."""
     runtimes: Mapped[list[str]] = mapped_column(Json, default=lambda: ["process"])
+    enrolled_by: Mapped[str] = mapped_column(CleanText, default="")
+    """SHA-256 of the enrolment token that it came by."""
     last_seen: Mapped[float] = mapped_column(Double, default=0.0)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
