@@ -25,6 +25,12 @@ from detlab_hub.store.queries import logs
 from detlab_hub.store.tables import BundleRow, ExperimentRow, TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
+KEY_CHARS = 300
+"""Of an idempotency key."""
+MOST_SHOWN = 1000
+"""Experiments, or trials, of one TensorBoard: each is looked up."""
+ROW_IDS = range(1, 2**63)
+"""What a database can hold."""
 TASK_ID = re.compile(r"[a-z_]{1,20}-[0-9a-f]{12}")
 DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_hub)})-[0-9a-f]{{8}}")
 """A server's name that we drew; the id of its task begins with it."""
@@ -116,24 +122,12 @@ class UserTasks:
 
         return await self._shell.write(end)
 
-    async def logs(
-        self,
-        caller: Caller,
-        task_id: str,
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        tail: int | None = None,
-        rank: int | None = None,
-        search: str | None = None,
-    ) -> tuple[Sequence[LogLine], int | None]:
-        """Lines of the task's output, and the `after` of the next page (None on the last one)."""
+    async def logs(self, caller: Caller, task_id: str, **wanted: Any) -> tuple[list[LogLine], logs.Edges]:
+        """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
 
-        def get(s: Session) -> tuple[Any, int | None]:
+        def get(s: Session) -> tuple[list[LogLine], logs.Edges]:
             row = owned_task(s, caller, task_id)
-            lines = logs.page(s, row.id, after or None, limit, tail, rank, search)
-            full = tail is None and len(lines) == limit
-            return lines, lines[-1].id if full else None
+            return logs.pick(s, row.id, logs.Wanted(**wanted))
 
         return await self._shell.read(get)
 
@@ -192,16 +186,23 @@ def create_row(
 
 
 def unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
-    """What a request names and its owner does not have: code, experiments, trials."""
+    """What a request names and its owner does not have: code, experiments, trials; or names too much of."""
     found = []
+    if len(request.idempotency_key or "") > KEY_CHARS:
+        found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))
+    for which, numbers in (("experiment_ids", request.experiment_ids), ("trial_ids", request.trial_ids)):
+        if len(numbers) > MOST_SHOWN:
+            found.append(Problem(which, f"has {len(numbers):,} numbers; a task shows at most {MOST_SHOWN:,}"))
+    if found:
+        return found
     if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
         found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
-        experiment = s.get(ExperimentRow, number)
+        experiment = s.get(ExperimentRow, number) if number in ROW_IDS else None
         if experiment is None or experiment.owner != owner:
             found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
     for number in request.trial_ids:
-        trial = s.get(TrialRow, number)
+        trial = s.get(TrialRow, number) if number in ROW_IDS else None
         experiment = None if trial is None else s.get(ExperimentRow, trial.experiment_id)
         if experiment is None or experiment.owner != owner:
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
