@@ -99,7 +99,7 @@ function zip(entries: { path: string; text: string; stored?: boolean; mode?: num
   end.writeUInt16LE(entries.length, 10);
   end.writeUInt32LE(list.length, 12);
   end.writeUInt32LE(at, 16);
-  return new Blob([...parts, list, end, Buffer.from('')]);
+  return new Blob([...parts, list, end].map(part => new Uint8Array(part)));
 }
 
 const texts = async (sources: Source[]): Promise<string[]> =>
