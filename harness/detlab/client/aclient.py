@@ -14,11 +14,10 @@ from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTria
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundle import Bundle
 from detlab.client.calls import Backoff, Progress
-from detlab.client.client import no_token, prepare, prepare_task
-from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.session import AsyncSession
-from detlab.client.submission import ConfigSource, pack
+from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
 
@@ -90,9 +89,7 @@ class AsyncClient:
         backoff: Backoff | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.address = address or find_cluster(url, token)
-        if not self.address.token:
-            raise no_token(self.address)
+        self.address = with_token(address or find_cluster(url, token))
         self.session = AsyncSession(self.address, timeout=timeout, backoff=backoff, transport=transport)
 
     def __repr__(self) -> str:
@@ -185,7 +182,7 @@ class AsyncClient:
             source: Provenance for people (notebook, cell, line maps).
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
-        submission = prepare(
+        submission = submission_of(
             config,
             bundle=bundle,
             template=template,
@@ -301,7 +298,7 @@ class AsyncClient:
             source: Provenance for people, and what a kind needs besides.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
-        submission = prepare_task(
+        submission = task_submission_of(
             kind,
             config,
             bundle=bundle,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from detlab.client import operations, task_operations
 from detlab.client.bundle import Bundle
 from detlab.client.calls import Backoff, Progress
-from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.session import Session
-from detlab.client.submission import ConfigSource, config_text, merged, pack
+from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
-from detlab.errors import AuthError
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
 
@@ -64,14 +62,6 @@ class SubmittedTask:
     bundle: Bundle | None
 
 
-def no_token(address: ClusterAddress) -> AuthError:
-    """Return the error for a cluster whose address is known and whose token is not."""
-    return AuthError(
-        f"no token for {address.url} (named by {address.source})",
-        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
-    )
-
-
 class Client:
     """Talks to one cluster. Cheap to make: it connects on the first call.
 
@@ -98,9 +88,7 @@ class Client:
         backoff: Backoff | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.address = address or find_cluster(url, token)
-        if not self.address.token:
-            raise no_token(self.address)
+        self.address = with_token(address or find_cluster(url, token))
         self.session = Session(self.address, timeout=timeout, backoff=backoff, transport=transport)
 
     def __repr__(self) -> str:
@@ -188,7 +176,7 @@ class Client:
             source: Provenance for people (notebook, cell, line maps).
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
-        submission = prepare(
+        submission = submission_of(
             config,
             bundle=bundle,
             template=template,
@@ -303,7 +291,7 @@ class Client:
             source: Provenance for people, and what a kind needs besides.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
-        submission = prepare_task(
+        submission = task_submission_of(
             kind,
             config,
             bundle=bundle,
@@ -384,54 +372,3 @@ class Client:
     def get_queue(self) -> list[QueueItem]:
         """Return what waits for slots, in the order in which it is looked at."""
         return self.session.run(task_operations.queue())
-
-
-def prepare(
-    config: ConfigSource,
-    *,
-    bundle: Bundle | None,
-    template: ConfigSource | None,
-    activate: bool,
-    dry_run: bool,
-    idempotency_key: str | None,
-    source: Mapping[str, Any] | None,
-    progress: Progress | None,
-) -> operations.Submission:
-    """Return the submission that the arguments of `submit` describe."""
-    return operations.Submission(
-        config=merged(config, template) if template is not None else config_text(config),
-        bundle=bundle,
-        activate=activate,
-        dry_run=dry_run,
-        key=idempotency_key or uuid.uuid4().hex,
-        source=dict(source or {}),
-        progress=progress,
-    )
-
-
-def prepare_task(
-    kind: TaskKind | str,
-    config: ConfigSource | None,
-    *,
-    bundle: Bundle | None,
-    name: str | None,
-    experiment_ids: Iterable[int],
-    trial_ids: Iterable[int],
-    dry_run: bool,
-    idempotency_key: str | None,
-    source: Mapping[str, Any] | None,
-    progress: Progress | None,
-) -> task_operations.TaskSubmission:
-    """Return the submission that the arguments of `submit_task` describe."""
-    return task_operations.TaskSubmission(
-        kind=TaskKind(kind),
-        config={} if config is None else config_text(config),
-        name=name,
-        bundle=bundle,
-        experiment_ids=tuple(experiment_ids),
-        trial_ids=tuple(trial_ids),
-        dry_run=dry_run,
-        key=idempotency_key or uuid.uuid4().hex,
-        source=dict(source or {}),
-        progress=progress,
-    )

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.logins import Logins, user_state_folder
-from detlab.errors import ClusterNotFound, ClusterUnreachable
+from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
@@ -266,3 +266,17 @@ def find_cluster(url: str | None = None, token: str | None = None) -> ClusterAdd
         ClusterUnreachable: The nearest state folder's cluster has been shut down.
     """
     return Discovery.default().find(url, token)
+
+
+def with_token(address: ClusterAddress) -> ClusterAddress:
+    """Return the address if there is a token for it.
+
+    Raises:
+        AuthError: There is none.
+    """
+    if address.token:
+        return address
+    raise AuthError(
+        f"no token for {address.url} (named by {address.source})",
+        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
+    )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from detlab.client.bundle import Bundle, build_bundle
+from detlab.client.calls import Progress
+from detlab.client.operations import Submission
+from detlab.client.task_operations import TaskSubmission
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf.checking import errors_of
 from detlab.schemas.expconf.loading import load_yaml
 from detlab.schemas.expconf.merging import merge
+from detlab.schemas.taskwire import TaskKind
 
 ConfigSource = Mapping[str, Any] | str | Path
 
@@ -99,3 +104,54 @@ def pack(
     if model_dir is None and not includes and not files:
         return None
     return build_bundle(model_dir, includes=includes or (), files=files)
+
+
+def submission_of(
+    config: ConfigSource,
+    *,
+    bundle: Bundle | None,
+    template: ConfigSource | None,
+    activate: bool,
+    dry_run: bool,
+    idempotency_key: str | None,
+    source: Mapping[str, Any] | None,
+    progress: Progress | None,
+) -> Submission:
+    """Return the submission that the arguments of `submit` describe."""
+    return Submission(
+        config=merged(config, template) if template is not None else config_text(config),
+        bundle=bundle,
+        activate=activate,
+        dry_run=dry_run,
+        key=idempotency_key or uuid.uuid4().hex,
+        source=dict(source or {}),
+        progress=progress,
+    )
+
+
+def task_submission_of(
+    kind: TaskKind | str,
+    config: ConfigSource | None,
+    *,
+    bundle: Bundle | None,
+    name: str | None,
+    experiment_ids: Iterable[int],
+    trial_ids: Iterable[int],
+    dry_run: bool,
+    idempotency_key: str | None,
+    source: Mapping[str, Any] | None,
+    progress: Progress | None,
+) -> TaskSubmission:
+    """Return the submission that the arguments of `submit_task` describe."""
+    return TaskSubmission(
+        kind=TaskKind(kind),
+        config={} if config is None else config_text(config),
+        name=name,
+        bundle=bundle,
+        experiment_ids=tuple(experiment_ids),
+        trial_ids=tuple(trial_ids),
+        dry_run=dry_run,
+        key=idempotency_key or uuid.uuid4().hex,
+        source=dict(source or {}),
+        progress=progress,
+    )
