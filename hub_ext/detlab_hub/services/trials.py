@@ -81,24 +81,12 @@ class Trials:
 
         return await self._shell.read(get)
 
-    async def logs(
-        self,
-        caller: Caller,
-        trial_id: int,
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        tail: int | None = None,
-        rank: int | None = None,
-        search: str | None = None,
-    ) -> tuple[list[LogLine], int | None]:
-        """Lines of the trial's output, and the `after` of the next page (None on the last one)."""
+    async def logs(self, caller: Caller, trial_id: int, **wanted: Any) -> tuple[list[LogLine], logs.Edges]:
+        """Lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
 
-        def get(s: Session) -> tuple[list[LogLine], int | None]:
+        def get(s: Session) -> tuple[list[LogLine], logs.Edges]:
             owned_trial(s, caller, trial_id)
-            lines = logs.page(s, trial_id, after or None, limit, tail, rank, search)
-            full = tail is None and len(lines) == limit
-            return lines, lines[-1].id if full else None
+            return logs.pick(s, trial_id, logs.Wanted(**wanted))
 
         return await self._shell.read(get)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,11 @@ class LogPage(Wire):
     items: list[LogLine]
     next: int | None = None
     """`after` of the next page, or null if there is no more now."""
+    older: int | None = None
+    """With `tail` or `before`: the `before` of the lines that come before, or null if there are none.
+
+    A filter looks at no more than 200,000 lines at once: a page may then be empty and have a `next` or `older`.
+    """
 
 
 class MetricsQuery(Wire):
@@ -67,7 +72,11 @@ class LogsQuery(Wire):
     limit: int = Field(1000, ge=1, le=10_000)
     tail: int | None = Field(None, ge=0, le=10_000)
     """The last so many lines instead."""
+    before: RowId | None = None
+    """Only lines with a smaller id; without `after` the last ones of them."""
     rank: int | None = Field(None, ge=0, lt=2**31)
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None
+    """Only lines at least as severe."""
     search: str | None = None
     """A part of the text."""
 
@@ -118,8 +127,8 @@ class Logs(Guarded):
     @needs("read")
     async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, following = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
-        return LogPage(items=items, next=following)
+        items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
+        return LogPage(items=items, next=edges.next, older=edges.older)
 
 
 class Checkpoints(Guarded):

@@ -75,8 +75,8 @@ class Logs(Guarded):
     @needs("read")
     async def get(self, task_id: str, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, following = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
-        return LogPage(items=items, next=following)
+        items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
+        return LogPage(items=items, next=edges.next, older=edges.older)
 
 
 class LogStream(StreamHandler):
