@@ -8,6 +8,7 @@ import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { TaskView, TrialView } from '../components/trial';
 import { AppProvider, type AppContext, type Place } from '../state/context';
+import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
 import type { HubApi } from './api';
 import { FOR_ALL, Header, NAMES, Nav, Notices } from './Chrome';
@@ -37,7 +38,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       host: 'hub',
       navigate: (to: Place) => router.go(to),
       address: (to: Place) => router.href(to),
-      openUrl: path => void window.open(path, '_blank', 'noopener')
+      openUrl: path => void window.open(viaHub(path), '_blank', 'noopener')
     }),
     [api, store, confirm, notify, router]
   );

@@ -9,7 +9,7 @@ import { App } from './App';
 import { interceptLinks } from './links';
 import { readPage, type PageInfo } from './page';
 import { pathOf, placeOf, Router, type HubPlace } from './router';
-import { placed, requestOf, blank } from './start/task';
+import { blank, lacking, placed, requestOf, toldIn } from './start/task';
 
 const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 'tok', user: 'root', admin: true, version: '0.1.0', schema: '/s.json', bundleLimit: 1_000_000 };
 const PLAIN = { ...overview(), me: { name: 'ben', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false } };
@@ -141,8 +141,8 @@ test('a shell is started, waited for and opened', async () => {
   expect(api.bodies[0]).toMatchObject({ kind: 'shell', name: 'sh', config: { resources: { slots: 0 } } });
   api.say('stream', { id: 8, kind: 'task', time: 1, experiment_id: null, trial_id: null, task_id: 'shell-1', data: { ...shell, url: '/user/root/sh/', place: null } });
   const link = await screen.findByRole('link', { name: 'Open' });
-  expect(link.getAttribute('href')).toBe('/user/root/sh/');
-  expect(opened).toHaveBeenCalledWith('/user/root/sh/', '_blank', 'noopener');
+  expect(link.getAttribute('href')).toBe('/hub/user/root/sh/');
+  expect(opened).toHaveBeenCalledWith('/hub/user/root/sh/', '_blank', 'noopener');
 });
 
 test('mistakes of a form stand at their fields', () => {
@@ -157,4 +157,15 @@ test('mistakes of a form stand at their fields', () => {
   expect(requestOf('command', answers, 'k')).toEqual({
     kind: 'command', idempotency_key: 'k', config: { resources: { slots: 'many' }, runtime: 'process', entrypoint: 'true' }
   });
+});
+
+test('what the Hub says as text stands at its fields, too; a TensorBoard wants an experiment', () => {
+  const message = 'the Hub says: The options have 2 mistakes:\n- resources.slots: must be a number, not "- x"\n- idle_timeout: is no time';
+  expect(toldIn({ message, problems: [] }).map(one => `${one.path} ${one.message}`)).toEqual([
+    'resources.slots must be a number, not "- x"', 'idle_timeout is no time'
+  ]);
+  expect(toldIn({ message: 'x has 1 mistake: - experiment_ids: name one', problems: [] }).map(one => one.path)).toEqual(['experiment_ids']);
+  expect(toldIn({ message: 'the Hub says: no', problems: [] })).toEqual([]);
+  expect(lacking('tensorboard', blank('tensorboard'))?.problems[0]?.path).toBe('experiment_ids');
+  expect(lacking('shell', blank('shell'))).toBeNull();
 });

@@ -5,6 +5,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 
 import type { AppContext, Place, Question } from '../state/context';
+import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
 import type { LabApi } from './api';
 
@@ -21,7 +22,7 @@ export function makeApp(
     navigate: (place: Place) => void lab.commands.execute(OPEN, { ...place }),
     address: () => null,
     insertCode: notebooks ? code => insertCode(lab, notebooks, code) : undefined,
-    openUrl: path => void window.open(`${hubOrigin() ?? window.location.origin}${path}`, '_blank', 'noopener'),
+    openUrl: path => void window.open(`${hubOrigin() ?? window.location.origin}${viaHub(path)}`, '_blank', 'noopener'),
     confirm,
     notify: (message, tone) => void (tone === 'bad' ? Notification.error : Notification.info)(message, { autoClose: tone === 'bad' ? 10_000 : 4000 })
   };

@@ -152,5 +152,5 @@ export function widthOf(column: TrialColumn, rows: readonly TrialRow[]): number 
   const stride = Math.ceil(rows.length / 120) || 1;
   let longest = column.title.length + 2;
   for (let i = 0; i < rows.length; i += stride) longest = Math.max(longest, column.text(rows[i]!).length);
-  return Math.min(240, Math.max(58, Math.round(longest * 7.1) + 20));
+  return Math.min(240, Math.max(58, Math.round(longest * 8) + 24));
 }

@@ -5,6 +5,7 @@ import { useEffect, useRef, type ReactElement } from 'react';
 import { ActionButton, StateBadge } from '../../components/common';
 import { useAct } from '../../components/admin/load';
 import { useApp, useStore } from '../../state/context';
+import { viaHub } from '../../state/serverurl';
 import { isOver, shownState } from '../../state/states';
 import type { TaskView } from '../../state/wire';
 import type { StartKind } from './task';
@@ -33,7 +34,9 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
   return (
     <div className="det-hub-started">
       <p role="status">
-        {task && <StateBadge state={shownState(task)} />} {task ? words(task, kind) : 'Asked for …'}
+        {task && <strong className="det-adm-name">{task.name}</strong>}
+        {task && <StateBadge state={shownState(task)} />}
+        <span>{task ? words(task, kind) : 'Asked for …'}</span>
       </p>
       {task?.failure && (
         <p className="det-banner" data-tone="bad">
@@ -45,7 +48,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
         <ActionButton label="Details and logs" onRun={details} />
         {!url && !over && kind !== 'command' && <ActionButton label="Do not wait: end it" danger onRun={cancel} />}
         {url && !over ? (
-          <a ref={link} className="det-button det-primary" href={url} target="_blank" rel="noopener">Open</a>
+          <a ref={link} className="det-button det-primary" href={viaHub(url)} target="_blank" rel="noopener">Open</a>
         ) : (
           <ActionButton label="Close" primary onRun={onClose} />
         )}
@@ -55,11 +58,24 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
 }
 
 function words(task: TaskView, kind: StartKind): string {
-  if (isOver(task.state)) return `It has ended${task.end_reason ? `: ${task.end_reason}` : ''}.`;
-  if (task.url) return 'It is up.';
+  if (isOver(task.state)) return endWords(task);
+  if (task.url) return 'It is up, and opens in a tab of its own.';
   if (kind === 'command' && task.allocation_state === 'RUNNING') return 'It runs.';
   if (task.place !== null) {
-    return `Place ${task.place} in the queue${task.pending_reason ? `: ${task.pending_reason}` : ''}.`;
+    return `Place ${task.place} in the queue${task.pending_reason ? `: ${task.pending_reason}` : ''}. It opens by itself when it is up.`;
   }
-  return task.stage_message || 'It starts …';
+  return task.stage_message || `It starts${task.agent_id ? ` on ${task.agent_id}` : ''} …`;
+}
+
+function endWords(task: TaskView): string {
+  switch (task.end_reason) {
+    case 'killed':
+    case 'canceled':
+      return 'It was ended.';
+    case null:
+    case '':
+      return 'It has ended.';
+    default:
+      return `It has ended: ${task.end_reason}.`;
+  }
 }
