@@ -1,0 +1,70 @@
+"""The pages of the Core API and the Python client."""
+
+from __future__ import annotations
+
+from reference_pages.docstrings import class_section, doc_of, fields_section, function_section
+from reference_pages.markdown import page, table
+
+
+def core_api() -> str:
+    """The page of the Core API, from signatures and docstrings."""
+    from detlab import InvalidHP, core, info
+
+    intro = """
+`import detlab as det`. The names and signatures are those of Determined 0.38; what is there in detlab only has a
+default and comes after them. [Five staged examples](../../examples/core_api/README.md) show them at work.
+
+Off-cluster the same script runs: reports are logged, checkpoints go to a folder of the user, nothing is ever
+preempted, and `det.get_cluster_info()` is None.
+"""
+    members = [
+        ("core_context.train", core.TrainContext),
+        ("core_context.checkpoint", core.CheckpointContext),
+        ("core_context.preempt", core.PreemptContext),
+        ("core_context.distributed", core.DistributedContext),
+        ("core_context.searcher", core.SearcherContext),
+        ("core_context.profiler", core.ProfilerContext),
+        ("core_context.experimental", core.ExperimentalCoreContext),
+    ]
+    enums = [
+        core.DownloadMode,
+        core.EarlyExitReason,
+        core.PreemptMode,
+        core.SearcherMode,
+        core.TensorboardMode,
+        core.Unit,
+    ]
+    return page(
+        "Core API",
+        intro,
+        function_section("det.core.init", core.init),
+        class_section("core_context", core.Context),
+        *(class_section(name, cls) for name, cls in members),
+        class_section("det.core.SearcherOperation", core.SearcherOperation),
+        function_section("det.get_cluster_info", info.get_cluster_info),
+        fields_section("det.ClusterInfo", info.ClusterInfo),
+        fields_section("det.TrialInfo", info.TrialInfo),
+        f"## det.InvalidHP\n\n{doc_of(InvalidHP)}",
+        "## Choices\n\n"
+        + table(
+            ("", "values"), [(f"`det.core.{e.__name__}`", ", ".join(f"`{m}`" for m in e.__members__)) for e in enums]
+        ),
+    )
+
+
+def client() -> str:
+    """The page of the Python client."""
+    from detlab import client as sdk
+
+    intro = """
+What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
+as `det` does (`DET_URL` and `DET_TOKEN`, the folder `.detlab` here or above, the cluster started last, `det login`).
+`AsyncClient` has the same methods as coroutines.
+
+    with Client() as client:
+        experiment = client.create_experiment("search.yaml", "code/")
+        experiment.wait()
+        experiment.top_checkpoint().download("best")
+"""
+    classes = [sdk.Client, sdk.Experiment, sdk.Trial, sdk.Checkpoint]
+    return page("Python client", intro, *(class_section(cls.__name__, cls) for cls in classes))
