@@ -22,6 +22,7 @@ from detlab_hub.services.hubservers import HubServers, Server
 from detlab_hub.services.idle import Idle
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.spawns import Spawns
+from detlab_hub.services.stopped import StoppedServers
 from detlab_hub.services.usertasks import DRAWN, UserTasks, feasible, judged, owned_task, unknown
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.tables import TaskRow
@@ -42,6 +43,7 @@ class Servers:
         self._spawns = spawns
         self._hub = hub
         self.idle = Idle(shell)
+        self._stopped = StoppedServers(shell)
         self._missing_since: dict[str, float] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -116,7 +118,10 @@ class Servers:
             self._stop_at_hub(owner, name)
 
     async def reconcile(self) -> None:
-        """Give up the servers that the Hub does not list: it was restarted before it knew them, or lost them."""
+        """Give up the servers that the Hub does not list, and have it forget those that have ended.
+
+        It was restarted before it knew them, or lost them.
+        """
         if self._hub is None:
             return
         try:
@@ -133,6 +138,7 @@ class Servers:
         if gone:
             _log.warning("the Hub does not know %s: ended", ", ".join(sorted(gone)))
             await self._spawns.abandon(gone)
+        await self._stopped.sweep(self._hub)
 
     async def stop(self) -> None:
         """Let calls to the Hub go."""
