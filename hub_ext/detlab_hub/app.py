@@ -89,6 +89,12 @@ class DetHub(Application):
     ).tag(config=True)
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
     outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may hand over.").tag(config=True)
+    tasks_keep_days = Float(
+        30.0,
+        min=0,
+        help="Days for which ended notebooks, shells, commands and other tasks are listed, with their logs and outputs."
+        " 0: for ever.",
+    ).tag(config=True)
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
@@ -184,6 +190,7 @@ class DetHub(Application):
             idle_warning=self.idle_warning,
             spawn_lease=self.spawn_lease,
             agent_reconnect_wait=self.agent_reconnect_wait,
+            tasks_keep=self.tasks_keep_days * 86400.0,
             audit_keep=self.audit_keep_days * 86400.0,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,

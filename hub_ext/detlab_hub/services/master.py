@@ -33,6 +33,7 @@ from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
 from detlab_hub.services.queue import Queue
+from detlab_hub.services.retention import Retention
 from detlab_hub.services.servers import Servers
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
@@ -90,6 +91,7 @@ class Services:
         self.agents = Agents(self.shell, connections)
         self.bundles = Bundles(self.shell)
         self.outputs = Outputs(self.shell)
+        self.retention = Retention(self.shell, self.outputs)
         self.cluster = Cluster(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
@@ -197,7 +199,7 @@ class Services:
         self.shell.pending_reasons = await self.shell.write(place)
 
     async def tidy(self) -> None:
-        """Trim the event log and the audit log, purge expired tokens and refusals."""
+        """Trim the event log and the audit log, purge expired tokens and refusals, remove tasks of long ago."""
         now = self.shell.clock()
         self.shell.refusals = {key: until for key, until in self.shell.refusals.items() if until > now}
 
@@ -207,6 +209,7 @@ class Services:
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)
+        await self.retention.sweep()
 
     async def _beat(self) -> None:
         self.agents.heartbeat()

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +36,8 @@ MOST_NAME = 200
 """Bytes of a file's name."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _CHUNK = 1024 * 1024
+DIGESTS_PER_STEP = 200
+"""Of a removal: uploads wait meanwhile."""
 
 
 class OutputsTooLarge(BundleTooLarge):
@@ -121,6 +124,17 @@ class Outputs:
             return await asyncio.to_thread(output_file(self._shell.settings, digest).open, "rb"), size
         except FileNotFoundError as error:  # replaced just now
             raise _none(task_id, digest) from error
+
+    async def remove_unnamed(self, digests: Sequence[str]) -> int:
+        """Remove the bytes of those digests that no task names (any more); return how many."""
+        removed = 0
+        for start in range(0, len(digests), DIGESTS_PER_STEP):
+            part = digests[start : start + DIGESTS_PER_STEP]
+            async with self._moving:
+                named = await self._shell.read(lambda s, part=part: _named(s, part))  # type: ignore[misc]
+                for digest in sorted(set(part) - named):
+                    removed += await asyncio.to_thread(_remove, output_file(self._shell.settings, digest))
+        return removed
 
 
 def output_file(settings: Settings, digest: str) -> Path:
@@ -218,8 +232,16 @@ def _move(upload: Path, target: Path) -> None:
         os.close(folder)
 
 
-def _remove(path: Path) -> None:
+def _named(s: Session, digests: Sequence[str]) -> set[str]:
+    return set(s.scalars(select(OutputRow.digest).where(OutputRow.digest.in_(digests)).distinct()))
+
+
+def _remove(path: Path) -> bool:
     try:
         path.unlink()
+    except FileNotFoundError:
+        return False
     except OSError as error:
         _log.warning("an output that nobody names stays: %s: %s", path, error.strerror)
+        return False
+    return True

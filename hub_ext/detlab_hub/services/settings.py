@@ -56,6 +56,8 @@ class Settings:
     """SIGKILL comes this long after SIGTERM."""
     event_keep: int = 200_000
     """Events kept for resuming streams; older cursors get a resync."""
+    tasks_keep: float = 30 * 86400.0
+    """Ended user tasks, their output and their files are kept for so long; 0: for ever."""
     audit_keep: float = 400 * 86400.0
     """The audit log says for this long who did what."""
     tick: float = 0.5
