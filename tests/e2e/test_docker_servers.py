@@ -9,7 +9,7 @@ import websocket
 
 from testbed import docker_images
 from testbed.cluster import running_cluster
-from testbed.servers import Kernel, kill_part, person, until
+from testbed.servers import Kernel, kill_part, logged_in, person, until, xsrf
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -48,20 +48,6 @@ def notebook(ada):
         reply = page.post("/hub/spawn/ada/boxed", params={"_xsrf": xsrf(page)}, data=chosen)
         assert reply.status_code in {200, 302}, reply.text
     return ada.ready("boxed")
-
-
-def logged_in(cluster, name):
-    navigates = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
-    page = httpx.Client(base_url=cluster.url, headers=navigates, follow_redirects=True, trust_env=False, timeout=60)
-    page.get("/hub/login")
-    secret = (cluster.folder / "secrets" / f"password-{name}").read_text().strip()
-    form = {"username": name, "password": secret, "_xsrf": xsrf(page)}
-    assert page.post("/hub/login?next=%2Fhub%2Fhome", data=form).status_code == 200
-    return page
-
-
-def xsrf(page):
-    return next(cookie.value for cookie in page.cookies.jar if cookie.name == "_xsrf" and cookie.path == "/hub/")
 
 
 def container_of(engine, task):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +15,9 @@ import httpx
 import websocket
 
 from testbed.cluster import Cluster
+from testbed.waiting import until
 
 SCOPES = ("inherit",)
-
-
-def until(what: Callable[[], Any], why: Callable[[], str] | str, seconds: float = 60.0) -> Any:
-    """Return what `what` returns once that is true; fail with `why` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = what()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(why() if callable(why) else why)
-        time.sleep(0.1)
 
 
 @dataclass
@@ -135,6 +123,24 @@ class Person:
 def person(cluster: Cluster, name: str) -> Person:
     """Return a user of a cluster with a fresh token."""
     return Person(cluster, name, cluster.make_token(*SCOPES, user=name))
+
+
+def logged_in(cluster: Cluster, name: str) -> httpx.Client:
+    """Return a client that has logged in at the Hub as a browser does, for its pages."""
+    navigates = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
+    page = httpx.Client(base_url=cluster.url, headers=navigates, follow_redirects=True, trust_env=False, timeout=60)
+    page.get("/hub/login")
+    secret = (cluster.folder / "secrets" / f"password-{name}").read_text().strip()
+    form = {"username": name, "password": secret, "_xsrf": xsrf(page)}
+    reply = page.post("/hub/login?next=%2Fhub%2Fhome", data=form)
+    reply.raise_for_status()
+    return page
+
+
+def xsrf(page: httpx.Client) -> str:
+    """Return the token that forms of the Hub's pages carry."""
+    found = (cookie for cookie in page.cookies.jar if cookie.name == "_xsrf" and cookie.path == "/hub/")
+    return str(next(found).value)
 
 
 def kill_part(cluster: Cluster, part: str) -> None:

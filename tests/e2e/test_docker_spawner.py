@@ -1,17 +1,17 @@
 """`DetDockerSpawner` in a real Hub with a real engine: the master holds the slots, the Hub runs the containers."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import threading
 
-import httpx
 import pytest
 
 from testbed import docker_images
 from testbed.cluster import running_cluster
-from testbed.servers import Kernel, kill_part, person, until
+from testbed.servers import Kernel, kill_part, logged_in, person, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -78,7 +78,9 @@ def ada(people):
 
 @pytest.fixture
 def ben(people):
-    return people[1]
+    yield people[1]
+    if people[1].model("next"):
+        people[1].stop("next")
 
 
 @pytest.fixture
@@ -87,12 +89,6 @@ def notebook(ada):
     reply = ada.start("box", slots=1)
     assert reply.status_code in {201, 202}, reply.text
     return ada.ready("box")
-
-
-def containers(engine):
-    """Names of the containers that run."""
-    found = json.loads(engine.request("GET", "/containers/json")[1])
-    return [name.lstrip("/") for one in found for name in one["Names"]]
 
 
 def test_the_hubs_container_runs_while_the_master_holds_its_slot(ada, ben, notebook, cluster, docker_engine):
@@ -149,6 +145,6 @@ def test_what_this_hub_cannot_give_is_refused_at_once(ada, docker_engine):
 
 
 def test_the_form_asks_what_this_hub_can_give(ada, cluster):
-    headers = {"Authorization": f"token {ada.token}"}
-    page = httpx.get(f"{cluster.url}/hub/spawn/ada/box", headers=headers, trust_env=False, timeout=30).text
+    with contextlib.closing(logged_in(cluster, "ada")) as browser:
+        page = browser.get("/hub/spawn/ada/box").text
     assert set(re.findall(r'name="(\w+)"', page)) & {"slots", "image", "runtime", "idle_timeout"} == {"slots", "image"}
