@@ -9,7 +9,8 @@ import pytest
 import websocket
 
 from testbed.cluster import running_cluster
-from testbed.servers import Kernel, kill_part, person, until
+from testbed.servers import Kernel, kill_part, person
+from testbed.waiting import until
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +11,7 @@ from detlab.client import Client, Task
 from detlab.schemas.taskwire import TaskEnd
 from testbed.cluster import Cluster
 from testbed.kernels import Cell, Notebook
+from testbed.waiting import until
 
 pytestmark = pytest.mark.hub
 
@@ -49,13 +49,6 @@ def newest(client: Client) -> Task:
 
 def slots_used(client: Client) -> int:
     return client.get_cluster().slots_used
-
-
-def until(done: Callable[[], bool], timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_variables_go_there_and_back(notebook, client):

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from detlab_hub.embedded.ports import free_ports
 from detlab_hub.embedded.report import PartReport, PartState, read_report
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
+from testbed.waiting import soon
 
 IDLE = """
 import signal, sys, time
@@ -66,12 +67,6 @@ async def supervised(folder: StateFolder, plan: Plan, parts: dict[str, Part]) ->
         await task
 
 
-async def until(holds: Callable[[], bool], timeout: float = 15.0) -> None:
-    async with asyncio.timeout(timeout):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 def part(folder: StateFolder, name: str) -> PartReport:
     report = read_report(folder)
     return report.parts[name] if report and name in report.parts else PartReport()
@@ -87,7 +82,7 @@ def all_up(folder: StateFolder) -> bool:
 
 async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
-        await until(lambda: all_up(folder))
+        await soon(lambda: all_up(folder))
         assert folder.locked
         assert folder.cluster_file.exists()
         pids = [part(folder, name).pid for name in names.NAMES]
@@ -100,7 +95,7 @@ async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) ->
 
 async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: Plan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
-        await until(lambda: all_up(folder))
+        await soon(lambda: all_up(folder))
         before = part(folder, "hub").pid
         with pytest.raises(FolderInUse):
             await Supervisor(folder, plan, programs(folder, plan)).run()
@@ -109,10 +104,10 @@ async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: Plan) -
 
 async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: Plan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
-        await until(lambda: all_up(folder))
+        await soon(lambda: all_up(folder))
         before = {name: part(folder, name).pid for name in names.NAMES}
         os.kill(before["hub"] or 0, signal.SIGKILL)
-        await until(lambda: part(folder, "hub").restarts == 1 and part(folder, "hub").running is not None)
+        await soon(lambda: part(folder, "hub").restarts == 1 and part(folder, "hub").running is not None)
         after = {name: part(folder, name).pid for name in names.NAMES}
         assert after.pop("hub") != before.pop("hub")
         assert after == before
@@ -122,7 +117,7 @@ async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: P
 async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFolder, plan: Plan) -> None:
     parts = programs(folder, plan, hub="print('no'); raise SystemExit(3)")
     async with supervised(folder, plan, parts):
-        await until(lambda: part(folder, "hub").restarts >= 3)
+        await soon(lambda: part(folder, "hub").restarts >= 3)
         assert part(folder, "hub").exit_code == 3
         assert part(folder, "proxy").restarts == 0
     assert part(folder, "hub").state is PartState.STOPPED
@@ -132,13 +127,13 @@ async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolde
     parts = programs(folder, plan)
     parts["proxy"] = replace(parts["proxy"], argv=("/nonexistent/proxy",))
     async with supervised(folder, plan, parts):
-        await until(lambda: part(folder, "proxy").restarts >= 1)
+        await soon(lambda: part(folder, "proxy").restarts >= 1)
     assert "cannot be started" in folder.log("proxy").read_text()
 
 
 async def test_a_part_that_ignores_sigterm_is_killed(folder: StateFolder, plan: Plan) -> None:
     async with supervised(folder, plan, programs(folder, plan, proxy=STUBBORN)):
-        await until(lambda: all_up(folder))
+        await soon(lambda: all_up(folder))
         stubborn = part(folder, "proxy").running
         assert stubborn is not None
     assert not stubborn.alive
@@ -148,11 +143,11 @@ async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, 
     killed = await orphans(folder, plan)
     changed = programs(folder, plan, hub=IDLE + "  # settings changed")
     async with supervised(folder, plan, changed):
-        await until(lambda: all_up(folder) and part(folder, "hub").pid != killed["hub"])
+        await soon(lambda: all_up(folder) and part(folder, "hub").pid != killed["hub"])
         for name in ("proxy", "master", "agent"):
             assert part(folder, name).pid == killed[name], f"{name} was not taken over"
         os.kill(killed["agent"], signal.SIGKILL)  # not our child, and yet we notice
-        await until(lambda: part(folder, "agent").pid not in {None, killed["agent"]})
+        await soon(lambda: part(folder, "agent").pid not in {None, killed["agent"]})
     assert not any(part(folder, name).running for name in names.NAMES)
 
 
@@ -162,10 +157,10 @@ async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
     code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; t.run_alone(sys.argv[1])"
     folder.write_plan(plan)
     child = subprocess.Popen([sys.executable, "-c", code, str(folder.root)], start_new_session=True)
-    await until(lambda: all_up(folder))
+    await soon(lambda: all_up(folder))
     child.kill()
     child.wait()
-    await until(lambda: not folder.locked)
+    await soon(lambda: not folder.locked)
     return {name: part(folder, name).pid or 0 for name in names.NAMES}
 
 

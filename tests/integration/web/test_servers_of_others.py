@@ -11,7 +11,8 @@ import websocket
 from test_web_browser_rules import log_in
 
 from testbed.cluster import Cluster
-from testbed.servers import Person, person, until
+from testbed.servers import Person, person
+from testbed.waiting import until
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(180)]
 

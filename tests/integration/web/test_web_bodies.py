@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from testbed.waiting import soon
+
 pytestmark = pytest.mark.hub
 
 
@@ -75,7 +77,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(master: Any) -> None:
         with pytest.raises(ConnectionError):
             await client.put(f"bundles/{digest_of(data)}", content=pieces())
         await client.get("me")
-    await until(lambda: leftovers(master) == [])
+    await soon(lambda: leftovers(master) == [])
 
 
 async def test_an_anonymous_body_is_never_kept(master: Any) -> None:
@@ -128,15 +130,6 @@ def leftovers(master: Any) -> list[str]:
     """Temporary files of uploads."""
     folder = master.services.settings.bundles_dir
     return [path.name for path in folder.glob(".upload-*")] if folder.exists() else []
-
-
-async def until(holds, timeout: float = 5.0) -> None:
-    """Wait until something holds."""
-    import asyncio
-
-    async with asyncio.timeout(timeout):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

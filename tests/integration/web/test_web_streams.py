@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from detlab_hub.web.streaming import StreamHandler
+from testbed.waiting import soon
 
 pytestmark = pytest.mark.hub
 
@@ -26,12 +25,6 @@ async def create(client: httpx.AsyncClient) -> int:
     reply = await client.post("experiments", json={"config": CONFIG})
     assert reply.status_code == 200, reply.text
     return int(reply.json()["experiment"]["id"])
-
-
-async def until(holds: Callable[[], bool], timeout: float = 5.0) -> None:
-    async with asyncio.timeout(timeout):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 async def test_events_are_lines_and_can_be_resumed(master: Any) -> None:
@@ -72,8 +65,8 @@ async def test_silence_is_broken_by_empty_lines(master: Any, monkeypatch: pytest
 async def test_a_reader_who_leaves_is_forgotten(master: Any) -> None:
     async with master.client() as client, client.stream("GET", "stream") as reply:
         assert reply.status_code == 200
-        await until(lambda: master.open_streams == 1)
-    await until(lambda: master.open_streams == 0)
+        await soon(lambda: master.open_streams == 1)
+    await soon(lambda: master.open_streams == 0)
 
 
 async def test_a_refusal_comes_as_a_status_not_as_an_empty_stream(master: Any) -> None:
@@ -88,7 +81,7 @@ async def test_a_stopping_server_cuts_streams_so_that_readers_come_back(master: 
     async with master.client() as client:
         with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
             async with client.stream("GET", "stream") as reply:
-                await until(lambda: master.open_streams == 1)
+                await soon(lambda: master.open_streams == 1)
                 await master.application.settings["streams"].close()
                 async for _ in reply.aiter_lines():
                     pass
@@ -108,8 +101,8 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
     async with master.client() as client:
         with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
             async with client.stream("GET", "stream") as reply:
-                await until(lambda: master.open_streams == 1)
-                await until(lambda: master.open_streams == 0)
+                await soon(lambda: master.open_streams == 1)
+                await soon(lambda: master.open_streams == 0)
                 async for _ in reply.aiter_bytes():
                     pass
 
@@ -127,4 +120,4 @@ async def test_a_revoked_token_ends_the_stream(master: Any, cluster: Any, monkey
                     master.application.settings["identifier"].hub.cache.clear()
                     async for _ in reply.aiter_lines():
                         pass
-    await until(lambda: master.open_streams == 0)
+    await soon(lambda: master.open_streams == 0)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from detlab.launch.taskdir import first_failing_rank
 from detlab.launch.torch_distributed import rank_environment, slot_count, split_arguments, torchrun_command
 from detlab.launch.wrap_rank import parse_arguments
+from testbed.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,7 @@ def test_sigterm_ends_a_command_that_was_stopped(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "[rank=0] up\n"
         (child,) = (int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-        while Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            time.sleep(0.01)
+        until(lambda: Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it has stopped")
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
         assert process.stdout.read() == ""

@@ -26,6 +26,7 @@ from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._information import TrialInformation
 from detlab.pytorch._tensorboard import BatchMetricWriter, TorchWriter
 from detlab.storage import from_string
+from testbed.waiting import until
 
 
 class Ranked(DummyDistributedContext):
@@ -79,13 +80,6 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(directory), size_guidance={"scalars": 0})
     events.Reload()
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_tags_are_determineds_with_our_name(tmp_path: Path, board: Board) -> None:
@@ -188,7 +182,7 @@ def test_flush_and_upload_copies_what_was_written_so_far(tmp_path: Path, board: 
     extra.add_scalar("mine", 1.0, 1)
     writer.on_train_step_end(1, {"loss": 1.0})
     writer.flush_and_upload()
-    wait_until(lambda: len(context.stored()) == 2 and scalars(context.store / "tb").keys() == {"detlab/loss"})
+    until(lambda: len(context.stored()) == 2 and scalars(context.store / "tb").keys() == {"detlab/loss"})
     assert scalars(context.store / "tb" / "extra") == {"mine": [(1, 1.0)]}
     extra.reset()
 
@@ -237,17 +231,21 @@ def test_a_store_that_stays_stuck_is_told_at_the_end(
 
 
 class FailingStorage:
+    asked = 0
+
     def put_file(self, path: Path, name: str) -> None:
+        self.asked += 1
         raise StorageError("bucket is gone")
 
 
 def test_a_store_that_fails_is_one_warning(tmp_path: Path, board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    context = Context(tmp_path, storage=FailingStorage())
+    storage = FailingStorage()
+    context = Context(tmp_path, storage=storage)
     writer = board(context)
     for step in range(3):
         writer.on_train_step_end(step, {"loss": 1.0})
         writer.flush_and_upload()
-        time.sleep(0.05)
+        until(lambda before=step: storage.asked > before)
     writer.close()
     assert [record.getMessage() for record in caplog.records] == [
         "TensorBoard files were not copied to storage: StorageError: bucket is gone"
@@ -301,7 +299,7 @@ def test_files_are_copied_now_and_then_without_checkpoints(
     monkeypatch.setattr(_tensorboard, "UPLOAD_SECONDS", 0.0)
     context = Context(tmp_path)
     board(context).on_train_step_end(1, {"loss": 1.0})
-    wait_until(lambda: len(context.stored()) == 1)
+    until(lambda: len(context.stored()) == 1)
 
 
 def test_torch_writer_is_determineds(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState
 from detlab_hub.spawners import DetSpawner, HoldingMixin, SpawnFailed
 from detlab_hub.spawners.allocation import PORT_TAKEN
+from testbed.waiting import soon
 
 
 class Spawner(DetSpawner):
@@ -20,17 +21,11 @@ def spawner(master, cls=Spawner, **more):
     return cls(user=user(), service_url=master.url, service_token="dthub_x", **more)
 
 
-async def until(what, seconds=10.0):
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_spawn_waits_claims_and_returns_the_address():
     async with listening() as master, answering() as port:
         mine = spawner(master)
         starting = asyncio.create_task(mine.start())
-        await until(lambda: mine.task_id)
+        await soon(lambda: mine.task_id)
         assert await mine.poll() is None, "what waits is not over"
         master.run("notebook-0", port)
         assert await asyncio.wait_for(starting, 10) == f"http://127.0.0.1:{port}"
@@ -46,7 +41,7 @@ async def test_a_broken_stream_posts_the_same_key_and_the_environment_again():
     async with listening() as master, answering() as port:
         master.cut = 2
         starting = asyncio.create_task(spawner(master).start())
-        await until(lambda: len(master.posts) >= 3)
+        await soon(lambda: len(master.posts) >= 3)
         master.run("notebook-0", port)
         await asyncio.wait_for(starting, 10)
         assert len({post["key"] for post in master.posts}) == 1
@@ -59,9 +54,9 @@ async def test_a_master_that_is_away_is_waited_for_and_the_page_says_so():
         await master.leave()
         mine = spawner(master)
         starting = asyncio.create_task(mine.start())
-        await until(lambda: "does not answer" in mine._news.last)
+        await soon(lambda: "does not answer" in mine._news.last)
         master.listen()
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.run("notebook-0", port)
         await asyncio.wait_for(starting, 10)
 
@@ -84,30 +79,30 @@ async def test_a_cancelled_wait_gives_the_place_back_even_while_it_was_being_ask
         master.post_gate.clear()
         mine = spawner(master)
         starting = asyncio.create_task(mine.start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
         master.post_gate.set()
-        await until(lambda: master.deleted == ["notebook-0"])
+        await soon(lambda: master.deleted == ["notebook-0"])
 
 
 async def test_the_hub_may_forget_a_server_without_stopping_it():
     async with listening() as master, answering() as port:
         mine = spawner(master)
         starting = asyncio.create_task(mine.start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.run("notebook-0", port)
         await starting
         mine.clear_state()
-        await until(lambda: master.deleted == ["notebook-0"])
+        await soon(lambda: master.deleted == ["notebook-0"])
         assert mine.get_state() == {}
 
 
 async def test_a_server_that_dies_says_why_with_its_last_lines():
     async with listening() as master:
         starting = asyncio.create_task(spawner(master).start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.end("notebook-0", TaskEnd.FAILED, exit_code=3, reason="boom", log_tail=["<b>last</b>"])
         with pytest.raises(SpawnFailed) as failed:
             await starting
@@ -118,9 +113,9 @@ async def test_a_server_that_dies_says_why_with_its_last_lines():
 async def test_a_port_that_was_taken_in_between_is_asked_for_again():
     async with listening() as master, answering() as port:
         starting = asyncio.create_task(spawner(master).start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.end("notebook-0", TaskEnd.FAILED, exit_code=PORT_TAKEN)
-        await until(lambda: "notebook-1" in master.views)
+        await soon(lambda: "notebook-1" in master.views)
         master.run("notebook-1", port)
         assert await asyncio.wait_for(starting, 10) == f"http://127.0.0.1:{port}"
 
@@ -128,12 +123,12 @@ async def test_a_port_that_was_taken_in_between_is_asked_for_again():
 async def test_a_server_that_never_answers_is_given_up():
     async with listening() as master:
         starting = asyncio.create_task(spawner(master, answer_timeout=0).start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.run("notebook-0", 1)
         with pytest.raises(SpawnFailed) as failed:
             await starting
         assert failed.value.reason == "timeout"
-        await until(lambda: master.deleted)
+        await soon(lambda: master.deleted)
 
 
 async def test_what_the_master_refuses_is_said_with_every_mistake():
@@ -212,7 +207,7 @@ async def test_a_holding_spawner_starts_its_server_once_the_slots_are_its():
         mine = spawner(master, held(HoldingMixin))
         mine.done = []
         starting = asyncio.create_task(mine.start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         assert master.posts[0]["hold"] is True
         assert master.posts[0]["environment"] == {}, "no token leaves the Hub"
         assert not mine.done
@@ -231,7 +226,7 @@ async def test_a_held_server_ends_with_its_allocation():
         mine = spawner(master, held(HoldingMixin))
         mine.done = []
         starting = asyncio.create_task(mine.start())
-        await until(lambda: master.views)
+        await soon(lambda: master.views)
         master.put("notebook-0", allocation_state=AllocationState.RUNNING)
         await starting
         master.end("notebook-0", TaskEnd.IDLE)
