@@ -16,6 +16,7 @@ from tornado.websocket import websocket_connect
 from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import Scope, operation_of
 from testbed.cluster import Cluster
+from testbed.waiting import until
 
 pytestmark = pytest.mark.hub
 
@@ -31,6 +32,7 @@ HOLDS = {
     "agent": {Scope.AGENT},
     "enrolment": {Scope.ENROL},
     "task": {Scope.TASK},
+    "spawners": {Scope.HUB},
 }
 """Kind of caller -> what it may."""
 
@@ -65,6 +67,7 @@ def bearers(cluster: Cluster) -> Iterator[dict[str, str]]:
         "agent": f"Bearer {made.json()['token']}",
         "enrolment": f"Bearer {enrolment}",
         "task": f"Bearer {task_token(cluster, experiment)}",
+        "spawners": f"Bearer {(cluster.folder / 'secrets' / 'spawner_token').read_text().strip()}",
     }
     with cluster.client() as client:
         client.post(f"experiments/{experiment}/kill")
@@ -80,12 +83,12 @@ PAGE_PATHS = {
 def task_token(cluster: Cluster, experiment: int) -> str:
     """The token of the running trial of an experiment, from its task's directory."""
     folder = cluster.folder / "agent" / "tasks"
-    for _ in range(200):
+
+    def running() -> list[Path]:
         found = [path for path in folder.glob(f"{experiment}.*/token") if path.stat().st_size]
-        if found and (found[0].parent / "launcher.json").exists():
-            return Path(found[0]).read_text().strip()
-        asyncio.run(asyncio.sleep(0.05))
-    raise AssertionError(f"no task of experiment {experiment}\n{cluster.logs()}")
+        return [path for path in found if (path.parent / "launcher.json").exists()]
+
+    return until(running, cluster.logs)[0].read_text().strip()
 
 
 def cases() -> list[tuple[str, str, set[Scope]]]:
