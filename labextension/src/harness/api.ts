@@ -1,5 +1,6 @@
 /** A master made of fixtures: answers from memory, and streams that the test or the bench feeds. */
 
+import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, LogLine, SeriesView, TrialView } from '../state/wire';
 import * as made from './fixtures';
@@ -172,12 +173,16 @@ export class FixtureApi implements Api {
     return undefined;
   }
 
-  private logs(query: URLSearchParams): { items: LogLine[]; next: null } {
+  private logs(query: URLSearchParams): { items: LogLine[]; next: null; older: number | null } {
     const rank = query.get('rank');
     const search = query.get('search')?.toLowerCase();
+    const least = LEVELS.indexOf(query.get('level') as Level);
+    const before = Number(query.get('before') ?? Infinity);
     const all = Array.from({ length: this.of.logs }, (_, i) => made.logLine(i + 1, this.of.hostile && i % 2 ? { text: made.HOSTILE.log } : {}));
-    const fitting = all.filter(line => (rank === null || line.rank === Number(rank)) && (!search || line.text.toLowerCase().includes(search)));
-    return { items: fitting.slice(-Number(query.get('tail') ?? 1000)), next: null };
+    const fitting = all.filter(line => (rank === null || line.rank === Number(rank)) && (!search || line.text.toLowerCase().includes(search))
+      && LEVELS.indexOf(line.level as Level) >= least && line.id < before);
+    const items = fitting.slice(-Number(query.get('tail') ?? query.get('limit') ?? 1000));
+    return { items, next: null, older: items.length < fitting.length ? items[0]!.id : null };
   }
 }
 

@@ -7,7 +7,7 @@ import {
 import { useApp } from '../../state/context';
 import { EmptyState, ErrorBanner, formatTime, Loading } from '../common';
 import { LinkNotice } from '../experiment/LinkNotice';
-import { LogFeed, LogState, MOST_TAIL, TAIL } from './feed';
+import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
 
 /** Height of a line, pixels. */
@@ -24,7 +24,6 @@ export function LogView({ base, label, visible = true }: {
 }): ReactElement {
   const { api } = useApp();
   const [filter, setFilter] = useState<LogFilter>(NO_FILTER);
-  const [tail, setTail] = useState(TAIL);
   const [times, setTimes] = useState(false);
   const [follow, setFollow] = useState(true);
   const [feed, setFeed] = useState<LogFeed | null>(null);
@@ -35,10 +34,11 @@ export function LogView({ base, label, visible = true }: {
     setFeed(made);
     return () => made.stop();
   }, [api, base]);
-  useEffect(() => void feed?.start({ rank: filter.rank, search, tail }), [feed, filter.rank, search, tail]);
+  const { rank, level } = filter;
+  useEffect(() => void feed?.start({ rank, level, search }), [feed, rank, level, search]);
   useEffect(() => feed?.setVisible(visible), [feed, visible]);
   const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
-  const again = (): void => void feed?.start({ rank: filter.rank, search, tail });
+  const again = (): void => void feed?.start({ rank, level, search });
   const wanted = useDeferredValue(filter);
   const buffer = state?.buffer;
   const lines = useMemo(
@@ -46,7 +46,7 @@ export function LogView({ base, label, visible = true }: {
   );
   if (state?.error && !state.ready) return <ErrorBanner error={state.error} what="Logs" onRetry={again} />;
   if (!state?.ready || !buffer) return <Loading what="Loading the logs" />;
-  const busy = filter.search !== search || wanted !== filter;
+  const busy = filter.search !== search || wanted !== filter || state.reaching;
   return (
     <div className="det-logs">
       <Filters
@@ -55,13 +55,15 @@ export function LogView({ base, label, visible = true }: {
       />
       <LinkNotice link={state.link} onRetry={again} />
       {state.error && <ErrorBanner error={state.error} what="Logs" onRetry={again} />}
-      {state.older && (
+      {state.older !== null && (
         <p className="det-log-older">
-          {tail < MOST_TAIL
-            ? <>The last {tail} lines. <button type="button" className="det-link" onClick={() => setTail(MOST_TAIL)}>Load more</button></>
-            : `The last ${MOST_TAIL} lines; the command line shows all of them.`}
+          {lines.length ? 'There are older lines.' : 'Only the newest lines were searched.'}{' '}
+          <button type="button" className="det-link" aria-disabled={state.reaching || undefined} onClick={() => void feed?.reach()}>
+            {state.reaching ? 'Loading …' : lines.length ? 'Load older' : 'Search older'}
+          </button>
         </p>
       )}
+      {state.older === null && buffer.full && <p className="det-log-older">The last {buffer.lines.length} lines; the command line shows all.</p>}
       {lines.length === 0
         ? <NoLines filter={wanted} busy={busy} state={state} onClear={() => setFilter(NO_FILTER)} />
         : <Lines lines={lines} label={label} search={wanted.search} times={times} follow={follow} onFollow={setFollow} />}
@@ -156,6 +158,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   const box = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ from: 0, to: 60 });
   const expected = useRef(-1);
+  const first = useRef<number | null>(null);
   const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, line.text.length), 0), [lines]);
   const ranked = useMemo(() => lines.some(line => line.rank !== null), [lines]);
   const measure = (): void => {
@@ -166,6 +169,10 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   };
   useLayoutEffect(() => {
     const el = box.current!;
+    // Older lines were put before those in sight: stay with these.
+    const before = first.current === null ? -1 : lines.findIndex(line => line.id === first.current);
+    if (before > 0 && !follow) el.scrollTop += before * LINE;
+    first.current = lines[0]!.id;
     if (follow) {
       el.scrollTop = el.scrollHeight;
       expected.current = el.scrollTop;

@@ -3,38 +3,41 @@
 import { Api, ApiError, asApiError } from '../../state/api';
 import { Follower, Link } from '../../state/follow';
 import type { LogLine } from '../../state/wire';
-import { LogBuffer } from './filter';
+import { Level, LogBuffer } from './filter';
 
+/** Lines asked for at once. */
 export const TAIL = 2000;
-/** The most that the service gives at once. */
-export const MOST_TAIL = 10_000;
 
 /** What the service is asked to pick; the rest is picked here. */
 export interface LogQuery {
   rank: number | null;
+  level: Level | '';
   search: string;
-  tail: number;
 }
 
 export interface LogState {
   buffer: LogBuffer;
   version: number;
   ready: boolean;
-  /** There are older lines than those that were fetched. */
-  older: boolean;
+  /** There may be older lines that fit, before this one; the service looks at so many at once. */
+  older: number | null;
+  /** Older ones are on their way. */
+  reaching: boolean;
   link: Link;
   error: ApiError | null;
 }
 
 interface Page {
   items: LogLine[];
+  older?: number | null;
 }
 
 export class LogFeed {
-  private state: LogState = { buffer: new LogBuffer(), version: 0, ready: false, older: false, link: { kind: 'opening' }, error: null };
+  private state: LogState = { buffer: new LogBuffer(), version: 0, ready: false, older: null, reaching: false, link: { kind: 'opening' }, error: null };
   private listeners = new Set<() => void>();
   private follower: Follower | null = null;
   private head = 0;
+  private query: LogQuery = { rank: null, level: '', search: '' };
   private frame = 0;
   private round = 0;
   private waiting: LogLine[] = [];
@@ -54,24 +57,41 @@ export class LogFeed {
   /** Fetch the lines that fit, then follow. Ask again with another query at any time. */
   async start(query: LogQuery): Promise<void> {
     const round = (this.round += 1);
+    this.query = query;
     const buffer = new LogBuffer();
     // Ranks that were seen stay choosable when only one is shown.
     this.state.buffer.ranks.forEach(rank => buffer.ranks.add(rank));
-    const picky = query.rank !== null || query.search !== '';
+    const picky = query.rank !== null || query.level !== '' || query.search !== '';
     try {
       // Where the log ends now, before the lines that fit: what is written in between comes with both, once.
       const head = picky ? (await this.api.get<Page>(`${this.base}?tail=1`)).items[0]?.id ?? 0 : 0;
-      const { items } = await this.api.get<Page>(`${this.base}?${params(query)}`);
+      const { items, older } = await this.api.get<Page>(`${this.base}?tail=${TAIL}${params(query)}`);
       if (round !== this.round || this.stopped) return;
       buffer.add(items);
       this.head = Math.max(head, buffer.last);
       this.waiting = [];
-      this.set({ buffer, ready: true, error: null, older: items.length >= query.tail });
+      this.set({ buffer, ready: true, error: null, older: older ?? null, reaching: false });
     } catch (error) {
       if (round === this.round) this.set({ error: asApiError(error) });
       return;
     }
     this.follow();
+  }
+
+  /** Fetch lines from before those that are shown. */
+  async reach(): Promise<void> {
+    const { older, reaching, buffer } = this.state;
+    if (older === null || reaching) return;
+    const round = this.round;
+    this.set({ reaching: true });
+    try {
+      const page = await this.api.get<Page>(`${this.base}?before=${older}&limit=${TAIL}${params(this.query)}`);
+      if (round !== this.round || this.stopped) return;
+      buffer.prepend(page.items);
+      this.set({ older: buffer.full ? null : page.older ?? null, error: null, reaching: false });
+    } catch (error) {
+      if (round === this.round) this.set({ error: asApiError(error), reaching: false });
+    }
   }
 
   setVisible(visible: boolean): void {
@@ -119,8 +139,9 @@ export class LogFeed {
 }
 
 function params(query: LogQuery): string {
-  const parts = [`tail=${query.tail}`];
-  if (query.rank !== null) parts.push(`rank=${query.rank}`);
-  if (query.search) parts.push(`search=${encodeURIComponent(query.search)}`);
-  return parts.join('&');
+  const parts = [];
+  if (query.rank !== null) parts.push(`&rank=${query.rank}`);
+  if (query.level) parts.push(`&level=${query.level}`);
+  if (query.search) parts.push(`&search=${encodeURIComponent(query.search)}`);
+  return parts.join('');
 }

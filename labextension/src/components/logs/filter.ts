@@ -82,6 +82,20 @@ export class LogBuffer {
     return fresh.length;
   }
 
+  /** No more older lines are taken: there is no room, or a gap would be left. */
+  get full(): boolean {
+    return this.dropped > 0 || this.lines.length >= this.kept;
+  }
+
+  /** Put older lines before the others, as many as fit; doubles are left out. */
+  prepend(older: readonly LogLine[]): void {
+    const first = this.lines[0]?.id ?? Infinity;
+    const fresh = older.map(shownLine).filter(line => line.id < first);
+    for (const line of fresh) if (line.rank !== null && this.ranks.size < 4096) this.ranks.add(line.rank);
+    const room = Math.max(0, this.kept - this.lines.length);
+    this.lines = [...fresh.slice(Math.max(0, fresh.length - room)), ...this.lines];
+  }
+
   clear(): void {
     this.lines = [];
     this.dropped = 0;

@@ -58,6 +58,12 @@ describe('filters', () => {
     expect(buffer.add([2, 3, 4, 5, 6, 7].map(id => logLine(id)))).toBe(4);
     expect(buffer.lines.map(l => l.id)).toEqual([3, 4, 5, 6, 7]);
     expect(buffer.dropped).toBe(2);
+    buffer.prepend([1, 2, 3].map(id => logLine(id)));
+    expect(buffer.lines.map(l => l.id)).toEqual([3, 4, 5, 6, 7]);
+    const roomy = new LogBuffer(4);
+    roomy.add([5, 6].map(id => logLine(id)));
+    roomy.prepend([1, 2, 3, 5].map(id => logLine(id, { rank: 9 })));
+    expect([roomy.lines.map(l => l.id), roomy.full, roomy.ranks.has(9)]).toEqual([[2, 3, 5, 6], true, true]);
   });
 });
 
@@ -90,6 +96,25 @@ describe('the view', () => {
     await waitFor(() => expect(api.asked[api.asked.length - 1]).toBe('STREAM trials/5/logs/stream?after=11'));
     fireEvent.click(screen.getByRole('button', { name: 'Show all lines' }));
     await screen.findByRole('log');
+  });
+
+  it('asks the service for a level, and for older lines where it has looked at the newest only', async () => {
+    const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
+      ...answers,
+      'GET trials/5/logs?tail=1': { items: [logLine(11)] },
+      'GET trials/5/logs?tail=2000&level=ERROR': { items: [], older: 9 },
+      'GET trials/5/logs?before=9&limit=2000&level=ERROR': { items: [logLine(3, { level: 'ERROR', text: 'an old mistake' })], older: null }
+    });
+    await screen.findByRole('log');
+    fireEvent.change(screen.getByLabelText('Level'), { target: { value: 'ERROR' } });
+    fireEvent.click(await screen.findByRole('button', { name: 'Search older' }));
+    await screen.findByText('an old mistake');
+    expect(screen.queryByRole('button', { name: /older/ })).toBeNull();
+    expect(api.asked[api.asked.length - 1]).toBe('GET trials/5/logs?before=9&limit=2000&level=ERROR');
+    act(() => api.say('trials/5/logs/stream', logLine(12, { level: 'INFO', text: 'harmless' })));
+    act(() => api.say('trials/5/logs/stream', logLine(13, { level: 'CRITICAL', text: 'a new one' })));
+    await screen.findByText('a new one');
+    expect(screen.queryByText('harmless')).toBeNull();
   });
 
   it('says what is wrong and tries again', async () => {
