@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import httpx
 from detlab.client import Client
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import ExperimentState
+from testbed import waiting
 from testbed.cluster import Cluster
 
 T = TypeVar("T")
@@ -27,13 +27,9 @@ WRITE = ("custom:detlab:write", "access:services!service=detlab")
 
 def until(what: str, look: Callable[[], T | None], seconds: float = 30.0, every: float = 0.05) -> T:
     """Return the first true answer of `look`; fail with what was waited for after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(every)
+    found = waiting.until(look, what, seconds, every)
+    assert found is not None
+    return found
 
 
 def single(script: str, **more: Any) -> dict[str, Any]:

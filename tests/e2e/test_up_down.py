@@ -17,6 +17,7 @@ import httpx
 import pytest
 import yaml
 
+from testbed import waiting
 from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(240)]
@@ -61,13 +62,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def until(holds: Callable[[], Any], what: str, cluster: Cluster, timeout: float = 40.0) -> Any:
     """Return what `holds` gives as soon as it is truthy."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found = holds()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not happen within {timeout} s\n{cluster.logs()}")
+    return waiting.until(holds, lambda: f"{what}\n{cluster.logs()}", timeout)
 
 
 def submit(cluster: Cluster) -> int:

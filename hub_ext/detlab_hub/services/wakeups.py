@@ -26,6 +26,10 @@ class Wakeups:
             if not self._waiting[key]:
                 del self._waiting[key]
 
+    def heard(self, key: Hashable) -> bool:
+        """Whether anyone listens to `key`."""
+        return key in self._waiting
+
     def wake(self, key: Hashable) -> None:
         """Wake everyone who listens to `key`."""
         for event in self._waiting.get(key, ()):

@@ -10,6 +10,7 @@ from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, Ta
 from detlab_hub.services.callers import HubCaller
 from detlab_hub.services.hubservers import Server
 from detlab_hub.services.servers import UNLISTED_SECONDS
+from testbed.waiting import soon
 
 HUB = HubCaller()
 SECRET = {"JUPYTERHUB_API_TOKEN": "very-secret"}
@@ -92,6 +93,14 @@ async def test_the_environment_is_nowhere_in_the_database_and_forgotten_once_it_
     assert not world.services.shell.spawn_secrets
 
 
+async def test_an_environment_that_comes_while_others_are_forgotten_is_kept(make_world):
+    world = await make_world()
+    secrets = world.services.shell.spawn_secrets
+    secrets["notebook-1a2b3c4d"] = SECRET  # kept in the transaction that writes its task, which no reader sees yet
+    await world.services.spawns.guard()
+    assert secrets == {"notebook-1a2b3c4d": SECRET}
+
+
 async def test_a_restarted_master_launches_when_the_environment_comes_again(make_world):
     world = await make_world()
     view = await spawn(world)
@@ -147,9 +156,9 @@ async def test_the_stream_tells_every_change_and_ends_with_the_task(make_world):
             seen.extend(batch)
 
     following = asyncio.create_task(follow())
-    await asyncio.sleep(0)
+    await soon(lambda: seen)
     await world.steps(3)
-    await asyncio.sleep(0.3)
+    await soon(lambda: seen[-1].allocation_state == "RUNNING")
     await world.services.spawns.delete(HUB, view.task_id)
     await over(world, view)
     await asyncio.wait_for(following, 10)
