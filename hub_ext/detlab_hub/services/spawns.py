@@ -155,9 +155,9 @@ class Spawns:
         overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= lease]
         if overdue:
             await self.abandon(overdue)
-        if self._shell.spawn_secrets:
-            wanted = await self._shell.read(_not_begun)
-            for task_id in [task_id for task_id in self._shell.spawn_secrets if task_id not in wanted]:
+        known = set(self._shell.spawn_secrets)
+        if known:
+            for task_id in await self._shell.read(lambda s: _begun(s, known)):
                 self._shell.spawn_secrets.pop(task_id, None)
 
     async def abandon(self, task_ids: Sequence[str]) -> None:
@@ -299,7 +299,13 @@ def _unclaimed(s: Session) -> list[str]:
     return list(s.scalars(query))
 
 
-def _not_begun(s: Session) -> set[str]:
-    """Tasks whose launch may still need their environment."""
-    query = select(AllocationRow.task_id).where(AllocationRow.task_id.is_not(None), AllocationRow.state.in_(_WAITING))
-    return {task_id for task_id in s.scalars(query) if task_id is not None}
+def _begun(s: Session, known: set[str]) -> set[str]:
+    """Those of the known tasks whose launch needs their environment no more.
+
+    One that this look does not see is being written just now: its environment has only come.
+    """
+    there = set(s.scalars(select(TaskRow.id).where(TaskRow.id.in_(known))))
+    waiting = s.scalars(
+        select(AllocationRow.task_id).where(AllocationRow.task_id.in_(known), AllocationRow.state.in_(_WAITING))
+    )
+    return there - {task_id for task_id in waiting if task_id is not None}
