@@ -8,7 +8,7 @@ import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
 import { Started } from './Started';
-import { blank, placed, requestOf, type Answers, type StartKind } from './task';
+import { blank, lacking, placed, requestOf, toldIn, type Answers, type StartKind } from './task';
 
 export const TITLES: Record<StartKind, string> = {
   notebook: 'New notebook', shell: 'New shell', tensorboard: 'New TensorBoard', command: 'New command'
@@ -32,8 +32,10 @@ export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () =>
   const start = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
     if (busy) return;
+    const missing = lacking(kind, answers);
+    setError(missing);
+    if (missing) return;
     setBusy(true);
-    setError(null);
     try {
       const reply = await api.post<CreateTaskReply>('tasks', requestOf(kind, answers, key));
       if (reply.task) {
@@ -53,8 +55,9 @@ export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () =>
       </Dialog>
     );
   }
-  const { fields, others } = placed(error?.problems ?? []);
-  const general = error && (others.length > 0 || !error.problems.length);
+  const problems = error ? toldIn(error) : [];
+  const { fields, others } = placed(problems);
+  const general = error && (others.length > 0 || !problems.length);
   return (
     <Dialog title={TITLES[kind]} onClose={onClose}>
       <p>{LEADS[kind]}</p>

@@ -1,5 +1,6 @@
 /** What a start dialog asks the master for. */
 
+import { ApiError } from '../../state/api';
 import type { ProblemView, TaskKind } from '../../state/wire';
 
 /** Kinds that can be started from a page: those that need no files. */
@@ -48,8 +49,23 @@ function numberOr(text: string): number | string {
 
 const FIELDS: Record<string, keyof Answers> = {
   description: 'name', name: 'name', 'resources.slots': 'slots', runtime: 'runtime', environment: 'image',
-  idle_timeout: 'idle', entrypoint: 'entrypoint', experiment_ids: 'experiments'
+  idle_timeout: 'idle', idle: 'idle', slots: 'slots', image: 'image', entrypoint: 'entrypoint', experiment_ids: 'experiments', experiments: 'experiments'
 };
+
+/** What the form knows by itself to be missing. */
+export function lacking(kind: StartKind, answers: Answers): ApiError | null {
+  if (kind !== 'tensorboard' || answers.experiments.length) return null;
+  const problem: ProblemView = { path: 'experiment_ids', message: 'choose at least one experiment', hint: null, level: 'error' };
+  return new ApiError(422, { code: 'incomplete', message: problem.message, problems: [problem] });
+}
+
+/** The problems of a refusal. What comes by way of the Hub is text: a line `- path: message` for each. */
+export function toldIn(error: Pick<ApiError, 'message' | 'problems'>): ProblemView[] {
+  if (error.problems.length) return error.problems;
+  return [...error.message.matchAll(/(?:^|\s)- ([\w.]+): ([^\n]+?)(?=\s- [\w.]+: |$)/gm)].map(([, path, message]) => ({
+    path: path!, message: message!, hint: null, level: 'error'
+  }));
+}
 
 /** Problems at the fields that they are about; what fits none is told above the form. */
 export function placed(problems: readonly ProblemView[]): {
