@@ -1,0 +1,131 @@
+"""Take the pictures of all views into docs/images/: `python docs/screenshots.py [FOLDER]`, as root, with Docker.
+
+It takes the tutorial's tour (tests/testbed/tour.py) on a real cluster, with a real search, and stops here and there for
+what the tutorial does not show. Where no Docker engine can be started, the notebook is a process.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from testbed import docker, docker_images  # noqa: E402
+from testbed.hub_page import hub_tab  # noqa: E402
+from testbed.lab import chromium  # noqa: E402
+from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready  # noqa: E402
+
+COLOURS = 256
+"""Of a picture: a third of the bytes, and nobody sees it."""
+
+
+def camera(folder: Path) -> Callable[[str, Page], None]:
+    """What saves a page as a small PNG in a folder."""
+
+    def take(name: str, page: Page) -> None:
+        page.wait_for_timeout(400)  # what fades has faded, what was pressed is no longer pressed
+        picture = Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
+        small = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+        small.save(folder / f"{name}.png", optimize=True)
+        print(f"{name}.png  {(folder / f'{name}.png').stat().st_size // 1024} kB", flush=True)
+
+    return take
+
+
+def waiting_server(tour: Tour) -> None:
+    """The Hub's page of a server that waits: ben asks for more than is free."""
+    with hub_tab(tour.browser, tour.cluster, "ben", size=(WIDTH, 640)) as tab:
+        page = tab.page
+        page.goto(f"{tour.cluster.url}/hub/spawn")
+        page.get_by_label("Slots").fill("4")
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator("body")).to_contain_text("place 1", timeout=LONG)
+        tour.picture("spawn-queued", page)
+        tour.hub.bring_to_front()
+        tour.follow("Queue")
+        expect(tour.hub.locator("main")).to_contain_text("ben", timeout=LONG)
+        tour.picture("hub-queue", tour.hub)
+        tour.follow("My work")
+        page.get_by_role("button", name="Stop Server").click()
+        page.wait_for_url("**/hub/home", timeout=LONG)
+
+
+def looks_of_the_panel(tour: Tour) -> None:
+    """The panel dark and narrow; the trial's and the experiment's other tabs."""
+    page, view = tour.page, tour.view
+    for tab, name in (("Learning curves", "curves"), ("Events", "events"), ("Config", "config"), ("Code", "code")):
+        view.get_by_role("tab", name=tab).click()
+        page.wait_for_timeout(1000)
+        tour.picture(name)
+    view.get_by_role("tab", name="Trials").click()
+    view.get_by_role("row").nth(1).click()
+    trial = page.locator("[id^='detlab-trial:']")
+    expect(trial.locator("canvas").first).to_be_visible(timeout=LONG)
+    tour.picture("trial")
+    page.locator(".lm-TabBar-tab", has_text="Trial").locator(".lm-TabBar-tabCloseIcon").click()
+    view.get_by_role("tab", name="Learning curves").click()
+    page.get_by_role("menuitem", name="Settings").click()
+    page.get_by_role("menuitem", name="Theme", exact=True).click()
+    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+    expect(page.locator("body[data-jp-theme-light='false']")).to_be_attached(timeout=LONG)
+    tour.picture("panel-dark")
+    page.get_by_role("menuitem", name="Settings").click()
+    page.get_by_role("menuitem", name="Theme", exact=True).click()
+    page.get_by_role("menuitem", name="JupyterLab Light", exact=True).click()
+    expect(page.locator("body[data-jp-theme-light='true']")).to_be_attached(timeout=LONG)
+    page.set_viewport_size({"width": 760, "height": HEIGHT})
+    tour.picture("panel-narrow")
+    page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+def rest_of_the_hub_page(tour: Tour) -> None:
+    """The views that the tutorial only names, the dark theme, and a telephone."""
+    for name in ("Cluster", "Tokens", "Service"):
+        tour.follow(name)
+        tour.picture(f"hub-{name.lower()}", tour.hub)
+    tour.follow("My work")
+    tour.hub.get_by_role("button", name="Switch to dark colours").click()
+    tour.picture("hub-dark", tour.hub)
+    tour.hub.set_viewport_size({"width": 390, "height": HEIGHT})
+    tour.picture("hub-narrow", tour.hub)
+
+
+AFTER: dict[str, Callable[[Tour], None]] = {
+    "Follow it on the hub page": waiting_server,
+    "Download the best checkpoint": looks_of_the_panel,
+    "See who holds what": rest_of_the_hub_page,
+}
+"""What is looked at after a step beside the tutorial's way."""
+
+
+def main(folder: Path) -> None:
+    """Take the tour with a camera."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detlab-pictures-")))
+        engine = None
+        try:
+            engine = stack.enter_context(docker.engine())
+            docker_images.build_all(engine)
+        except docker.CannotRun as why:
+            print(f"the notebook is a process: {why}")
+        cluster = stack.enter_context(ready(root, engine))
+        browser = stack.enter_context(chromium())
+        tour = Tour(cluster, browser, docker_images.EMPTY if engine else None, camera(folder))
+        for heading, take in STEPS.items():
+            take(tour)
+            AFTER.get(heading, lambda _: None)(tour)
+        tour.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")
