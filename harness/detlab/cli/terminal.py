@@ -9,6 +9,7 @@ for the end. A lost connection is made again: the terminal at the other end live
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import os
 import selectors
@@ -36,11 +37,16 @@ PING_SECONDS = 20.0
 SILENT_SECONDS = 60.0
 """Longer than two pings without a word: the connection is dead."""
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
-"""Pauses before each attempt to come back."""
+"""Pauses before each attempt to come back; the last one again and again."""
+COME_BACK_SECONDS = 600.0
+"""After so long without a connection we give up; the terminal lives on."""
+INTERRUPT = "\x03"
 END_SECONDS = 0.5
 """Pause before the end of the input is said again: what runs meanwhile may have swallowed it."""
 CHUNK = 65536
 END_OF_INPUT = "\x04"
+CLEAR = "\x1b[H\x1b[2J"
+"""Before the other end says again what was on the screen."""
 
 
 class Ended(Enum):
@@ -233,9 +239,9 @@ class _Attached:
                     return Ended.LEFT
                 if self._over.is_set():
                     return Ended.OVER
-                fresh = self._come_back()
-                if fresh is None:
-                    return Ended.OVER
+                fresh = self._come_back(selector, stdin)
+                if isinstance(fresh, Ended):
+                    return fresh
                 socket = fresh
 
     def _type(self, selector: selectors.BaseSelector, stdin: int, socket: WebSocket) -> bool:
@@ -306,18 +312,49 @@ class _Attached:
         self._lost.set()
         self._wake()
 
-    def _come_back(self) -> WebSocket | None:
-        """Connect again; None if the terminal has ended meanwhile."""
-        _write("\r\n[connection lost; connecting again]\r\n")
-        for pause in RECONNECTS:
-            time.sleep(pause)
+    def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | Ended:
+        """Connect again; the other end says once more what was on the screen. Or how it ended meanwhile.
+
+        Raises:
+            DetlabError: There was no connection for too long.
+        """
+        _write("\r\n[connection lost; connecting again; Ctrl-C leaves]\r\n")
+        deadline = time.monotonic() + COME_BACK_SECONDS
+        for pause in itertools.chain(RECONNECTS, itertools.repeat(RECONNECTS[-1])):
+            if self._leaves(selector, stdin, pause):
+                return Ended.LEFT
             try:
                 if not self._terminals.has(self._name):
-                    return None
-                return self._terminals.connect(self._name)
+                    return Ended.OVER
+                socket = self._terminals.connect(self._name)
             except DetlabError as error:
-                last = error
-        raise last
+                if time.monotonic() < deadline:
+                    continue
+                hint = f"{error.hint or ''}\nWhat runs in terminal {self._name} runs on: --terminal {self._name}"
+                raise DetlabError(error.message, hint=hint.strip(), code=error.code) from error
+            if os.isatty(sys.stdout.fileno()):
+                _write(CLEAR)
+            return socket
+        raise AssertionError  # the pauses never end
+
+    def _leaves(self, selector: selectors.BaseSelector, stdin: int, pause: float) -> bool:
+        """Wait; return whether the way out was typed meanwhile. Other keys have nowhere to go."""
+        until = time.monotonic() + pause
+        while (left := until - time.monotonic()) > 0:
+            ready = {key.fd for key, _ in selector.select(left)}
+            if self._wake_read in ready:
+                os.read(self._wake_read, CHUNK)
+            if stdin not in ready:
+                continue
+            data = os.read(stdin, CHUNK)
+            if not data:
+                selector.unregister(stdin)
+                self._input_over = True
+            elif os.isatty(stdin):
+                text, leave = self._escape.feed(self._decoder.decode(data))
+                if leave or INTERRUPT in text:
+                    return True
+        return False
 
     def _note_resize(self) -> None:
         self._resized = True

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from detlab.cli.terminal import EscapeWatch
+from detlab.cli.terminal import CLEAR, EscapeWatch
 from testbed.cluster import free_port
+from testbed.cut_proxy import CutProxy
 from testbed.local_terminal import on_a_terminal
 
 ATTACH = """
@@ -63,18 +64,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with subprocess.Popen(
         [sys.executable, "-m", "jupyter_server", *words], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
-        found = Server(f"http://127.0.0.1:{port}")
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                found.terminals()
-                break
-            except httpx.HTTPError:
-                assert process.poll() is None, process.stderr and process.stderr.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        yield found
-        process.terminate()
+        try:
+            found = Server(f"http://127.0.0.1:{port}")
+            deadline = time.monotonic() + 120
+            while True:
+                try:
+                    found.terminals()
+                    break
+                except httpx.HTTPError:
+                    assert process.poll() is None, process.stderr and process.stderr.read()
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+            yield found
+        finally:
+            process.kill()
 
 
 def test_keys_go_there_and_ctrl_d_ends_it(server: Server) -> None:
@@ -166,6 +169,80 @@ def test_the_terminal_is_put_back(server: Server) -> None:
         terminal.until(b"\r\n")
         assert terminal.process.wait(30) == 143
         assert termios.tcgetattr(terminal.descriptor) == before
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[CutProxy]:
+    """A way to the server that can be cut."""
+    with CutProxy(int(server.base.rpartition(":")[2])) as found:
+        yield found
+
+
+def by(proxy: CutProxy) -> Server:
+    """The server as seen through the proxy."""
+    return Server(f"http://127.0.0.1:{proxy.port}")
+
+
+def test_a_cut_connection_comes_back_to_the_same_terminal_with_its_screen(server: Server, proxy: CutProxy) -> None:
+    with on_a_terminal(by(proxy).command()) as terminal:
+        terminal.type(b"kept=va$((6+1))ue; echo re$((5+5))\r")
+        terminal.until(b"re10")
+        for _ in range(2):
+            terminal.seen = b""
+            proxy.cut()
+            terminal.until(b"[connection lost")
+            terminal.until(CLEAR.encode())
+            terminal.until(b"re10")  # said again
+        terminal.type(b"echo found $kept\r")
+        terminal.until(b"found va7ue")
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+    assert b"<over " in terminal.seen
+
+
+def test_an_outage_is_waited_out_and_what_was_said_meanwhile_is_shown(server: Server, proxy: CutProxy) -> None:
+    mark = Path(os.environ.get("TMPDIR", "/tmp")) / f"det-outage-{os.getpid()}"
+    with on_a_terminal(by(proxy).command()) as terminal:
+        terminal.type(f"echo re$((5+5)); while [ ! -e {mark} ]; do sleep 0.05; done; echo la$((8+8))er\r".encode())
+        terminal.until(b"re10")
+        proxy.close()
+        terminal.until(b"[connection lost")
+        mark.touch()
+        terminal.type(b"lost keys")
+        proxy.open()
+        terminal.until(b"la16er")
+        mark.unlink()
+        terminal.type(b"echo al$((4+4))ve\r")
+        terminal.until(b"al8ve")
+        terminal.type(b"\x04")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("keys", [b"\x03", b"~."])
+def test_an_outage_can_be_left_and_the_terminal_lives_on(server: Server, proxy: CutProxy, keys: bytes) -> None:
+    with on_a_terminal(by(proxy).command()) as terminal:
+        terminal.type(b"echo re$((5+5))\r")
+        terminal.until(b"re10")
+        proxy.close()
+        terminal.until(b"[connection lost")
+        terminal.type(keys)
+        assert terminal.end() == 0
+    name = terminal.seen.rpartition(b"<left ")[2].partition(b">")[0].decode()
+    assert name in server.terminals()
+
+
+def test_a_terminal_that_ended_during_an_outage_is_over(server: Server, proxy: CutProxy) -> None:
+    with on_a_terminal(by(proxy).command()) as terminal:
+        terminal.type(b"echo re$((5+5))\r")
+        terminal.until(b"re10")
+        proxy.close()
+        terminal.until(b"[connection lost")
+        headers = {"Authorization": f"token {server.token}"}
+        for name in server.terminals():
+            httpx.delete(f"{server.base}/user/ada/shell-1/api/terminals/{name}", headers=headers, trust_env=False)
+        proxy.open()
+        assert terminal.end() == 0
+    assert b"<over " in terminal.seen
 
 
 @pytest.mark.parametrize(
