@@ -116,6 +116,8 @@ def enrol(invocation: Invocation, ttl: float) -> None:
 def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
     """Make an agent's key void (administrators). What it runs is lost, and starts again elsewhere if it may.
 
+    The enrolment token that it came by is void, too: it comes back by a new one only (det agent enrol).
+
     \b
     Example:
       det agent remove node-1 --yes

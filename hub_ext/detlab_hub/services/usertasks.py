@@ -122,10 +122,10 @@ class UserTasks:
 
         return await self._shell.write(end)
 
-    async def logs(self, caller: Caller, task_id: str, **wanted: Any) -> tuple[list[LogLine], logs.Edges]:
+    async def logs(self, caller: Caller, task_id: str, **wanted: Any) -> tuple[Sequence[LogLine], logs.Edges]:
         """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
 
-        def get(s: Session) -> tuple[list[LogLine], logs.Edges]:
+        def get(s: Session) -> tuple[Sequence[LogLine], logs.Edges]:
             row = owned_task(s, caller, task_id)
             return logs.pick(s, row.id, logs.Wanted(**wanted))
 
