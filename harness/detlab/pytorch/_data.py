@@ -266,9 +266,14 @@ def to_device(data: TorchData, device: Any, warned_types: set[type] | None = Non
         device: `torch.device`, or its name.
         warned_types: Types that a warning was given for; pass the same set again to be warned once.
     """
-    device = torch.device(device)
-    if type(data) in _SEQUENCES and all(type(item) is torch.Tensor and item.device == device for item in data):
-        return data  # what most batches are
+    if type(device) is not torch.device:
+        device = torch.device(device)
+    if type(data) in _SEQUENCES:  # most batches, so no generator: it would take as long as all the rest
+        for item in data:
+            if type(item) is not torch.Tensor or item.device != device:
+                break
+        else:
+            return data
     return _moved(data, device, set() if warned_types is None else warned_types)
 
 
