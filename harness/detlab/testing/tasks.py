@@ -30,7 +30,9 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import AgentView, Event, LogLine, ProblemView, TrialState
-from detlab.testing.api import FakeMaster, Refusal, Route
+from detlab.testing.api import FakeMaster
+from detlab.testing.api_requests import Route
+from detlab.testing.api_state import Refusal
 
 
 @dataclass

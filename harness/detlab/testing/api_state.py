@@ -1,0 +1,292 @@
+"""What the fake master of `detlab.testing.api` holds in memory, and how it may misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from detlab.schemas.wire import (
+    AgentView,
+    CheckpointFile,
+    CheckpointView,
+    CreateExperiment,
+    CreateExperimentReply,
+    CurvesView,
+    ErrorView,
+    Event,
+    ExperimentState,
+    ExperimentView,
+    LogLine,
+    ProblemView,
+    SeriesView,
+    SlotView,
+    TrialState,
+    TrialView,
+    Wire,
+)
+
+FaultKind = Literal["unavailable", "html", "lose_reply", "refuse", "cut", "cut_mid_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One misbehaviour, used up by the first request it matches.
+
+    Attributes:
+        method: HTTP verb.
+        path: Regular expression that matches a path below `api/v1/` from its beginning.
+        kind: `unavailable` (503 as a proxy sends it), `html` (502 with a page), `refuse` (close before acting),
+            `lose_reply` (act, then close), `cut` and `cut_mid_line` (close a stream after `lines` lines).
+        lines: How many lines a cut stream sends before.
+    """
+
+    method: str
+    path: str
+    kind: FaultKind
+    lines: int = 0
+
+
+class Refusal(Exception):
+    """A reply that is an error."""
+
+    def __init__(self, status: int, code: str, message: str, problems: list[ProblemView] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.view = ErrorView(code=code, message=message, problems=problems or [])
+
+
+@dataclass
+class MasterState:
+    """What the fake master holds, and the levers by which a test changes it.
+
+    Attributes:
+        token: The one token that is let in.
+        faults: Misbehaviours to come.
+        requests: (method, path below `api/v1/`) of everything that was asked.
+        problems: If set, every submit is refused with them.
+        keep_alive: Seconds between the empty lines of a silent stream.
+        oldest: Cursors before this get a resync.
+    """
+
+    token: str = "a-token"  # noqa: S105  (opens nothing)
+    faults: deque[Fault] = field(default_factory=deque)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[ProblemView] = field(default_factory=list)
+    warnings: list[ProblemView] = field(default_factory=list)
+    keep_alive: float = 0.05
+    oldest: int = 0
+    experiments: dict[int, ExperimentView] = field(default_factory=dict)
+    trials: dict[int, TrialView] = field(default_factory=dict)
+    series: dict[int, list[SeriesView]] = field(default_factory=dict)
+    logs: list[LogLine] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
+    agents: list[AgentView] = field(default_factory=list)
+    bundles: dict[str, bytes] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    submitted: list[CreateExperiment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.closing = False
+
+    # --- what the test makes happen -----------------------------------------------------------------------
+
+    def await_request(self, method: str, path: str, timeout: float = 30.0) -> None:
+        """Wait until somebody has asked for exactly this path below `api/v1/`.
+
+        Raises:
+            TimeoutError: Nobody has.
+        """
+        with self.changed:
+            if not self.changed.wait_for(lambda: (method, path) in self.requests, timeout):
+                raise TimeoutError(f"nobody asked for {method} {path}")
+
+    def publish(self, kind: str, experiment_id: int | None, data: Any, trial_id: int | None = None) -> Event:
+        """Append an event and wake the streams."""
+        with self.changed:
+            event = Event(
+                id=len(self.events) + 1,
+                kind=kind,
+                time=time.time(),
+                experiment_id=experiment_id,
+                trial_id=trial_id,
+                data=data.model_dump(mode="json") if isinstance(data, Wire) else data,
+            )
+            self.events.append(event)
+            self.changed.notify_all()
+            return event
+
+    def add_experiment(self, name: str = "digits", **facts: Any) -> ExperimentView:
+        """Make an experiment."""
+        with self.changed:
+            number = len(self.experiments) + 1
+            given: dict[str, Any] = {
+                "owner": "alice",
+                "state": ExperimentState.ACTIVE,
+                "searcher": "random",
+                "metric": "val_loss",
+                "created_at": time.time(),
+                "config": {"name": name},
+                **facts,
+            }
+            view = ExperimentView(id=number, name=name, **given)
+            self.experiments[number] = view
+            self.publish("experiment", number, view)
+            return view
+
+    def update_experiment(self, experiment_id: int, **facts: Any) -> None:
+        """Change an experiment and tell the streams."""
+        with self.changed:
+            view = self.experiments[experiment_id].model_copy(update=facts)
+            self.experiments[experiment_id] = view
+            self.publish("experiment", experiment_id, view.model_copy(update={"config": None}))
+
+    def add_trial(self, experiment_id: int, **facts: Any) -> TrialView:
+        """Make a trial."""
+        with self.changed:
+            number = len(self.trials) + 1
+            index = sum(trial.experiment_id == experiment_id for trial in self.trials.values())
+            given: dict[str, Any] = {"state": TrialState.ACTIVE, "request_id": uuid.uuid4().hex, **facts}
+            view = TrialView(id=number, index=index, experiment_id=experiment_id, **given)
+            self.trials[number] = view
+            self.publish("trial", experiment_id, view, number)
+            return view
+
+    def update_trial(self, trial_id: int, **facts: Any) -> None:
+        """Change a trial and tell the streams."""
+        with self.changed:
+            view = self.trials[trial_id].model_copy(update=facts)
+            self.trials[trial_id] = view
+            self.publish("trial", view.experiment_id, view, trial_id)
+
+    def log(self, trial_id: int, text: str, **facts: Any) -> None:
+        """Append a line of output."""
+        with self.changed:
+            self.logs.append(LogLine(id=len(self.logs) + 1, trial_id=trial_id, text=text, time=time.time(), **facts))
+            self.changed.notify_all()
+
+    def add_checkpoint(self, trial_id: int, files: dict[str, bytes], **facts: Any) -> CheckpointView:
+        """Commit a checkpoint with these files."""
+        with self.changed:
+            manifest = {}
+            for path, content in files.items():
+                digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+                self.blobs[digest] = content
+                manifest[path] = CheckpointFile(size=len(content), digest=digest)
+            view = CheckpointView(
+                uuid=str(uuid.uuid4()),
+                trial_id=trial_id,
+                experiment_id=self.trials[trial_id].experiment_id,
+                files=manifest,
+                size=sum(len(content) for content in files.values()),
+                created_at=time.time(),
+                **facts,
+            )
+            self.checkpoints[view.uuid] = view
+            self.publish("checkpoint", view.experiment_id, view, trial_id)
+            return view
+
+    def add_agent(self, agent_id: str = "node1", slots: int = 2, **facts: Any) -> None:
+        """Connect an agent."""
+        self.agents.append(AgentView(id=agent_id, slots=[SlotView(id=str(n)) for n in range(slots)], **facts))
+
+    # --- what the routes do -------------------------------------------------------------------------------
+
+    def experiment(self, number: str) -> ExperimentView:
+        """Return an experiment or refuse."""
+        found = self.experiments.get(int(number))
+        if found is None:
+            raise Refusal(404, "not_found", f"there is no experiment {number}")
+        return found
+
+    def trial(self, number: str) -> TrialView:
+        """Return a trial or refuse."""
+        found = self.trials.get(int(number))
+        if found is None:
+            raise Refusal(404, "not_found", f"there is no trial {number}")
+        return found
+
+    def checkpoint(self, number: str) -> CheckpointView:
+        """Return a checkpoint or refuse."""
+        found = self.checkpoints.get(number)
+        if found is None:
+            raise Refusal(404, "not_found", f"there is no checkpoint {number}")
+        return found
+
+    def create(self, body: CreateExperiment) -> CreateExperimentReply:
+        """Submit, once per idempotency key."""
+        with self.changed:
+            if self.problems:
+                raise Refusal(422, "config.invalid", "the experiment config cannot be used", self.problems)
+            self.submitted.append(body)
+            key = body.idempotency_key or uuid.uuid4().hex
+            config = body.config or {"text": body.config_yaml}
+            if body.dry_run:
+                return CreateExperimentReply(created=False, warnings=self.warnings, config=config)
+            created = key not in self.keys
+            if created:
+                state = ExperimentState.ACTIVE if body.activate else ExperimentState.PAUSED
+                view = self.add_experiment(
+                    str(config.get("name", "unnamed")), state=state, bundle=body.bundle, config=config
+                )
+                self.keys[key] = view.id
+            return CreateExperimentReply(
+                experiment=self.experiments[self.keys[key]], created=created, warnings=self.warnings, config=config
+            )
+
+    def act(self, number: str, action: str) -> ExperimentView:
+        """Pause, activate, cancel or kill."""
+        states = {
+            "pause": ExperimentState.PAUSED,
+            "activate": ExperimentState.ACTIVE,
+            "cancel": ExperimentState.CANCELED,
+            "kill": ExperimentState.CANCELED,
+        }
+        with self.changed:
+            if self.experiment(number).state.terminal:
+                raise Refusal(409, "conflict", f"experiment {number} has ended")
+            self.update_experiment(int(number), state=states[action])
+            return self.experiment(number)
+
+    def curves(self, number: str) -> CurvesView:
+        """Return a snapshot."""
+        with self.changed:
+            view = self.experiment(number)
+            trials = [trial for trial in self.trials.values() if trial.experiment_id == view.id]
+            curves = [curve for trial in trials for curve in self.series.get(trial.id, [])]
+            return CurvesView(cursor=len(self.events), experiment=view, trials=trials, curves=curves)
+
+    def events_after(self, experiment_id: int, cursor: int) -> Iterator[list[Event]]:
+        """Yield what is new, an empty list for a keep-alive, for ever."""
+        if cursor < self.oldest:
+            yield [Event(id=len(self.events), kind="resync", experiment_id=experiment_id)]
+            cursor = len(self.events)
+        while not self.closing:
+            with self.changed:
+                fresh = [event for event in self.events if event.id > cursor]
+                if not fresh:
+                    self.changed.wait(self.keep_alive)
+                    fresh = [event for event in self.events if event.id > cursor]
+            cursor = fresh[-1].id if fresh else cursor
+            yield [event for event in fresh if event.experiment_id == experiment_id]
+
+    def logs_after(self, trial_id: int, cursor: int) -> Iterator[list[LogLine]]:
+        """Yield what is new until the trial has ended."""
+        while not self.closing:
+            with self.changed:
+                fresh = [line for line in self.logs if line.trial_id == trial_id and line.id > cursor]
+                ended = self.trials[trial_id].state.terminal
+                if not fresh and not ended:
+                    self.changed.wait(self.keep_alive)
+            cursor = fresh[-1].id if fresh else cursor
+            yield list(fresh)
+            if ended and not fresh:
+                return
