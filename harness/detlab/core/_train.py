@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from detlab.core._distributed import DistributedContext
 from detlab.core._session import INTERACTIVE_LIMIT, TaskSession
 from detlab.core._tensorboard import TensorboardManager, TensorboardMode
-from detlab.core._values import check_group, check_metrics, check_progress, check_steps
+from detlab.core._values import check_group, check_metrics, check_progress, check_steps, metric_steps
 from detlab.errors import NotFound
 from detlab.schemas.wire import BestValidationReply
 
@@ -65,13 +65,14 @@ class TrainContext:
         """Report metrics of the training loop.
 
         Args:
-            steps_completed: Steps (batches, by convention) trained so far, counted over all attempts.
+            steps_completed: Steps (batches, by convention) trained so far, counted over all attempts. Less than 0 is
+                reported as 0, with a warning.
             metrics: Name to value: numbers, or dicts, lists and strings, which are kept as structured values.
             batch_metrics: One dict per batch since the last report; kept beside the metrics.
 
         Raises:
             TypeError: A value that is neither a number nor structured.
-            ValueError: A bad name or negative steps.
+            ValueError: A bad name, or steps beyond 2**53.
             RecordsRefused: The master refused an earlier report.
             SpoolError: The report could not be written to the task's disk.
         """
@@ -186,7 +187,7 @@ class TrainContext:
     ) -> None:
         fields: dict[str, Any] = {
             "group": check_group(group),
-            "steps_completed": check_steps(steps_completed),
+            "steps_completed": metric_steps(steps_completed),
             "metrics": check_metrics(metrics),
         }
         if batch_metrics is not None:

@@ -8,12 +8,15 @@ structured values.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import numbers
 from collections.abc import Mapping
 from typing import Any
 
 from detlab.schemas.wire import encode_floats
+
+logger = logging.getLogger("detlab.core")
 
 # What the master takes; checked here too, so that the line of code that is wrong raises, not a later one.
 MAX_GROUP = 128
@@ -31,14 +34,35 @@ def check_steps(steps_completed: Any) -> int:
         TypeError: It is not an integer.
         ValueError: It is negative or beyond 2**53.
     """
+    steps = _integer(steps_completed)
+    if not 0 <= steps <= MAX_STEPS:
+        raise ValueError(f"steps_completed must be between 0 and 2**53, not {steps}")
+    return steps
+
+
+def metric_steps(steps_completed: Any) -> int:
+    """Return `steps_completed` of a report of metrics as an int, at least 0.
+
+    What is less becomes 0, with a warning: Determined takes it (a tutorial of its own counts its first epoch from
+    minus one), and a wrong place on an axis is no reason to end a training.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It is beyond 2**53.
+    """
+    steps = _integer(steps_completed)
+    if -MAX_STEPS <= steps < 0:
+        logger.warning("steps_completed is %d: these metrics are reported at step 0", steps)
+        return 0
+    return check_steps(steps)
+
+
+def _integer(steps_completed: Any) -> int:
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, numbers.Integral):
         steps_completed = _unwrap(steps_completed)
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, numbers.Integral):
         raise TypeError(f"steps_completed must be an integer, not {steps_completed!r}")
-    steps = int(steps_completed)
-    if not 0 <= steps <= MAX_STEPS:
-        raise ValueError(f"steps_completed must be between 0 and 2**53, not {steps}")
-    return steps
+    return int(steps_completed)
 
 
 def check_group(group: Any) -> str:

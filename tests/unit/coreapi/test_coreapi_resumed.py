@@ -45,6 +45,22 @@ def test_resumed_steps_are_checked(train: tuple[Path, TrainContext], steps: Any)
         train[1]._report_resumed(steps)
 
 
+def test_metrics_at_negative_steps_are_reported_at_zero(
+    train: tuple[Path, TrainContext], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Determined takes them, and its tutorial core_api_pytorch_mnist, distributed, reports its first epoch so."""
+    root, context = train
+    context.report_training_metrics(-135, {"train_loss": 1.0})
+    context.report_validation_metrics(-1, {"test_loss": 1.0})
+    context.report_training_metrics(100, {"train_loss": 0.5})
+    lines = (root / "spool" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["steps_completed"] for line in lines] == [0, 0, 100]
+    assert "steps_completed is -135: these metrics are reported at step 0" in caplog.text
+    for wrong in (True, 1.5, None, 2**53 + 1, -(2**53) - 1):
+        with pytest.raises((TypeError, ValueError), match="steps_completed"):
+            context.report_training_metrics(wrong, {"train_loss": 1.0})  # type: ignore[arg-type]
+
+
 def test_resumed_off_cluster_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     core.DummyTrainContext()._report_resumed(4)
