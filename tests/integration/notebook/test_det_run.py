@@ -130,12 +130,12 @@ def test_mistakes_are_told_before_any_slot_is_asked_for(notebook, client):
     assert newest(client).id == before
 
 
-def test_more_slots_than_there_are_waits_with_the_reason_and_leaves_the_queue_on_interrupt(open_notebook):
-    notebook = open_notebook()
-    cell = notebook.run("%%det_run --slots 500\nx = 1", interrupt_when=lambda: "place 1" in notebook.text())
-    assert cell.ename == "StoppedWatching"
-    assert "was taken out of the queue" in cell.traceback
-    assert "canceled" in status(notebook, cell) or "killed" in status(notebook, cell)
+def test_more_slots_than_there_are_are_refused_with_how_many_there_are(notebook, client):
+    before = client.list_tasks(limit=1)
+    cell = notebook.run("%%det_run --slots 500\nx = 1")
+    assert cell.status == "error"
+    assert "the largest agent has 2" in cell.traceback
+    assert client.list_tasks(limit=1) == before
 
 
 def test_two_slots_are_both_its_own(notebook):
@@ -170,6 +170,20 @@ def test_waiting_shows_place_and_reason_on_one_line_and_then_it_runs(open_notebo
     waiting = next(text for text in seen if "place 1" in text)
     assert re.fullmatch(r"cell-\w+: waits for 1 slot, place 1: \S.*", waiting), waiting
     assert second.run("x").result["text/plain"] == "5"
+
+
+def test_a_cell_that_waits_leaves_the_queue_on_interrupt(open_notebook, client, tmp_path_factory):
+    first, second = open_notebook(), open_notebook()
+    held = first.run(WAITS.format(slots=2, options="--detach", gate="/nowhere/at/all"))
+    assert held.status == "ok", held.traceback
+    holder = task_of(client, first, held) if held.displays else client.get_task(TASK.search(held.stdout).group())
+    try:
+        cell = second.run("%%det_run\nx = 1", interrupt_when=lambda: "place 1" in second.text())
+        assert cell.ename == "StoppedWatching"
+        assert "was taken out of the queue" in cell.traceback
+        assert "canceled" in status(second, cell) or "killed" in status(second, cell)
+    finally:
+        holder.kill()
 
 
 def test_an_interrupt_can_stop_watching_and_the_cell_can_be_joined_again(open_notebook, client):
