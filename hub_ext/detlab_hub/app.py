@@ -33,7 +33,6 @@ from detlab_hub.web.routes import Background, WebSettings, make_application
 
 _UPLOAD_SLACK = 8 * 1024 * 1024
 """Read, and dropped, beyond the largest bundle, so that a sender gets to see why it was refused."""
-_UPLOAD_SECONDS = 600
 
 
 class DetHub(Application):

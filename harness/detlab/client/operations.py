@@ -192,15 +192,6 @@ def trial_metrics(
     return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
 
 
-def trial_values(
-    trial_id: int, *, group: str | None = None, name: str | None = None, limit: int | None = None
-) -> Flow[list[dict[str, Any]]]:
-    """The structured values (confusion matrices, histograms) of a trial."""
-    params = {"group": group, "name": name, "limit": limit}
-    path = f"trials/{int(trial_id)}/values"
-    return one(Call("GET", path, params=params, parse=field_of("items", list[dict[str, Any]])))
-
-
 def trial_logs(
     trial_id: int,
     *,

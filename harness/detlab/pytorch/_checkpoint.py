@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 STRUCTURE_FILE = "trainer.json"
-TENSORS_FILE = "trainer.safetensors"
 LOAD_DATA_FILE = "load_data.json"
 DETERMINED_FILE = "state_dict.pth"
 MODELS = "models_state_dict"

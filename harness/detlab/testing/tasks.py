@@ -67,12 +67,6 @@ class FakeTaskMaster(FakeMaster):
             self.events.append(Event(id=len(self.events) + 1, kind="task", task_id=view.id, data=data))
             self.changed.notify_all()
 
-    def publish_cluster(self) -> None:
-        """Tell the streams that the queue or the agents changed."""
-        with self.changed:
-            self.events.append(Event(id=len(self.events) + 1, kind="cluster"))
-            self.changed.notify_all()
-
     def add_task(self, kind: TaskKind | str = TaskKind.COMMAND, name: str = "brave-otter", **facts: Any) -> TaskView:
         """Make a task."""
         with self.changed:

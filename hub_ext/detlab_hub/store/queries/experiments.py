@@ -95,12 +95,6 @@ def by_key(s: Session, owner: str, key: str) -> ExperimentRow | None:
     )
 
 
-def bundle_users(s: Session, digest: str) -> int:
-    """Count the experiments that run a bundle."""
-    query = select(func.count()).where(ExperimentRow.bundle == clean_text(digest))
-    return int(s.scalar(query) or 0)
-
-
 def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     """Remove an experiment with all that hangs on it, up to `limit` points or log lines per call.
 
