@@ -60,7 +60,9 @@ def _ended(s: Session, now: float) -> dict[str, Server]:
         )
         .order_by(TaskRow.ended_at)
     )
-    found = {task_id: Server(owner, name or "") for task_id, owner, name in s.execute(query) if DRAWN.fullmatch(name or "")}
+    found = {
+        task_id: Server(owner, name or "") for task_id, owner, name in s.execute(query) if DRAWN.fullmatch(name or "")
+    }
     if not found:
         return {}
     live = select(TaskRow.owner, TaskRow.server_name).where(TaskRow.state.in_(LIVE), TaskRow.server_name.is_not(None))
