@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useRef, useState } from 'react';
 import { experimentState, isOver, stateTone } from '../../state/states';
 import { useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment } from '../../state/wire';
-import { ErrorBanner, formatAge, Loading, Notice, Progress, useNow, useVisible } from '../common';
+import { formatAge, Loading, Notice, Progress, useNow, useVisible } from '../common';
 import { nameText } from '../logs/text';
 import { FailureCard } from '../trial/FailureCard';
 import { experimentActions } from './actions';
@@ -17,6 +17,7 @@ import { EventsTab } from './EventsTab';
 import type { ExperimentFeed, FeedState } from './feed';
 import { Header, useAction } from './Header';
 import { LinkNotice } from './LinkNotice';
+import { Missing } from './Missing';
 import { ParallelTab } from './ParallelTab';
 import { progressParts } from './progress';
 import { Tabs } from './Tabs';
@@ -32,7 +33,7 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
   const [tab, setTab] = useState<ExperimentTab>(first);
   let body: ReactElement;
   if (state?.model && feed) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} />;
-  else if (state?.error) body = <ErrorBanner error={state.error} what={`Experiment ${id}`} onRetry={() => void feed?.start()} />;
+  else if (state?.error) body = <Missing error={state.error} what={`Experiment ${id}`} onRetry={() => void feed?.start()} />;
   else body = <Loading what={`Loading experiment ${id}`} />;
   return <div ref={root} className="det-view-main" aria-busy={!state?.model && !state?.error}>{body}</div>;
 }

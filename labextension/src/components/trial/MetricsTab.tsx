@@ -75,10 +75,10 @@ function MetricCard({ name, groups, state, options, searched }: {
   const shown = nameText(name, 60);
   return (
     <section className="det-card" aria-label={shown}>
-      <h3 className="det-card-head">
+      <h2 className="det-card-head">
         <span className="det-ellipsis" title={nameText(name)}>{shown}</span>
         {searched && <span className="det-soft">searched</span>}
-      </h3>
+      </h2>
       <ul className="det-legend-list">
         {list.map(([group, curve]) => (
           <li key={group}>

@@ -11,6 +11,7 @@ import {
 import { taskActions } from '../experiment/actions';
 import { ConfigTab } from '../experiment/ConfigTab';
 import { Header, useAction } from '../experiment/Header';
+import { Missing } from '../experiment/Missing';
 import { Tabs } from '../experiment/Tabs';
 import { LogView } from '../logs/LogView';
 import { nameText } from '../logs/text';
@@ -42,7 +43,7 @@ export function TaskView({ id }: { id: string }): ReactElement {
   const task = newer && data ? { ...newer, config: data.config } : data;
   let body: ReactElement;
   if (task) body = <Shown task={task} path={path} visible={visible} onLearned={setNewer} />;
-  else if (error) body = <ErrorBanner error={error} what={`Task ${nameText(id, 60)}`} onRetry={reload} />;
+  else if (error) body = <Missing error={error} what={`Task ${nameText(id, 60)}`} onRetry={reload} />;
   else body = <Loading what="Loading the task" />;
   return <div ref={root} className="det-view-main" aria-busy={!task && !error}>{body}</div>;
 }

@@ -10,6 +10,7 @@ import { trialActions } from '../experiment/actions';
 import { Header, useAction } from '../experiment/Header';
 import { LinkNotice } from '../experiment/LinkNotice';
 import { endWord, toneState } from '../experiment/progress';
+import { Missing } from '../experiment/Missing';
 import { Tabs } from '../experiment/Tabs';
 import { useThrottled } from '../experiment/useThrottled';
 import { LogView } from '../logs/LogView';
@@ -39,7 +40,7 @@ export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: Tr
   const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
   let body: ReactElement;
   if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} visible={visible} />;
-  else if (state?.error) body = <ErrorBanner error={state.error} what={`Trial ${id}`} onRetry={() => void feed?.start()} />;
+  else if (state?.error) body = <Missing error={state.error} what={`Trial ${id}`} onRetry={() => void feed?.start()} />;
   else body = <Loading what={`Loading trial ${id}`} />;
   return <div ref={root} className="det-view-main" aria-busy={!state?.trial && !state?.error}>{body}</div>;
 }

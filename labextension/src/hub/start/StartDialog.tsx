@@ -4,6 +4,7 @@ import { useMemo, useState, type FormEvent, type ReactElement, type ReactNode } 
 
 import { Dialog } from '../../components/admin';
 import { ErrorBanner } from '../../components/common';
+import { nameText } from '../../components/logs/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
@@ -178,7 +179,7 @@ function Experiments({ answers, set, problem }: {
             type="checkbox" checked={answers.experiments.includes(one.id)}
             onChange={event => toggle(one.id, event.target.checked)}
           />{' '}
-          <span className="det-num">{one.id}</span> <span className="det-adm-name">{one.name}</span>
+          <span className="det-num">{one.id}</span> <span className="det-adm-name">{nameText(one.name)}</span>
         </label>
       ))}
       {problem && <small data-tone="bad" role="alert">{problem.message}</small>}

@@ -4,6 +4,7 @@ import { useEffect, useRef, type ReactElement } from 'react';
 
 import { ActionButton, StateBadge } from '../../components/common';
 import { useAct } from '../../components/admin/load';
+import { nameText } from '../../components/logs/text';
 import { useApp, useStore } from '../../state/context';
 import { viaHub } from '../../state/serverurl';
 import { isOver, shownState } from '../../state/states';
@@ -34,14 +35,14 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
   return (
     <div className="det-hub-started">
       <p role="status">
-        {task && <strong className="det-adm-name">{task.name}</strong>}
+        {task && <strong className="det-adm-name">{nameText(task.name)}</strong>}
         {task && <StateBadge state={shownState(task)} />}
         <span>{task ? words(task, kind) : 'Asked for …'}</span>
       </p>
       {task?.failure && (
         <p className="det-banner" data-tone="bad">
-          {task.failure.message}
-          {task.failure.hint ? ` ${task.failure.hint}` : ''}
+          {nameText(task.failure.message, 600)}
+          {task.failure.hint ? ` ${nameText(task.failure.hint, 600)}` : ''}
         </p>
       )}
       <div className="det-dialog-buttons">
