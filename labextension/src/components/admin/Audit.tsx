@@ -6,6 +6,7 @@ import { asApiError, type ApiError } from '../../state/api';
 import { useApp, type Place } from '../../state/context';
 import type { AuditItem, AuditPage } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading } from '../common';
+import { nameText } from '../logs/text';
 import { Go, Sheet, View } from './parts';
 
 const PAGE = 100;
@@ -125,7 +126,7 @@ function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<F
           <td className="det-num">{formatTime(item.time)}</td>
           <td>
             <button type="button" className="det-link" title="Show only theirs" onClick={() => choose({ actor: item.actor })}>
-              {item.actor}
+              {nameText(item.actor)}
             </button>
           </td>
           <td>
@@ -134,7 +135,7 @@ function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<F
             </button>
           </td>
           <td><Subject text={item.subject} /></td>
-          <td className="det-adm-wide">{item.detail}</td>
+          <td className="det-adm-wide">{nameText(item.detail)}</td>
         </tr>
       ))}
     </Sheet>
@@ -144,7 +145,8 @@ function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<F
 /** `experiment 12`, `trial 3` and `task nb-1a` are links. */
 function Subject({ text }: { text: string }): ReactElement {
   const place = placeOf(text);
-  return place ? <Go to={place}>{text}</Go> : <>{text}</>;
+  const shown = nameText(text);
+  return place ? <Go to={place}>{shown}</Go> : <>{shown}</>;
 }
 
 export function placeOf(subject: string): Place | null {

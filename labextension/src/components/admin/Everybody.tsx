@@ -8,6 +8,7 @@ import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   EmptyState, formatAge, formatNumber, formatPercent, Loading, plural, StateBadge, Table, toNumber, useNow, type Column
 } from '../common';
+import { nameText } from '../logs/text';
 import { people, slotsHeld, type Person } from './people';
 import { Go, Sheet, View } from './parts';
 
@@ -153,7 +154,7 @@ function ofExperiment(view: ExperimentView, held: ReadonlyMap<string, number>): 
   const over = isOver(view.state);
   return {
     key: `e${view.id}`, place: { kind: 'experiment', id: view.id }, kind: 'experiment', id: String(view.id),
-    short: String(view.id), name: view.name, owner: view.owner, state: experimentState(view), why: view.pending_reason, over,
+    short: String(view.id), name: nameText(view.name), owner: view.owner, state: experimentState(view), why: nameText(view.pending_reason ?? ''), over,
     progress: formatPercent(over && view.state === 'COMPLETED' ? 1 : view.progress), best: toNumber(view.best?.value),
     slots: over ? 0 : (held.get(String(view.id)) ?? 0), time: view.created_at
   };
@@ -163,7 +164,7 @@ function ofTask(view: TaskView): Row {
   const over = isOver(view.state);
   return {
     key: `t${view.id}`, place: { kind: 'task', id: view.id }, kind: view.kind.replaceAll('_', ' '),
-    id: view.id, short: view.id.replace(`${view.kind}-`, ''), name: view.name, owner: view.owner, state: shownState(view), why: view.pending_reason, over,
+    id: view.id, short: view.id.replace(`${view.kind}-`, ''), name: nameText(view.name), owner: view.owner, state: shownState(view), why: nameText(view.pending_reason ?? ''), over,
     progress: '–', best: null, slots: over ? 0 : view.slots.length, time: view.created_at
   };
 }

@@ -5,6 +5,7 @@ import { useState, type ReactElement } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { AgentView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
+import { nameText } from '../logs/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
 import { useAct } from './load';
@@ -170,7 +171,7 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
             0
           </span>{' '}
           <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
-          <span className="det-adm-name"> {task.name}</span>
+          <span className="det-adm-name"> {nameText(task.name)}</span>
           <span className="det-soft"> of {task.owner}, no slot</span>
         </li>
       ))}

@@ -5,6 +5,7 @@ import type { ReactElement } from 'react';
 import { useStore, type Place } from '../../state/context';
 import type { QueueItem } from '../../state/wire';
 import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
+import { nameText } from '../logs/text';
 import { Go, Sheet, View } from './parts';
 
 export function Queue(): ReactElement {
@@ -56,7 +57,7 @@ function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
           <td className="det-right det-num">{item.slots}</td>
           <td className="det-right det-num">{item.priority}</td>
           <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
-          <td className="det-adm-wide">{item.reason || '–'}</td>
+          <td className="det-adm-wide">{nameText(item.reason, 400) || '–'}</td>
         </tr>
       ))}
     </Sheet>
@@ -71,7 +72,7 @@ function What({ item }: { item: QueueItem }): ReactElement {
   const word = item.trial_id !== null ? `trial ${item.trial_id}` : kind;
   return (
     <>
-      {place ? <Go to={place}>{word}</Go> : word} <span className="det-adm-name">{item.name}</span>
+      {place ? <Go to={place}>{word}</Go> : word} <span className="det-adm-name">{nameText(item.name)}</span>
     </>
   );
 }

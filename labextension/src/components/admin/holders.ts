@@ -2,10 +2,12 @@
 
 import type { Place } from '../../state/context';
 import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
+import { nameText } from '../logs/text';
 
 export interface Holder {
   /** `experiment 12`, `notebook-1a2b`; for grouping and for people. */
   what: string;
+  /** Safe to show. */
   name: string;
   /** "" if the caller may not know. */
   owner: string;
@@ -23,11 +25,11 @@ export function holderOf(
     const id = Number(first);
     const found = experiments.find(one => one.id === id);
     const place: Place = { kind: 'experiment', id };
-    return { what: `experiment ${id}`, name: found?.name ?? '', owner: found?.owner ?? '', place: found ? place : null };
+    return { what: `experiment ${id}`, name: nameText(found?.name ?? ''), owner: found?.owner ?? '', place: found ? place : null };
   }
   const task = tasks.find(one => one.id === first || allocation.startsWith(`${one.id}.`));
   if (!task) return { what: 'a task', name: '', owner: '', place: null };
-  return { what: taskWord(task), name: task.name, owner: task.owner, place: { kind: 'task', id: task.id } };
+  return { what: taskWord(task), name: nameText(task.name), owner: task.owner, place: { kind: 'task', id: task.id } };
 }
 
 /** A task's kind and id; ids made by the master begin with the kind. */

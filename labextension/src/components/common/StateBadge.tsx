@@ -3,6 +3,7 @@
 import type { ReactElement } from 'react';
 
 import { stateTone, stateWord, Tone } from '../../state/states';
+import { nameText } from '../logs/text';
 
 const SIGNS: Record<Tone, string> = { running: '●', waiting: '◌', paused: '❙❙', good: '✓', bad: '✕', off: '–' };
 
@@ -15,7 +16,7 @@ export function StateBadge({ state, about, word }: {
 }): ReactElement {
   const tone = stateTone(state);
   return (
-    <span className="det-badge" data-tone={tone} title={about ?? undefined}>
+    <span className="det-badge" data-tone={tone} title={about ? nameText(about, 400) : undefined}>
       <span aria-hidden="true" className="det-badge-sign">{SIGNS[tone]}</span>
       {word ?? stateWord(state)}
     </span>

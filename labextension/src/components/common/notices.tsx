@@ -3,6 +3,7 @@
 import type { ReactElement, ReactNode } from 'react';
 
 import type { ApiError } from '../../state/api';
+import { visible } from '../logs/text';
 
 /** Says that there is nothing, and what to do about it. */
 export function EmptyState({ title, children }: { title: string; children?: ReactNode }): ReactElement {
@@ -30,9 +31,9 @@ export function ErrorBanner({ error, onRetry, what }: {
     <div className="det-banner" data-tone="bad" role="alert">
       <div>
         {what && <strong>{what}: </strong>}
-        {error.message}
-        {error.problems?.map((p, i) => <div key={i} className="det-mono">{p.path ? `${p.path}: ` : ''}{p.message}</div>)}
-        {error.hint && <div className="det-soft">{error.hint}</div>}
+        {visible(error.message)}
+        {error.problems?.map((p, i) => <div key={i} className="det-mono">{visible(`${p.path ? `${p.path}: ` : ''}${p.message}`)}</div>)}
+        {error.hint && <div className="det-soft">{visible(error.hint)}</div>}
       </div>
       {onRetry && <button type="button" className="det-button" onClick={onRetry}>Try again</button>}
     </div>

@@ -6,6 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { EmptyState, formatAge, plural, useNow } from '../common';
+import { nameText } from '../logs/text';
 
 export function Cluster({ filter }: { filter: string }): ReactElement {
   const agents = useStore(s => s.agents);
@@ -39,7 +40,7 @@ function Node({ agent, experiments, tasks, me }: {
   return (
     <li className="det-item">
       <div className="det-item-head">
-        <strong className="det-ellipsis" title={agent.address}>{agent.id}</strong>
+        <strong className="det-ellipsis" title={agent.address}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
           <span className="det-warn" title={`last heard of ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
         )}

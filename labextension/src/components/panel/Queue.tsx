@@ -5,6 +5,7 @@ import type { ReactElement } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { QueueItem } from '../../state/wire';
 import { EmptyState, formatAge, plural, useNow } from '../common';
+import { nameText } from '../logs/text';
 
 const MOST = 100;
 
@@ -42,7 +43,7 @@ function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElem
   const item = group[0]!;
   const last = group[group.length - 1]!;
   const several = group.length > 1;
-  const title = item.name || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
+  const title = nameText(item.name) || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
   const open = item.task_id
     ? () => app.navigate({ kind: 'task', id: item.task_id! })
     : item.trial_id && several
@@ -60,7 +61,7 @@ function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElem
           {open && item.mine
             ? <button type="button" className="det-link det-ellipsis" onClick={open} title={title}>{title}</button>
             : <span className="det-ellipsis" title={title}>{title}</span>}
-          <span className="det-soft det-ellipsis">{item.mine ? 'you' : item.owner}</span>
+          <span className="det-soft det-ellipsis">{item.mine ? 'you' : nameText(item.owner)}</span>
         </div>
         <div className="det-facts">
           <span>
@@ -72,7 +73,7 @@ function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElem
           <span className="det-num" title="lower goes first">priority {item.priority}</span>
           <time className="det-age det-num" title="waits since">{formatAge(item.requested_at, now)}</time>
         </div>
-        {item.reason && <div className="det-reason">{item.reason}</div>}
+        {item.reason && <div className="det-reason">{nameText(item.reason, 400)}</div>}
       </div>
     </li>
   );

@@ -8,10 +8,13 @@ import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   ActionButton, EmptyState, formatAge, formatNumber, Menu, plural, Progress, StateBadge, useNow
 } from '../common';
+import { nameText } from '../logs/text';
 import { experimentName, KIND_WORDS, matches, trialCount, workList } from './work';
 import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
 
 const STEP = 50;
+/** Letters of a reason that are shown. */
+const REASON = 400;
 
 export function WorkList({ filter }: { filter: string }): ReactElement {
   const app = useApp();
@@ -55,7 +58,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: Exper
   const me = useStore(s => s.me);
   const state = experimentState(view);
   const { done, all, running } = trialCount(view);
-  const name = experimentName(view);
+  const name = nameText(experimentName(view));
   const place = { kind: 'experiment', id: view.id } as const;
   return (
     <li className="det-item">
@@ -71,14 +74,14 @@ const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: Exper
         <StateBadge state={state} about={view.pending_reason} />
         <span className="det-num">{done}/{all} trials{running ? `, ${running} running` : ''}</span>
         {view.best && (
-          <span className="det-ellipsis det-num" title={`${view.metric} of trial ${view.best.trial_id}`}>
+          <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of trial ${view.best.trial_id}`}>
             best {formatNumber(view.best.value)}
           </span>
         )}
         <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
       </div>
-      {state === 'QUEUED' && view.pending_reason && <div className="det-reason">{view.pending_reason}</div>}
-      {view.failure && <div className="det-reason" data-tone="bad">{view.failure.message}</div>}
+      {state === 'QUEUED' && view.pending_reason && <div className="det-reason">{nameText(view.pending_reason, REASON)}</div>}
+      {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </li>
   );
 }, sameShown);
@@ -87,15 +90,16 @@ const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: nu
   const app = useApp();
   const me = useStore(s => s.me);
   const state = shownState(view);
+  const name = nameText(view.name);
   const queued = view.place !== null && !isOver(view.state);
   return (
     <li className="det-item">
       <div className="det-item-head">
-        <Opener place={{ kind: 'task', id: view.id }} name={view.name || view.id} label={`${KIND_WORDS[view.kind]} ${view.name}`} />
+        <Opener place={{ kind: 'task', id: view.id }} name={name || view.id} label={`${KIND_WORDS[view.kind]} ${name}`} />
         {view.server_name !== null && !isOver(view.state) && (
           <ActionButton label="Open" why={whyNotOpen(view)} onRun={() => app.openUrl(view.url!)}>Open ↗</ActionButton>
         )}
-        <Menu label={`Actions of ${KIND_WORDS[view.kind]} ${view.name}`} actions={taskMenu(app, view, me)} />
+        <Menu label={`Actions of ${KIND_WORDS[view.kind]} ${name}`} actions={taskMenu(app, view, me)} />
       </div>
       <div className="det-facts">
         <StateBadge state={state} about={view.pending_reason} />
@@ -103,12 +107,12 @@ const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: nu
         {view.slots_needed > 0 && <span className="det-num">{plural(view.slots_needed, 'slot')}</span>}
         <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
       </div>
-      {queued && <div className="det-reason">place {view.place}{view.pending_reason ? `: ${view.pending_reason}` : ''}</div>}
-      {!isOver(view.state) && view.stage_message && <div className="det-reason">{view.stage_message}</div>}
+      {queued && <div className="det-reason">place {view.place}{view.pending_reason ? `: ${nameText(view.pending_reason, REASON)}` : ''}</div>}
+      {!isOver(view.state) && view.stage_message && <div className="det-reason">{nameText(view.stage_message, REASON)}</div>}
       {view.cull_at && !isOver(view.state) && (
         <div className="det-reason" data-tone="waiting">ends for idleness {until(view.cull_at, now)}</div>
       )}
-      {view.failure && <div className="det-reason" data-tone="bad">{view.failure.message}</div>}
+      {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </li>
   );
 }, sameShown);

@@ -108,7 +108,8 @@ describe('the panel', () => {
       queue: [waiting(1, { name: HOSTILE, reason: HOSTILE, owner: HOSTILE, mine: false })],
       agents: [agent(HOSTILE)]
     });
-    expect(screen.getAllByText(HOSTILE).length).toBeGreaterThan(4);
+    expect(screen.getAllByText(HOSTILE.replace('\u202e', '⟨U+202E⟩')).length).toBeGreaterThan(4);
+    expect(document.body.textContent).not.toContain('\u202e');
     expect(document.querySelector('img')).toBeNull();
     expect((window as unknown as { hurt?: number }).hurt).toBeUndefined();
   });

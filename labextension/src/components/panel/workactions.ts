@@ -6,6 +6,7 @@ import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
 import { experimentActions, forbidden, taskActions, Verb } from '../experiment/actions';
+import { nameText } from '../logs/text';
 import { experimentName, KIND_WORDS } from './work';
 
 const NO_NOTEBOOK = 'There are no notebooks here; open JupyterLab.';
@@ -16,7 +17,7 @@ export async function attempt(app: AppContext, what: string, call: () => Promise
     await call();
   } catch (error) {
     const problem = asApiError(error);
-    app.notify(`${what}: ${problem.message}${problem.hint ? ` ${problem.hint}` : ''}`, 'bad');
+    app.notify(nameText(`${what}: ${problem.message}${problem.hint ? ` ${problem.hint}` : ''}`, 600), 'bad');
   }
 }
 
@@ -24,8 +25,8 @@ export async function attempt(app: AppContext, what: string, call: () => Promise
 export async function steer(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
   if (verb === 'kill' || verb === 'cancel') {
     const body = verb === 'kill'
-      ? `All trials of "${experimentName(e)}" end now. What they did since their last checkpoints is lost.`
-      : `All trials of "${experimentName(e)}" save a checkpoint and end.`;
+      ? `All trials of "${nameText(experimentName(e))}" end now. What they did since their last checkpoints is lost.`
+      : `All trials of "${nameText(experimentName(e))}" save a checkpoint and end.`;
     const yes = await app.confirm({ title: `${label} experiment ${e.id}?`, body, yes: label, danger: true });
     if (!yes) return;
   }
@@ -64,7 +65,7 @@ export function taskMenu(app: AppContext, task: TaskView, me: UserView | null): 
     {
       key: 'kill', label: 'Kill', why: kill.why, danger: true,
       run: async () => {
-        const body = `The ${kind} "${task.name}" ends now.`;
+        const body = `The ${kind} "${nameText(task.name)}" ends now.`;
         if (!(await app.confirm({ title: `Kill this ${kind}?`, body, yes: 'Kill', danger: true }))) return;
         await attempt(app, `Kill ${kind}`, async () => {
           app.store.learn({ task: await app.api.post<TaskView>(`tasks/${encodeURIComponent(task.id)}/kill`) });
