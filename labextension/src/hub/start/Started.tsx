@@ -74,7 +74,6 @@ function endWords(task: TaskView): string {
     case 'canceled':
       return 'It was ended.';
     case null:
-    case '':
       return 'It has ended.';
     default:
       return `It has ended: ${task.end_reason}.`;
