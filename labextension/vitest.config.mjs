@@ -6,7 +6,7 @@ export default defineConfig({
     environment: 'jsdom',
     include: ['src/**/*.test.{ts,tsx}'],
     setupFiles: ['src/testing/setup.ts'],
-    testTimeout: 10_000,
+    testTimeout: 30_000,
     css: false
   }
 });

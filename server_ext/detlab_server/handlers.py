@@ -71,16 +71,17 @@ class VersionHandler(DetlabHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer {"server", "cluster", "hub", "error", "hint"}.
+        """Answer {"server", "cluster", "hub", "page", "error", "hint"}.
 
         `server` is this half's version, `cluster` the master's or None, `hub` the origin of the Hub if this server is
-        not one of its own (whose pages share its origin).
+        not one of its own (whose pages share its origin), `page` the path of the hub page there.
         """
-        answer: dict[str, Any] = {"server": VERSION, "cluster": None, "hub": None, "error": None, "hint": None}
+        answer: dict[str, Any] = dict.fromkeys(("cluster", "hub", "page", "error", "hint")) | {"server": VERSION}
         try:
             address = find_cluster()
+            parts = urlsplit(address.url)
+            answer["page"] = parts.path
             if "JUPYTERHUB_SERVICE_PREFIX" not in os.environ:
-                parts = urlsplit(address.url)
                 answer["hub"] = f"{parts.scheme}://{parts.netloc}"
             async with AsyncClient(address=address, timeout=10) as client:
                 answer["cluster"] = (await client.get_cluster()).version

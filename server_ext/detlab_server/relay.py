@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -52,6 +53,7 @@ class RelayHandler(APIHandler):
     """`detlab/api/PATH` to the master's `api/v1/PATH`."""
 
     auth_resource = "detlab"
+    _relaying: asyncio.Task[None] | None = None
 
     @web.authenticated
     @authorized
@@ -71,7 +73,22 @@ class RelayHandler(APIHandler):
         """Relay a deletion."""
         await self._relay(path)
 
+    def on_connection_close(self) -> None:
+        """Let go of the master's answer at once: a page opens its stream anew whenever a view is opened."""
+        super().on_connection_close()
+        if self._relaying is not None:
+            self._relaying.cancel()
+
     async def _relay(self, path: str) -> None:
+        self._relaying = asyncio.ensure_future(self._ask(path))
+        try:
+            await self._relaying
+        except asyncio.CancelledError:
+            if not self._relaying.cancelled():
+                raise
+            self.log.debug("detlab: the front end went away during %s", path)
+
+    async def _ask(self, path: str) -> None:
         if not RELAYED.fullmatch(path):
             self._refuse(404, "not_found", f"nothing is relayed at {path!r}")
             return

@@ -6,6 +6,7 @@ import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
@@ -63,7 +64,22 @@ class Lab:
     errors: list = field(default_factory=list)
     foreign: list = field(default_factory=list)
     streams: list = field(default_factory=list)
-    """Paths of the streams that were opened."""
+    """Paths of the streams of events that were opened."""
+    connected: set = field(default_factory=set)
+    """Streams of any kind that are open now."""
+
+    def watch(self):
+        """Count what the page opens and closes."""
+
+        def opened(request):
+            if re.search(r"/detlab/api/.*stream(\?|$)", request.url):
+                self.connected.add(request)
+                if "/logs/" not in request.url:
+                    self.streams.append(request.url)
+
+        self.page.on("request", opened)
+        for end in ("requestfailed", "requestfinished"):
+            self.page.on(end, lambda request: self.connected.discard(request))
 
     def command(self, name, **arguments):
         self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
@@ -114,8 +130,8 @@ def opened(stage, width=1200, height=900, path="lab"):
     page.on("pageerror", lambda e: lab.errors.append(f"{e}\n{e.stack}") if ours.search(e.stack or "") else None)
     own = (stage.server.url, stage.server.url.replace("http", "ws"), "data:", "blob:")
     page.on("request", lambda r: None if r.url.startswith(own) else lab.foreign.append(r.url))
-    page.on("request", lambda r: lab.streams.append(r.url) if re.search(r"/detlab/api/stream", r.url) else None)
-    page.goto(f"{stage.server.url}{path}?token={stage.server.token}&reset")
+    lab.watch()
+    page.goto(f"{stage.server.url}{path}?token={stage.server.token}&reset", timeout=2 * SECONDS)
     page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('detlab:show-panel')", timeout=2 * SECONDS)
     page.evaluate("() => window.jupyterapp.restored")
     lab.command("detlab:show-panel")
@@ -165,6 +181,34 @@ def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(s
         lab.page.wait_for_timeout(1500)  # JupyterLab saves its layout a second after a change
         lab.page.goto(f"{stage.server.url}lab")
         expect(view).to_contain_text("long search", timeout=2 * SECONDS)
+
+
+def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_second(stage, running):
+    other = stage.search("another search").id
+    with opened(stage) as lab:
+        for number in (running, other):
+            expect(lab.item(number)).to_contain_text("best", timeout=SECONDS)
+            lab.command("detlab:open", kind="experiment", id=number)
+            view = lab.page.locator(f"[id='detlab-experiment:{number}']")
+            expect(view.locator(".det-curve-host")).to_be_visible(timeout=SECONDS)
+        trial = stage.client.get_experiment(other).trials()[0].id
+        lab.command("detlab:open", kind="trial", id=trial, experiment=other, tab="logs")
+        shown = lab.page.locator(f"[id='detlab-trial:{trial}']")
+        expect(shown.locator("[role=log]")).to_contain_text("step", timeout=SECONDS)
+        follow = re.compile(rf'"experiment":{other},"trial":{trial}')
+        while not follow.search(unquote(lab.streams[-1])):  # bounded by the test's own limit
+            lab.page.wait_for_timeout(50)
+        assert f'"experiment":{running},"group":"validation","name":"loss"' in unquote(lab.streams[-1])
+        kinds = sorted("logs" if "/logs/" in request.url else "events" for request in lab.connected)
+        assert kinds == ["events", "logs"], [request.url for request in lab.connected]
+        assert len(lab.streams) <= 4, "the panel's, and one opening for each view"
+        last = shown.locator(".det-log-line").last.inner_text()
+        expect(shown.locator(".det-log-line").last).not_to_have_text(last, timeout=SECONDS)
+        lab.act(other, "Pause")
+        expect(lab.badge(other)).to_contain_text("paused", timeout=SECONDS)
+        lab.command("detlab:open", kind="experiment", id=other)
+        expect(lab.page.locator(f"[id='detlab-experiment:{other}'] .det-badge").first).to_contain_text("paused")
+    stage.client.get_experiment(other).kill()
 
 
 def test_logs_code_and_id_are_one_choice_away(stage, running):
@@ -264,16 +308,21 @@ def test_by_keyboard_alone(stage):
     with opened(stage) as lab:
         expect(lab.item(exp)).to_be_visible(timeout=SECONDS)
         page = lab.page
-        page.get_by_role("searchbox", name="Filter").focus()
+        # JupyterLab fills its empty main area late, and its launcher then takes the focus from whoever has it.
+        page.wait_for_selector(".jp-Launcher .jp-LauncherCard", timeout=SECONDS)
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        search = page.get_by_role("searchbox", name="Filter", exact=True)
+        search.focus()
         page.keyboard.type(f"#{exp}")
-        expect(page.get_by_role("list", name="My work").locator(".det-item")).to_have_count(1)
+        expect(search).to_have_value(f"#{exp}", timeout=SECONDS)
+        expect(page.get_by_role("list", name="My work").locator(".det-item")).to_have_count(1, timeout=SECONDS)
         for _ in range(12):
             page.keyboard.press("Tab")
             if page.evaluate("() => document.activeElement.getAttribute('aria-haspopup')") == "menu":
                 break
         page.keyboard.press("Enter")
         page.keyboard.press("ArrowDown")
-        expect(page.locator(":focus")).to_have_text("Pause")
+        expect(page.locator(":focus")).to_have_text("Pause", timeout=SECONDS)
         page.keyboard.press("Enter")
         expect(lab.badge(exp)).to_contain_text("paused", timeout=SECONDS)
     stage.client.get_experiment(exp).kill()

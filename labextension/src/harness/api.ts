@@ -14,6 +14,8 @@ export interface Case {
   logs: number;
   experiments: number;
   hostile?: boolean;
+  /** Values that are no numbers, and endless names. */
+  nan?: boolean;
   /** Paths (by beginning) that are refused, with the status. */
   refuse?: Record<string, number>;
   /** Nothing is ever answered. */
@@ -97,7 +99,7 @@ export class FixtureApi implements Api {
 
   private trials(): TrialView[] {
     const hostile = this.of.hostile ? { hparams: { [made.HOSTILE.name]: made.HOSTILE.value, lr: 0.1 }, agent_id: made.HOSTILE.name, status: made.HOSTILE.log } : {};
-    this.trialList ??= Array.from({ length: this.of.trials }, (_, i) => made.trial(i, this.of.trials, hostile));
+    this.trialList ??= Array.from({ length: this.of.trials }, (_, i) => made.trial(i, this.of.trials, this.of.nan ? made.odd(i) : hostile));
     return this.trialList;
   }
 
@@ -105,7 +107,9 @@ export class FixtureApi implements Api {
     const name = this.of.hostile ? made.HOSTILE.name : 'validation_error';
     return this.trials().slice(0, this.of.curves).map(trial => {
       const points = Math.max(2, Math.round(this.of.points * (this.of.points >= 1000 ? 1 : trial.progress)));
-      return { ...made.series(trial.id, points, Math.max(1, Math.round(1000 / this.of.points))), name };
+      const curve = made.series(trial.id, points, Math.max(1, Math.round(1000 / this.of.points)));
+      const values = this.of.nan ? curve.values.map((value, i) => (trial.index % 3 === 0 ? 'NaN' : i % 9 > 6 ? 'Infinity' : value)) : curve.values;
+      return { ...curve, values: values as number[], name };
     });
   }
 

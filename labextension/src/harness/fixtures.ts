@@ -81,6 +81,17 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
   };
 }
 
+/** A trial whose numbers are none and whose names are endless. */
+export function odd(index: number): Partial<TrialView> {
+  const long = 'optimizer.parameter_groups.encoder.layers.attention.learning_rate_multiplier_after_warm_up';
+  const hparams: Record<string, unknown> = {
+    [long]: index / 7, [`${long}_2`]: `a value that goes on and on ${'x'.repeat(200)}${index % 2}`, lr: index % 4 ? 10 ** -index : 'NaN',
+    validation_error: index, same: 1, nothing: null, deep: { a: [1, 2, { b: index }] }, flag: index % 2 === 0
+  };
+  const value = index % 3 === 0 ? 'NaN' : index % 3 === 1 ? 'Infinity' : 0.1 * index;
+  return { hparams, best_validation: value as number, latest_validation: value as number, status: long };
+}
+
 export const FAILURE: FailureView = {
   kind: 'oom', message: 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB', trial_id: 109, rank: 1, exit_code: 1,
   signal: null, where: 'train.py, line 48, in train_batch', hint: 'use a smaller batch or model, or ask for a machine with more memory; the whole output: det trial logs 109',

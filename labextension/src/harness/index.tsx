@@ -26,6 +26,11 @@ const CASES: Record<string, Case> = {
   missing: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, refuse: { experiments: 404, trials: 404, tasks: 404 } },
   broken: { trials: 20, curves: 20, points: 50, logs: 100, experiments: 5, refuse: { experiments: 503, trials: 503, tasks: 503 } },
   silent: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, silent: true },
+  none: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 1, experiment: { best: null, trials: {}, progress: 0 } },
+  one: { trials: 1, curves: 1, points: 100, logs: 10, experiments: 1 },
+  three: { trials: 3, curves: 3, points: 40, logs: 10, experiments: 1 },
+  many: { trials: 200, curves: 100, points: 60, logs: 10, experiments: 1 },
+  nan: { trials: 12, curves: 12, points: 60, logs: 10, experiments: 1, nan: true },
   large: { trials: 10_000, curves: 100, points: 1000, logs: 10_000, experiments: 1000 }
 };
 

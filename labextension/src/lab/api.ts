@@ -10,6 +10,8 @@ export interface Versions {
   cluster: string | null;
   /** Origin of the Hub if it is not this page's. */
   hub: string | null;
+  /** Path of the hub page there. */
+  page: string | null;
   error: string | null;
   hint: string | null;
 }

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 
 import { ApiError } from '../state/api';
-import { mismatch } from './handshake';
+import { hubPage, mismatch } from './handshake';
 
 const state = (panel: string, server: string, cluster: string | null) => ({
-  panel, versions: { server, cluster, hub: null, error: null, hint: null }, error: null
+  panel, versions: { server, cluster, hub: null, page: '/services/detlab/', error: null, hint: null }, error: null
 });
 
 describe('the handshake', () => {
@@ -19,6 +19,14 @@ describe('the handshake', () => {
     expect(mismatch(state('0.2.0', '0.1.0', null))!.hint).toMatch(/Restart the Jupyter server/);
     expect(mismatch(state('0.1.0', '0.1.0', '0.2.0'))!.hint).toMatch(/detlab\[lab\]==0.2.0/);
     expect(mismatch(state('0.10.0', '0.10.0', '0.9.0'))!.message).toBe('The panel is 0.10.0, the cluster 0.9.0.');
+  });
+
+  it('leads to the hub page, which may be at another address', () => {
+    const { versions } = state('0.1.0', '0.1.0', '0.1.0');
+    expect(hubPage(versions, 'http://here')).toBe('http://here/services/detlab/');
+    expect(hubPage({ ...versions, hub: 'http://there' }, 'http://here')).toBe('http://there/services/detlab/');
+    expect(hubPage({ ...versions, page: null })).toBeNull();
+    expect(hubPage(null)).toBeNull();
   });
 
   it('says when the server half is missing', () => {

@@ -94,5 +94,16 @@ export function VersionNotice({ versioning }: { versioning: Versioning }): React
 export function VersionFoot({ versioning }: { versioning: Versioning }): ReactElement {
   const { panel, versions } = useSyncExternalStore(versioning.subscribe, versioning.getState);
   const parts = [`panel ${panel}`, `server ${versions?.server ?? '–'}`, `cluster ${versions?.cluster ?? '–'}`];
-  return <div className="det-panel-foot det-num">{parts.join(' · ')}</div>;
+  const page = hubPage(versions);
+  return (
+    <div className="det-panel-foot det-num">
+      {parts.join(' · ')}
+      {page && <>{' · '}<a href={page} target="_blank" rel="noopener">hub page</a></>}
+    </div>
+  );
+}
+
+/** The address of the hub page, or null if there is no cluster. */
+export function hubPage(versions: Versions | null, origin = window.location.origin): string | null {
+  return versions?.page ? `${versions.hub ?? origin}${versions.page}` : null;
 }

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 pytestmark = pytest.mark.hub
@@ -18,6 +19,7 @@ def test_it_tells_the_versions_of_both_halves_and_where_the_hub_is(front, lab_cl
     assert answer["server"] == version("detlab")
     assert answer["cluster"] == version("detlab")
     assert answer["hub"] == lab_cluster.url
+    assert answer["hub"] + answer["page"] == lab_cluster.service
     assert lab_cluster.token not in json.dumps(answer)
 
 
@@ -163,3 +165,26 @@ def test_nobody_gets_through_without_the_servers_own_login(lab_server):
         assert stranger.get("version").status_code == 403
         for path in ("submit", "code", "judge"):
             assert stranger.post(path, json={}).status_code == 403
+
+
+def test_a_stream_that_its_page_leaves_is_left_at_once(lab_cluster, lab_server, tmp_path):
+    """A page opens its stream anew whenever a view is opened: the old one must not linger at the master."""
+    (server,) = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if f"--IdentityProvider.token={lab_server.token}" in (process.info["cmdline"] or ())
+    ]
+
+    def upstream():
+        found = server.net_connections(kind="tcp")
+        return [c for c in found if c.raddr and c.raddr.port == lab_cluster.port and c.status == "ESTABLISHED"]
+
+    headers = {"Authorization": f"token {lab_server.token}"}
+    with httpx.Client(base_url=f"{lab_server.url}detlab/", headers=headers, trust_env=False, timeout=60) as page:
+        with page.stream("GET", "api/stream", params={"follow": '[{"experiment": 1}]'}) as reply:
+            assert reply.status_code == 200
+            assert len(upstream()) == 1
+        deadline = time.monotonic() + 4  # the next keep-alive, at which it would be seen without more ado, takes five
+        while upstream():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

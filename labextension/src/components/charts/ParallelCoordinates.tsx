@@ -2,6 +2,7 @@
 
 import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
+import { plural } from '../common/format';
 import { nameText } from '../logs/text';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
 
@@ -61,7 +62,7 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
   return (
     <div className="det-parallel">
       <p className="det-curve-hint" role="status">
-        {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${items.length} trials. Drag along an axis to keep a part of it. `}
+        {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${plural(items.length, 'trial')}. Drag along an axis to keep a part of it. `}
         {lit !== null && litText(items.find(item => item.id === lit), axes)}
         {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
       </p>
@@ -242,7 +243,7 @@ function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps
       {ticks(axis).map(tick => (
         <g key={tick.text + tick.at}>
           <line x1={x - 4} x2={x} y1={y(tick.at)} y2={y(tick.at)} />
-          <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 9)}</text>
+          <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 8)}</text>
         </g>
       ))}
       {brush && (

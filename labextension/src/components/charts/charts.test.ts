@@ -136,6 +136,14 @@ describe('parallel coordinates', () => {
     ]);
   });
 
+  it('keep an axis of numbers when some are none, or endless', () => {
+    const odd: Item[] = [['NaN', NaN], [0.5, 0.1], [2, 'Infinity'], [null, Infinity]].map(([a, b], id) => ({ id, values: { a: a!, b: b! } }));
+    const [first, second] = axesOf(odd, ['a', 'b']);
+    expect([first!.kind, first!.low, first!.high, second!.kind]).toEqual(['linear', 0.5, 2, 'linear']);
+    expect([place(first!, 'NaN'), place(second!, Infinity), place(second!, NaN)]).toEqual([null, null, null]);
+    expect(axesOf([{ id: 1, values: { a: 'NaN' } }, { id: 2, values: { a: 'adam' } }], ['a'])[0]!.kind).toBe('category');
+  });
+
   it('place values and find them back', () => {
     expect(place(axes[0]!, 0.1)).toBeCloseTo(1);
     expect(valueAt(axes[0]!, 0)).toBeCloseTo(0.0001);

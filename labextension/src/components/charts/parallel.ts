@@ -51,9 +51,14 @@ export function axesOf(items: readonly Item[], names: readonly string[], keep: r
   });
 }
 
+/** NaN and the infinities, also as the texts that they travel as: they have no place on an axis of numbers. */
+function endless(value: number | string): boolean {
+  return typeof value === 'number' ? !Number.isFinite(value) : /^(NaN|-?Infinity)$/.test(value);
+}
+
 function axisOf(name: string, values: (number | string)[]): Axis {
   const numbers = values.filter((value): value is number => typeof value === 'number' && Number.isFinite(value));
-  if (numbers.length === values.filter(value => value === value).length && numbers.length) {
+  if (numbers.length && numbers.length === values.filter(value => !endless(value)).length) {
     let [low, high] = [Infinity, -Infinity];
     for (const value of numbers) {
       low = Math.min(low, value);

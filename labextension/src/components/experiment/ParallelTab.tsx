@@ -4,7 +4,7 @@ import { ReactElement, useMemo } from 'react';
 
 import { useApp } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
-import { Item } from '../charts/parallel';
+import { axesOf, Item } from '../charts/parallel';
 import { ParallelCoordinates } from '../charts/ParallelCoordinates';
 import { EmptyState, toNumber } from '../common';
 import { nameText } from '../logs/text';
@@ -16,14 +16,29 @@ const MOST_AXES = 24;
 export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentView; rows: readonly TrialRow[] }): ReactElement {
   const { navigate } = useApp();
   const metric = nameText(e.metric, 60) || 'validation';
-  const { items, names } = useMemo(() => {
-    const found: Item[] = rows.map(row => ({ id: row.trial.id, values: { ...row.hparams, [metric]: toNumber(row.trial.best_validation) } }));
-    const seen = new Set(rows.flatMap(row => Object.keys(row.hparams)));
-    return { items: found, names: [...seen].sort().slice(0, MOST_AXES) };
+  const { items, names, more } = useMemo(() => {
+    // A hyperparameter may have the metric's name: it has an axis beside it.
+    const axis = (name: string): string => (name === metric ? `${name} (hyperparameter)` : name);
+    const found: Item[] = rows.map(row => ({
+      id: row.trial.id,
+      values: {
+        ...Object.fromEntries(Object.entries(row.hparams).map(([name, value]) => [axis(name), value])),
+        [metric]: toNumber(row.trial.best_validation)
+      }
+    }));
+    const seen = [...new Set(rows.flatMap(row => Object.keys(row.hparams).map(axis)))].sort();
+    return { items: found, names: seen.slice(0, MOST_AXES), more: seen.length - MOST_AXES };
   }, [rows, metric]);
   const measured = items.filter(item => item.values[metric] !== null).length;
   if (!rows.length) return <EmptyState title="No trials yet." />;
   if (!names.length) return <EmptyState title="This experiment has no hyperparameters." />;
+  if (!axesOf(items, names).length) {
+    return (
+      <EmptyState title={rows.length === 1 ? 'There is one trial: nothing to compare yet.' : 'All trials have the same hyperparameters.'}>
+        Axes appear when hyperparameters differ between trials.
+      </EmptyState>
+    );
+  }
   return (
     <>
       {measured === 0 && <p className="det-curve-hint">No trial has reported {metric} yet: the lines have no colour.</p>}
@@ -31,6 +46,7 @@ export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentVie
         items={items} names={names} metric={metric} smallerIsBetter={e.smaller_is_better}
         onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
       />
+      {more > 0 && <p className="det-curve-hint">The first {MOST_AXES} of {MOST_AXES + more} hyperparameters have axes; the table of trials has all.</p>}
       <p className="det-scale-legend"><span>worst</span><i aria-hidden="true" /><span>best {metric}</span></p>
     </>
   );

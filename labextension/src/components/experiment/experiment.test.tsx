@@ -10,7 +10,7 @@ import { show } from '../../testing/app';
 import { bestFirst } from '../trial/CheckpointList';
 import { experimentActions, forbidden } from './actions';
 import { yamlOf } from './ConfigTab';
-import { ExperimentView } from './ExperimentView';
+import { ExperimentTab, ExperimentView } from './ExperimentView';
 import { ExperimentModel } from './model';
 import { greyed, progressParts, remaining } from './progress';
 import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
@@ -134,7 +134,7 @@ describe('the table of trials', () => {
   });
 });
 
-function open(of: Partial<FixtureApi['of']> = {}, tab: 'curves' | 'trials' | 'config' | 'checkpoints' = 'trials'): ReturnType<typeof show> & { fixtures: FixtureApi } {
+function open(of: Partial<FixtureApi['of']> = {}, tab: ExperimentTab = 'trials'): ReturnType<typeof show> & { fixtures: FixtureApi } {
   const fixtures = new FixtureApi({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2, ...of });
   const shown = show(<ExperimentView id={12} tab={tab} />, {}, { api: fixtures });
   return { ...shown, fixtures };
@@ -219,6 +219,14 @@ describe('the view', () => {
     expect(screen.getByText('Waiting: no agent is connected')).toBeTruthy();
     open({ refuse: { experiments: 404 } });
     await screen.findByText(/there is no such experiment/);
+  });
+
+  it('says that there is nothing to compare with one trial, and has an axis beside the metric of the same name', async () => {
+    open({ trials: 1, curves: 1 }, 'parallel');
+    await screen.findByText('There is one trial: nothing to compare yet.');
+    open({ trials: 6, curves: 6, nan: true }, 'parallel');
+    await screen.findByLabelText('Part of validation_error (hyperparameter) to keep');
+    expect(screen.getByLabelText('Part of validation_error to keep')).toBeTruthy();
   });
 
   it('downloads checkpoint files by digest', async () => {
