@@ -77,9 +77,12 @@ class Lab:
                 if "/logs/" not in request.url:
                     self.streams.append(request.url)
 
+        def closed(request):
+            self.connected.discard(request)
+
         self.page.on("request", opened)
-        for end in ("requestfailed", "requestfinished"):
-            self.page.on(end, lambda request: self.connected.discard(request))
+        self.page.on("requestfailed", closed)
+        self.page.on("requestfinished", closed)
 
     def command(self, name, **arguments):
         self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
