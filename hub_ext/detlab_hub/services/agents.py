@@ -6,6 +6,7 @@ import hmac
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -252,7 +253,7 @@ class Agents:
         for agent_id in sorted(gone):
             _log.warning("agent %s is lost", agent_id)
             heard = self._connections.last_heard(agent_id) or 0.0
-            await self._shell.write(lambda turn, agent_id=agent_id, heard=heard: lose(turn, agent_id, heard))  # type: ignore[misc]
+            await self._shell.write(partial(lose, agent_id=agent_id, heard=heard))
             self._connections.give_up(agent_id)
             self._shell.scheduler_kick.set()
 

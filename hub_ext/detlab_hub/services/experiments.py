@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -381,5 +382,4 @@ def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[Tria
         if len(chosen) >= limit:
             break
         chosen.setdefault(trial.id, trial)
-    key: Callable[[TrialRow], int] = lambda trial: trial.idx  # noqa: E731
-    return sorted(chosen.values(), key=key)
+    return sorted(chosen.values(), key=attrgetter("idx"))
