@@ -183,10 +183,13 @@ class Kernel:
     def run(self, code: str) -> str:
         """Run code; return what it printed or raised."""
         with self.connected() as connection:
-            connection.send(json.dumps(_execute(code)))
-            text = ""
-            while True:
+            request = _execute(code)
+            connection.send(json.dumps(request))
+            text, left = "", {"reply", "idle"}  # either may come first: they have ways of their own
+            while left:
                 message = json.loads(connection.recv())
+                if message["parent_header"].get("msg_id") != request["header"]["msg_id"]:
+                    continue
                 content = message["content"]
                 match message["header"]["msg_type"]:
                     case "stream":
@@ -194,7 +197,10 @@ class Kernel:
                     case "error":
                         text += "\n".join(content["traceback"])
                     case "execute_reply":
-                        return text
+                        left.discard("reply")
+                    case "status" if content["execution_state"] == "idle":
+                        left.discard("idle")
+            return text
 
 
 def _execute(code: str) -> dict[str, Any]:
