@@ -108,13 +108,13 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
 
 def _need_library() -> None:
     try:
-        import termios  # noqa: F401
+        import termios  # noqa: F401  (is it there?)
     except ImportError as error:
         raise DetlabError(
             "terminals open here on Linux and macOS only", hint="Open it in the browser: det shell open ID --browser"
         ) from error
     try:
-        import websocket  # noqa: F401
+        import websocket  # noqa: F401  (is it there?)
     except ImportError as error:
         raise DetlabError(
             "opening a shell here needs a package more",

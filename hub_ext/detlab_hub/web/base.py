@@ -111,7 +111,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     """Whether an anonymous browser is sent to the Hub to log in (pages) or refused (the API)."""
     sessions: ClassVar[bool] = True
     """Whether a browser's session counts (with its XSRF token) beside tokens."""
-    body_limit: ClassVar[int] = BODY_LIMIT
+    body_limit: int = BODY_LIMIT
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
 
     caller: AnyCaller | None = None

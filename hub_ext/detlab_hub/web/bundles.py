@@ -26,7 +26,7 @@ class Bundle(Upload):
     def initialize(self) -> None:
         """Take the operator's limit."""
         super().initialize()
-        self.body_limit = self.services.settings.bundle_limit  # type: ignore[misc]
+        self.body_limit = self.services.settings.bundle_limit
 
     @property
     def folder(self) -> Path:

@@ -21,7 +21,7 @@ class TaskOutput(Upload):
     def initialize(self) -> None:
         """Take the operator's limit."""
         super().initialize()
-        self.body_limit = self.services.settings.outputs_limit  # type: ignore[misc]
+        self.body_limit = self.services.settings.outputs_limit
 
     @property
     def folder(self) -> Path:

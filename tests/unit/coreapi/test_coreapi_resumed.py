@@ -58,7 +58,7 @@ def test_metrics_at_negative_steps_are_reported_at_zero(
     assert "steps_completed is -135: these metrics are reported at step 0" in caplog.text
     for wrong in (True, 1.5, None, 2**53 + 1, -(2**53) - 1):
         with pytest.raises((TypeError, ValueError), match="steps_completed"):
-            context.report_training_metrics(wrong, {"train_loss": 1.0})  # type: ignore[arg-type]
+            context.report_training_metrics(wrong, {"train_loss": 1.0})
 
 
 def test_resumed_off_cluster_is_logged(caplog: pytest.LogCaptureFixture) -> None:
