@@ -13,6 +13,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -131,7 +132,7 @@ class Outputs:
         for start in range(0, len(digests), DIGESTS_PER_STEP):
             part = digests[start : start + DIGESTS_PER_STEP]
             async with self._moving:
-                named = await self._shell.read(lambda s, part=part: _named(s, part))  # type: ignore[misc]
+                named = await self._shell.read(partial(_named, digests=part))
                 for digest in sorted(set(part) - named):
                     removed += await asyncio.to_thread(_remove, output_file(self._shell.settings, digest))
         return removed

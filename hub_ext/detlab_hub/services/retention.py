@@ -12,6 +12,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -61,7 +62,7 @@ class Retention:
         for task_id in due:
             while steps < STEPS_PER_SWEEP:
                 steps += 1
-                digests = await self._shell.write(lambda turn, task_id=task_id: _remove_some(turn, task_id))  # type: ignore[misc]
+                digests = await self._shell.write(partial(_remove_some, task_id=task_id))
                 await asyncio.sleep(0)
                 if digests is not None:
                     gone += 1
