@@ -59,6 +59,13 @@ def waiting_server(tour: Tour) -> None:
         page.wait_for_url("**/hub/home", timeout=LONG)
 
 
+def grown_curves(tour: Tour) -> None:
+    """The search once more, when there is more to see than a first point."""
+    for tab, name in (("Learning curves", "panel"), ("Trials", "trials")):
+        tour.view.get_by_role("tab", name=tab).click()
+        tour.picture(name)
+
+
 def looks_of_the_panel(tour: Tour) -> None:
     """The panel dark and narrow; the trial's and the experiment's other tabs."""
     page, view = tour.page, tour.view
@@ -101,6 +108,7 @@ def rest_of_the_hub_page(tour: Tour) -> None:
 
 AFTER: dict[str, Callable[[Tour], None]] = {
     "Follow it on the hub page": waiting_server,
+    "Open a TensorBoard": grown_curves,
     "Download the best checkpoint": looks_of_the_panel,
     "See who holds what": rest_of_the_hub_page,
 }

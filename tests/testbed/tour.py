@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "digits_trial"
 SLOTS = 4
 SECONDS = 30_000
-LONG = 120_000
+LONG = 240_000
 """How long (ms) a server, or a trial on a busy machine, may take."""
 WIDTH, HEIGHT = 1280, 800
 
@@ -146,7 +146,7 @@ class Tour:
 
     def follow(self, name: str) -> None:
         """Go to a view of the hub page by its link."""
-        self.hub.get_by_role("navigation", name="Views").get_by_role("link", name=name, exact=True).click()
+        self.hub.get_by_role("navigation", name="Views").get_by_role("link", name=re.compile(f"^{name}")).click()
         self.hub.wait_for_selector("main h1")
         expect(self.hub.locator("main .det-empty[role=status]")).to_have_count(0)
 
@@ -191,7 +191,7 @@ def start_a_notebook(tour: Tour) -> None:
         page.get_by_label("Image").fill(tour.image)
     tour.picture("spawn-form")
     page.get_by_role("button", name="Start").click()
-    page.wait_for_url(re.compile(r"/user/[^/]+/lab"), timeout=LONG)
+    page.wait_for_url(re.compile(r"/user/[^/]+/lab"), timeout=LONG, wait_until="commit")
     expect(page.locator(".jp-Launcher")).to_be_visible(timeout=LONG)
     news = page.locator(".Toastify__toast").get_by_role("button", name="No")
     if news.count():
