@@ -14,7 +14,7 @@ from testbed.cluster import Cluster
 from testbed.servers import Person, person
 from testbed.waiting import until
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
 NAVIGATES = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
 EVIL = "http://evil.example"
