@@ -6,7 +6,6 @@ import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
@@ -184,34 +183,6 @@ def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(s
         lab.page.wait_for_timeout(1500)  # JupyterLab saves its layout a second after a change
         lab.page.goto(f"{stage.server.url}lab")
         expect(view).to_contain_text("long search", timeout=2 * SECONDS)
-
-
-def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_second(stage, running):
-    other = stage.search("another search").id
-    with opened(stage) as lab:
-        for number in (running, other):
-            expect(lab.item(number)).to_contain_text("best", timeout=SECONDS)
-            lab.command("detlab:open", kind="experiment", id=number)
-            view = lab.page.locator(f"[id='detlab-experiment:{number}']")
-            expect(view.locator(".det-curve-host")).to_be_visible(timeout=SECONDS)
-        trial = stage.client.get_experiment(other).trials()[0].id
-        lab.command("detlab:open", kind="trial", id=trial, experiment=other, tab="logs")
-        shown = lab.page.locator(f"[id='detlab-trial:{trial}']")
-        expect(shown.locator("[role=log]")).to_contain_text("step", timeout=SECONDS)
-        follow = re.compile(rf'"experiment":{other},"trial":{trial}')
-        while not follow.search(unquote(lab.streams[-1])):  # bounded by the test's own limit
-            lab.page.wait_for_timeout(50)
-        assert f'"experiment":{running},"group":"validation","name":"loss"' in unquote(lab.streams[-1])
-        kinds = sorted("logs" if "/logs/" in request.url else "events" for request in lab.connected)
-        assert kinds == ["events", "logs"], [request.url for request in lab.connected]
-        assert len(lab.streams) <= 4, "the panel's, and one opening for each view"
-        last = shown.locator(".det-log-line").last.inner_text()
-        expect(shown.locator(".det-log-line").last).not_to_have_text(last, timeout=SECONDS)
-        lab.act(other, "Pause")
-        expect(lab.badge(other)).to_contain_text("paused", timeout=SECONDS)
-        lab.command("detlab:open", kind="experiment", id=other)
-        expect(lab.page.locator(f"[id='detlab-experiment:{other}'] .det-badge").first).to_contain_text("paused")
-    stage.client.get_experiment(other).kill()
 
 
 def test_logs_code_and_id_are_one_choice_away(stage, running):

@@ -98,7 +98,7 @@ describe('the panel', () => {
     expect(screen.queryByRole('menu')).toBeNull();
     expect(document.activeElement!.getAttribute('aria-label')).toBe('Actions of experiment 2');
     await userEvent.keyboard('{Enter}{End}{Enter}');
-    expect(done).toEqual(['insert %det_watch 2']);
+    expect(done).toEqual(['insert %load_ext detlab_magics\n%det_watch 2']);
   });
 
   it('shows hostile names as text', async () => {

@@ -49,7 +49,7 @@ export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView 
       key: 'tensorboard', label: 'TensorBoard', why: none ?? forbidden(me, me?.name ?? ''),
       run: () => openTensorBoard(app, e)
     },
-    ...common(app, String(e.id), `%det_watch ${e.id}`)
+    ...common(app, String(e.id), watchCode(e.id))
   ];
 }
 
@@ -72,8 +72,17 @@ export function taskMenu(app: AppContext, task: TaskView, me: UserView | null): 
         });
       }
     },
-    ...common(app, task.id, `from detlab import client\n\ntask = client.get_task(${JSON.stringify(task.id)})`)
+    ...common(app, task.id, taskCode(task.id))
   ];
+}
+
+/** Code for a notebook; only kernels of the Hub's servers have the magics from the start. A test runs both in a kernel. */
+export function watchCode(id: number): string {
+  return `%load_ext detlab_magics\n%det_watch ${id}`;
+}
+
+export function taskCode(id: string): string {
+  return `from detlab import client\n\ntask = client.get_task(${JSON.stringify(id)})\ntask`;
 }
 
 /** Why a task cannot be opened in a tab, or null. */
