@@ -173,6 +173,38 @@ def test_the_page_holds_nobodys_data(cluster: Cluster, ben: httpx.Client) -> Non
     assert refused.status_code == 404
 
 
+def test_an_unknown_address_is_a_page_for_browsers_and_json_for_programs(
+    cluster: Cluster, browser: httpx.Client
+) -> None:
+    html = {"Accept": "text/html,*/*;q=0.8"}
+    for path in ("nowhere", "experiments/abc", "a/%3Cscript%3E/b"):
+        page = browser.get(cluster.service + path, headers=html)
+        assert page.status_code == 404, path
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert 'href="/services/detlab/"' in page.text
+        assert "<script" not in page.text
+    for path, headers in (("nowhere", {}), ("api/v1/nowhere", html)):
+        reply = browser.get(cluster.service + path, headers=headers)
+        assert (reply.status_code, reply.headers["content-type"]) == (404, "application/json")
+        assert reply.json()["code"]
+
+
+def test_usage_is_csv_by_a_link(cluster: Cluster, browser: httpx.Client) -> None:
+    link = re.search(r'href="([^"]*usage\?format=csv)"', browser.get(f"{cluster.service}plain").text)
+    assert link is not None
+    navigation = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
+    table = browser.get(urljoin(cluster.service, link[1]), headers=navigation)
+    assert table.headers["content-type"] == "text/csv; charset=utf-8"
+    assert table.headers["content-disposition"].startswith('attachment; filename="slot-hours_')
+    assert table.text.startswith("day,user,kind,slot_hours")
+    with cluster.client() as client:
+        assert (
+            client.get("usage", params={"format": "json"}, headers={"Accept": "text/csv"}).json()["items"] is not None
+        )
+        assert client.get("usage", params={"format": "xls"}).status_code == 422
+
+
 def test_the_hub_links_to_the_page(cluster: Cluster, browser: httpx.Client) -> None:
     home = browser.get(f"{cluster.url}/hub/home")
     assert home.status_code == 200
