@@ -1,11 +1,13 @@
-"""How much longer a notebook takes to start through the master than by JupyterHub's own local spawner.
+"""How much longer a notebook takes to start through the master than by a spawner of the Hub itself.
 
 Two real Hubs beside each other: an embedded cluster (DetSpawner: queue, agent, launcher, server), and a plain
-JupyterHub with SimpleLocalProcessSpawner. Both start the same `jupyterhub-singleuser` with the same extensions; the
-time is that from the request to the Hub until its REST API says that the server is ready. Starts take turns, so that a
-busy machine is busy for both.
+JupyterHub with SimpleLocalProcessSpawner or, for containers, DockerSpawner. Both start the same `jupyterhub-singleuser`
+with the same extensions, in a container of the same image; the time is that from the request to the Hub until its REST
+API says that the server is ready. Starts take turns, so that a busy machine is busy for both.
 
-    python bench/spawn.py [--rounds 5]
+    python bench/spawn.py [--rounds 5] [--runtime process|docker]
+
+Containers need root: a Docker engine of its own is started, as for the tests.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from detlab_hub.embedded.parts import find_proxy
+from testbed import docker, docker_images
 from testbed.cluster import free_port, running_cluster
+from testbed.docker import Engine
 
 PLAIN = """
 import sys
 c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
-c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
+c.JupyterHub.hub_bind_url = "http://{hub_host}:{hub}"
+c.JupyterHub.hub_connect_url = "http://{gateway}:{hub}"
 c.ConfigurableHTTPProxy.command = {proxy}
 c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{api}"
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
-c.JupyterHub.spawner_class = "simple"
-c.SimpleLocalProcessSpawner.home_dir_template = "{root}/home-{{username}}"
-c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
-c.Spawner.args = ["--allow-root"]
+{spawner}
 c.Spawner.default_url = "/lab"
 c.Spawner.http_timeout = 120
 c.JupyterHub.db_url = "sqlite:///{root}/hub.sqlite"
@@ -52,14 +54,51 @@ c.JupyterHub.load_roles = [
 ]
 """
 
+PROCESS = """
+c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.home_dir_template = "{root}/home-{{username}}"
+c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
+c.Spawner.args = ["--allow-root"]
+"""
+DOCKER = """
+c.JupyterHub.spawner_class = "docker"
+c.DockerSpawner.client_kwargs = {{"base_url": {engine!r}, "version": "auto"}}
+c.DockerSpawner.image = {image!r}
+c.DockerSpawner.pull_policy = "never"
+c.DockerSpawner.remove = True
+c.DockerSpawner.use_internal_ip = True
+c.DockerSpawner.network_name = "bridge"
+c.DockerSpawner.cmd = ["jupyterhub-singleuser"]
+c.DockerSpawner.read_only_volumes = {volumes!r}
+c.DockerSpawner.notebook_dir = "/tmp"
+c.DockerSpawner.environment = {{"HOME": "/tmp"}}
+c.DockerSpawner.extra_create_kwargs = {{"user": "1000:1000"}}
+"""
+
 
 @contextmanager
-def plain_hub(root: Path) -> Iterator[tuple[str, str]]:
-    """A Hub with the spawner that comes with it; its address and a token."""
+def plain_hub(root: Path, engine: Engine | None) -> Iterator[tuple[str, str]]:
+    """A Hub with a spawner that is not detlab's; its address and a token."""
     port, token = free_port(), secrets.token_hex(16)
+    spawner, gateway = PROCESS.format(root=root), "127.0.0.1"
+    if engine is not None:
+        volumes = {str(path): str(path) for path in docker_images.host_mounts()}
+        spawner = DOCKER.format(engine=engine.url, image=docker_images.EMPTY, volumes=volumes)
+        gateway = engine.gateway
     config = root / "jupyterhub_config.py"
-    proxy = find_proxy()
-    config.write_text(PLAIN.format(port=port, hub=free_port(), api=free_port(), proxy=proxy, root=root, token=token))
+    config.write_text(
+        PLAIN.format(
+            port=port,
+            hub=free_port(),
+            hub_host="0.0.0.0" if engine else gateway,
+            gateway=gateway,
+            api=free_port(),
+            proxy=find_proxy(),
+            root=root,
+            token=token,
+            spawner=spawner,
+        )
+    )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("DET_", "JUPYTERHUB_"))}
     with (root / "hub.log").open("w") as log:
         command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
@@ -76,7 +115,7 @@ def plain_hub(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _await(url: str, hub: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             httpx.get(f"{url}/hub/api/", trust_env=False).raise_for_status()
@@ -87,12 +126,12 @@ def _await(url: str, hub: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0.1)
 
 
-def spawn(url: str, token: str, user: str) -> float:
+def spawn(url: str, token: str, user: str, options: dict[str, str]) -> float:
     """Start the user's server, stop it again; return the seconds of the start."""
     headers = {"Authorization": f"token {token}"}
     with httpx.Client(base_url=f"{url}/hub/api/", headers=headers, trust_env=False, timeout=60) as hub:
         began = time.perf_counter()
-        hub.post(f"users/{user}/server").raise_for_status()  # answers when it is ready, or after ten seconds
+        hub.post(f"users/{user}/server", json=options).raise_for_status()  # ready, or ten seconds later
         while not (model := hub.get(f"users/{user}").json()["servers"].get("") or {}).get("ready"):
             if not model:
                 raise RuntimeError(f"the server of {user} did not start: see the Hub's log")
@@ -104,25 +143,49 @@ def spawn(url: str, token: str, user: str) -> float:
     return took
 
 
+@contextmanager
+def engine_of(runtime: str) -> Iterator[Engine | None]:
+    """A Docker engine with the image, if containers are asked for."""
+    if runtime == "process":
+        yield None
+        return
+    engine = docker.up()
+    try:
+        docker_images.build_all(engine)
+        yield engine
+    finally:
+        docker.down(engine.directory)
+
+
 def main() -> int:
     """Print medians and the difference; status 1 if that is over a second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--runtime", choices=("process", "docker"), default="process")
+    given = parser.parse_args()
     times: dict[str, list[float]] = {"detlab": [], "plain": []}
-    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name, engine_of(given.runtime) as engine:
         root = Path(name)
         root.chmod(0o755)
         (root / "plain").mkdir()
-        with running_cluster(root, slots=1) as cluster, plain_hub(root / "plain") as (url, token):
-            for number in range(rounds + 1):
-                ours, theirs = spawn(cluster.url, cluster.token, cluster.user), spawn(url, token, "bench")
+        config, extra, options = "", {}, {}
+        if engine is not None:
+            config, extra = docker_images.cluster_config(docker_images.EMPTY), {"DOCKER_HOST": engine.url}
+            options = {"runtime": "docker", "image": docker_images.EMPTY}
+        with (
+            running_cluster(root, slots=1, config=config, extra=extra) as cluster,
+            plain_hub(root / "plain", engine) as (url, token),
+        ):
+            for number in range(given.rounds + 1):
+                ours = spawn(cluster.url, cluster.token, cluster.user, options)
+                theirs = spawn(url, token, "bench", {})
                 if number:  # the first one fills caches
                     times["detlab"].append(ours)
                     times["plain"].append(theirs)
     medians = {name: statistics.median(found) for name, found in times.items()}
     more = statistics.median(ours - theirs for ours, theirs in zip(times["detlab"], times["plain"], strict=True))
-    print(json.dumps({"rounds": rounds, "median_seconds": medians, "more_seconds": more, "all": times}, indent=1))
+    found = {"runtime": given.runtime, "rounds": given.rounds, "median_seconds": medians, "more_seconds": more}
+    print(json.dumps({**found, "all": times}, indent=1))
     return 0 if more <= 1.0 else 1
 
 

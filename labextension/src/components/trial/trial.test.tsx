@@ -32,13 +32,13 @@ describe('the view of a trial', () => {
   it('shows a chart for each metric, the searched one first, and takes what the stream says', async () => {
     const { fixtures } = open(<TrialView id={116} />);
     await screen.findByText('searched');
-    const cards = screen.getAllByRole('heading', { level: 3 }).map(h => h.textContent);
+    const cards = screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent);
     expect(cards).toEqual(['validation_errorsearched', 'accuracy', 'loss', 'lr']);
     const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
     await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
     act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
     await screen.findByText('0.0042');
-    expect(screen.getAllByRole('heading', { level: 3 }).map(h => h.textContent)).toContain('novel');
+    expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent)).toContain('novel');
     act(() => fixtures.say('stream', { ...metricsEvent(12, 999, 5000, 0.1) }));
     act(() => fixtures.say('stream', { id: 13, kind: 'trial', time: 0, experiment_id: 12, trial_id: 116, task_id: null, data: { ...trial(16, 20, { state: 'ERROR', failure: FAILURE, end_reason: 'error' }) } }));
     await screen.findByText('Out of memory');
