@@ -92,6 +92,13 @@ def _group(item: pytest.Item) -> str:
     return f"{item.path.parent.name}-{shared}" if shared else item.path.stem
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name what has an address or a time stamp in it without them: every worker must find the same names."""
+    if isinstance(val, bytes) and len(val) > 16:
+        return f"{argname}-of-{len(val)}-bytes"
+    return f"{argname}-{type(val).__name__}" if type(val) is object else None
+
+
 # Reasons that no machine can mend by installing something: only these may be skipped where CI runs.
 MAY_SKIP = ("needs a GPU", "needs a user other than root", "needs root")
 

@@ -33,6 +33,15 @@ OWN_PAGES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ance
 """Policy of what does not come from TensorBoard: refusals and redirects."""
 FRAMES = "frame-ancestors 'self'"
 """Added to TensorBoard's own policy, which lets every page of the world put it into a frame."""
+BEGUN_SECONDS = 15.0
+"""How long the server waits for the first event files: a page that is loaded before them says that there is no data."""
+AUTO_RELOAD = b"""// TensorBoard's page fetches new data by itself, unless its user has chosen otherwise.
+for (const name of ['_tb_global_settings', '_tb_global_settings.timeseries']) {
+  if (localStorage.getItem(name)) throw 'chosen';
+}
+localStorage.setItem('_tb_global_settings', JSON.stringify({autoReload: true, autoReloadPeriodInMs: 30001}));
+"""
+AUTO_RELOAD_NAME = "detlab-auto-reload.js"
 
 
 class Mark:
@@ -125,9 +134,36 @@ def framed(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]
     return guarded
 
 
+def reloading(app: Callable[..., Iterable[bytes]], prefix: str) -> Callable[..., Iterable[bytes]]:
+    """Return a WSGI application whose first page turns its automatic reload on.
+
+    Args:
+        app: TensorBoard's.
+        prefix: Of its paths, with a slash at its end.
+    """
+
+    def extended(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == f"{prefix}{AUTO_RELOAD_NAME}":
+            start_response("200 OK", [("Content-Type", "text/javascript"), ("Content-Length", str(len(AUTO_RELOAD)))])
+            return [AUTO_RELOAD]
+        if path not in {prefix, f"{prefix}index.html"} or environ.get("REQUEST_METHOD") != "GET":
+            return app(environ, start_response)
+        said: list[Any] = []
+        plain = {key: value for key, value in environ.items() if key != "HTTP_ACCEPT_ENCODING"}
+        page = b"".join(app(plain, lambda *answer: said.extend(answer)))
+        page = page.replace(b"<script", f'<script src="{AUTO_RELOAD_NAME}"></script><script'.encode(), 1)
+        headers = [(key, value) for key, value in said[1] if key.lower() != "content-length"]
+        start_response(said[0], [*headers, ("Content-Length", str(len(page)))])
+        return [page]
+
+    return extended
+
+
 def make_application(tensorboard: Any, prefix: str, mark: Mark) -> web.Application:
     """Return the application: TensorBoard's own, behind the Hub's login."""
-    container = wsgi.WSGIContainer(framed(tensorboard), ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard"))
+    workers = ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard")
+    container = wsgi.WSGIContainer(framed(reloading(tensorboard, prefix)), workers)
     return web.Application(
         [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", Callback), (r".*", Front)],
         cookie_secret=os.urandom(32),
@@ -158,6 +194,13 @@ class HubServer(program.TensorBoardServer):
         await asyncio.Event().wait()
 
 
+def await_first_files(logs: Path) -> None:
+    """Wait until the event files of what has been reported by now are there; not for ever."""
+    pause, deadline = threading.Event(), time.monotonic() + BEGUN_SECONDS
+    while not (logs / "begun").exists() and time.monotonic() < deadline:
+        pause.wait(0.05)
+
+
 def keep_feeding(logs: Path) -> None:
     """Have the event files written beside this process, again when that fails."""
     command = [sys.executable, "-m", "detlab.run.tensorboard", "--dir", str(logs)]
@@ -172,6 +215,7 @@ def main() -> int:
     logs.mkdir(mode=0o700, exist_ok=True)
     threading.Thread(target=keep_feeding, args=(logs,), name="event files", daemon=True).start()
     prefix = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"]).path.rstrip("/")
+    await_first_files(logs)
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=HubServer)
     board.configure(
         argv=[

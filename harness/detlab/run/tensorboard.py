@@ -40,6 +40,9 @@ UPLOADED_SECONDS = 15.0
 MAX_UPLOADED = 2 * 1024**3
 """Bytes of them that are copied for one TensorBoard."""
 AGAIN_SECONDS = 10.0
+BEGUN_MARK = "begun"
+"""File in the log directory, made when the first picture of all experiments is written."""
+BEGUN_SECONDS = 20.0
 
 
 class RunFile:
@@ -236,6 +239,7 @@ class Feeder:
         self._cluster_id = cluster_id
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._begun: list[threading.Event] = []
 
     def start(self, experiments: Sequence[int], trials: Sequence[int] = ()) -> None:
         """Begin to follow whole experiments and single trials.
@@ -249,7 +253,9 @@ class Feeder:
             if only is not None:
                 only.add(trial_id)
         for experiment_id, some in chosen.items():
-            arguments = (experiment_id, None if some is None else frozenset(some))
+            begun = threading.Event()
+            self._begun.append(begun)
+            arguments = (experiment_id, None if some is None else frozenset(some), begun)
             thread = threading.Thread(target=self._follow, args=arguments, name=f"exp{experiment_id}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -262,7 +268,13 @@ class Feeder:
         """Wait until it is stopped."""
         self._stop.wait()
 
-    def _follow(self, experiment_id: int, only: frozenset[int] | None) -> None:
+    def wait_begun(self, seconds: float) -> None:
+        """Wait until each experiment's first picture is written, or could not be, at most so long."""
+        deadline = time.monotonic() + seconds
+        for begun in self._begun:
+            begun.wait(max(0.0, deadline - time.monotonic()))
+
+    def _follow(self, experiment_id: int, only: frozenset[int] | None, begun: threading.Event) -> None:
         files = ExperimentFiles(self._folder / f"exp{experiment_id}", only)
         copying: threading.Thread | None = None
         while not self._stop.is_set():
@@ -273,6 +285,7 @@ class Feeder:
                     copying.start()
                 for item in experiment.watch(max_points=MAX_POINTS, max_trials=MAX_TRIALS):
                     files.take(item)
+                    begun.set()
                     if self._stop.is_set():
                         return
                 # Ended: what a trial said last is in a snapshot, whichever event came last.
@@ -283,6 +296,7 @@ class Feeder:
             except Exception:
                 # A bug or a full disk in one experiment must not end the others.
                 logger.exception("experiment %d: its event files could not be written", experiment_id)
+            begun.set()
             self._stop.wait(AGAIN_SECONDS)
 
     def _copy(self, experiment: Experiment, files: ExperimentFiles) -> None:
@@ -364,6 +378,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (experiments or trials):
             return 0
     feeder.start(experiments, trials)
+    feeder.wait_begun(BEGUN_SECONDS)
+    (options.dir / BEGUN_MARK).touch()
     feeder.wait()
     return 0
 
