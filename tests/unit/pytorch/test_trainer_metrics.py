@@ -500,7 +500,6 @@ def test_to_plain(value: Any, plain: Any) -> None:
         (np.array(["2024-01-01"], dtype="datetime64[D]"), "the metric 'm' is a date"),
         (datetime.timedelta(1), "the metric 'm' is a timedelta"),
     ],
-    ids=repr,
 )
 def test_what_is_not_reportable_is_named(value: Any, said: str) -> None:
     assert said in problem(to_plain, value, "m")
