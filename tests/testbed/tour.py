@@ -390,4 +390,4 @@ def who_holds_what(tour: Tour) -> None:
 
 @step("Stop")
 def stop(tour: Tour) -> None:
-    assert "stopped" in tour.det("det down")
+    assert "Stopped" in tour.det("det down")
