@@ -80,18 +80,35 @@ def looks_of_the_panel(tour: Tour) -> None:
     tour.picture("trial")
     page.locator(".lm-TabBar-tab", has_text="Trial").locator(".lm-TabBar-tabCloseIcon").click()
     view.get_by_role("tab", name="Learning curves").click()
-    page.get_by_role("menuitem", name="Settings").click()
-    page.get_by_role("menuitem", name="Theme", exact=True).click()
-    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
-    expect(page.locator("body[data-jp-theme-light='false']")).to_be_attached(timeout=LONG)
+    with_theme(tour, "JupyterLab Dark")
     tour.picture("panel-dark")
-    page.get_by_role("menuitem", name="Settings").click()
-    page.get_by_role("menuitem", name="Theme", exact=True).click()
-    page.get_by_role("menuitem", name="JupyterLab Light", exact=True).click()
-    expect(page.locator("body[data-jp-theme-light='true']")).to_be_attached(timeout=LONG)
+    with_theme(tour, "JupyterLab Light")
     page.set_viewport_size({"width": 760, "height": HEIGHT})
     tour.picture("panel-narrow")
     page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+def with_theme(tour: Tour, theme: str) -> None:
+    """JupyterLab in another theme, as its settings say it; it opens again with what was open."""
+    page = tour.page
+    page.evaluate(
+        """async theme => {
+          const base = location.pathname.split('/lab')[0];
+          const reply = await fetch(`${base}/lab/api/settings/@jupyterlab/apputils-extension:themes`, {
+            method: 'PUT',
+            headers: {'X-XSRFToken': decodeURIComponent(/_xsrf=([^;]+)/.exec(document.cookie)[1])},
+            body: JSON.stringify({raw: JSON.stringify({theme})}),
+          });
+          if (!reply.ok) throw new Error(await reply.text());
+        }""",
+        theme,
+    )
+    page.wait_for_timeout(2000)  # Lab saves what is open a second after it was changed
+    page.reload()
+    light = str(theme.endswith("Light")).lower()
+    expect(page.locator(f"body[data-jp-theme-light='{light}']")).to_be_attached(timeout=LONG)
+    expect(tour.view.locator("canvas").first).to_be_visible(timeout=LONG)
+    page.wait_for_timeout(1000)
 
 
 def rest_of_the_hub_page(tour: Tour) -> None:
