@@ -185,6 +185,28 @@ def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(s
         expect(view).to_contain_text("long search", timeout=2 * SECONDS)
 
 
+def test_a_tab_that_was_closed_is_reopened_mid_run_and_its_view_goes_on(stage, running):
+    def best_step(view):
+        said = view.get_by_text(re.compile(r"best loss .* step \d+")).first
+        expect(said).to_be_visible(timeout=2 * SECONDS)
+        return int(re.search(r"step (\d+)", said.inner_text().replace(",", "")).group(1))
+
+    with opened(stage) as lab:
+        lab.item(running).get_by_role("button", name="long search").click()
+        view = lab.page.locator(f"[id='detlab-experiment:{running}']")
+        seen = best_step(view)
+        lab.page.wait_for_timeout(1500)  # JupyterLab saves its layout a second after a change
+        context = lab.page.context
+        lab.page.close()
+        page = context.new_page()
+        page.goto(f"{stage.server.url}lab")
+        view = page.locator(f"[id='detlab-experiment:{running}']")
+        again = best_step(view)
+        assert again > seen, "what was reported while no tab was open is there"
+        page.wait_for_function("([v, n]) => Number(/step ([\\d,]+)/.exec(v.innerText)[1].replace(',', '')) > n",
+                               arg=[view.element_handle(), again], timeout=SECONDS)  # fmt: skip
+
+
 def test_logs_code_and_id_are_one_choice_away(stage, running):
     with opened(stage, path="lab/tree/notes.ipynb") as lab:
         lab.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=SECONDS)

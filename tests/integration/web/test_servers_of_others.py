@@ -77,6 +77,10 @@ def upgrade(url: str, **headers: str) -> int:
         opened = websocket.create_connection(address, header=lines, timeout=30, suppress_origin=True, redirect_limit=0)
     except websocket.WebSocketBadStatusException as refused:
         return int(refused.status_code)
+    except websocket.WebSocketException as refused:
+        if "Redirect" not in str(refused):
+            raise
+        return 302
     opened.close()
     return int(opened.getstatus() or 0)
 
