@@ -154,7 +154,8 @@ async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, 
 async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
     """Start the programs under a supervisor in another process and kill that one; returns their pids."""
     here = Path(__file__)
-    code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; t.run_alone(sys.argv[1])"
+    places = [str(here.parent), str(here.parents[2])]
+    code = f"import sys; sys.path[:0] = {places!r}; import {here.stem} as t; t.run_alone(sys.argv[1])"
     folder.write_plan(plan)
     child = subprocess.Popen([sys.executable, "-c", code, str(folder.root)], start_new_session=True)
     await soon(lambda: all_up(folder))
