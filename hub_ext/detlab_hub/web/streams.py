@@ -47,7 +47,9 @@ class AllEventsQuery(Wire):
 
     after: RowId | None = None
     """Cursor to resume after; without it the stream starts now."""
-    follow: Annotated[Json[Annotated[tuple[FollowView, ...], Field(max_length=FOLLOWS)]], WithJsonSchema(TEXT)] = ()
+    follow: Annotated[Json[Annotated[tuple[FollowView, ...], Field(max_length=FOLLOWS)]], WithJsonSchema(TEXT)] = Field(
+        default_factory=tuple
+    )
     """JSON: [{"experiment": 12, "group": "validation", "name": "loss"}, {"experiment": 12, "trial": 7}].
 
     One stream then serves all views of a page. What is not there, or not the caller's, is left out.
