@@ -14,10 +14,10 @@ NODE_MODULES := labextension/node_modules/.package-lock.json
 PROXY := $(VENV)/node/node_modules/.bin/configurable-http-proxy
 PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
-# Tests that start no cluster share the processors well; whole clusters need them for themselves.
+# Two cores keep two workers busy; with three, whole clusters starve each other.
 TEST_WORKERS ?= 2
-SHARED_TESTS := tests/unit tests/integration/services tests/integration/store
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
+QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25 -n $(TEST_WORKERS) --dist loadgroup
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
@@ -30,8 +30,8 @@ demo: setup  ## run the main job on real data and print where its results are
 	$(BIN)/python examples/run_demo.py --out $(DEMO_DIR)
 
 test: setup-test lint  ## everything that CI runs
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup $(SHARED_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(PYTEST) $(SHARED_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+	$(PYTEST) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS)
 
 bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks, in an environment of its own
 	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)

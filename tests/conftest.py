@@ -64,7 +64,9 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.sql(f"DROP DATABASE {database} WITH (FORCE)")
 
 
-E2E = Path(__file__).parent / "e2e"
+TESTS = Path(__file__).parent
+# Where no test starts more than a database: these have one try.
+ONE_TRY = ("unit", "integration/services", "integration/store")
 # Fixtures of a whole session, each a cluster; a file that defines one of that name has its own.
 SHARED_CLUSTERS = ("cluster", "lab_cluster")
 
@@ -76,10 +78,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     to one worker; so do all tests of one Docker engine, and those of a folder that share one cluster.
     """
     for item in items:
-        if config.pluginmanager.hasplugin("rerunfailures") and item.path.is_relative_to(E2E):
+        if config.pluginmanager.hasplugin("rerunfailures") and _starts_clusters(item):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
         if config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _starts_clusters(item: pytest.Item) -> bool:
+    return not any(item.path.is_relative_to(TESTS / part) for part in ONE_TRY)
 
 
 def _group(item: pytest.Item) -> str:
