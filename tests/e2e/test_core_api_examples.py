@@ -94,7 +94,7 @@ def test_3_the_search_stops_trials_early_and_its_best_model_is_good(stages: Stag
         cwd=EXAMPLES,
         capture_output=True,
         text=True,
-        timeout=MINUTE,
+        timeout=2 * MINUTE,
         check=True,
     )
     assert float(done.stdout) >= 0.96
@@ -122,7 +122,7 @@ def test_each_stage_runs_off_cluster_too(stage: str, tmp_path: Path) -> None:
         env={**kept, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EPOCH_SECONDS": "0"},
         capture_output=True,
         text=True,
-        timeout=MINUTE,
+        timeout=2 * MINUTE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -133,7 +133,7 @@ def test_stage_4_runs_off_cluster_with_two_processes(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
     command = [sys.executable, "-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--", "4_distributed.py"]
     env = {**kept, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EPOCH_SECONDS": "0"}
-    done = subprocess.run(command, cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=MINUTE, check=False)
+    done = subprocess.run(command, cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=2 * MINUTE, check=False)
     assert done.returncode == 0, done.stderr
     assert "[rank=1]" in done.stdout + done.stderr
     assert "'loss': 0.08444" in done.stdout + done.stderr
