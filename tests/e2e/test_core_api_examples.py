@@ -133,7 +133,9 @@ def test_stage_4_runs_off_cluster_with_two_processes(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
     command = [sys.executable, "-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--", "4_distributed.py"]
     env = {**kept, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EPOCH_SECONDS": "0"}
-    done = subprocess.run(command, cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=2 * MINUTE, check=False)
+    done = subprocess.run(
+        command, cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=2 * MINUTE, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "[rank=1]" in done.stdout + done.stderr
     assert "'loss': 0.08444" in done.stdout + done.stderr
