@@ -59,11 +59,12 @@ async def test_records_are_taken_once_and_in_order(make_world):
     lines = [LogRecord(seq=n, time=1.0, text=f"line {n}", rank=n % 2) for n in (1, 2, 3)]
     assert (await task.send("logs", *lines)).acked == 3
     assert (await task.send("logs", *lines)).acked == 3
-    got, following = await world.services.trials.logs(ALICE, trial.id)
+    got, edges = await world.services.trials.logs(ALICE, trial.id)
     assert [line.text for line in got] == ["line 1", "line 2", "line 3"]
-    assert following is None
-    page, following = await world.services.trials.logs(ALICE, trial.id, limit=2)
-    rest, _ = await world.services.trials.logs(ALICE, trial.id, after=following)
+    assert (edges.next, edges.older) == (None, None)
+    page, edges = await world.services.trials.logs(ALICE, trial.id, limit=2)
+    assert edges.next is not None
+    rest, _ = await world.services.trials.logs(ALICE, trial.id, after=edges.next)
     assert [line.text for line in page + rest] == ["line 1", "line 2", "line 3"]
     tail, _ = await world.services.trials.logs(ALICE, trial.id, tail=1)
     assert [line.text for line in tail] == ["line 3"]
