@@ -9,7 +9,6 @@ import shutil
 import signal
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -17,8 +16,6 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from spine_lab import Lab, asha, lab_of, single, until
 
-from detlab.client.resources import Experiment
-from detlab.errors import Unavailable
 from testbed.cluster import Cluster, running_cluster
 from testbed.hub_page import HubTab, hub_tab
 from testbed.lab import chromium
@@ -175,16 +172,7 @@ def test_the_hub_is_restarted_under_an_open_page_which_goes_on(operator: Lab, ad
     hub = cluster.pid("hub")
     assert hub is not None
     os.kill(hub, signal.SIGKILL)
-    made: list[Experiment] = []
-
-    def submitted() -> bool:
-        # A Hub that starts looks through the proxy's routes; for a moment there may be none.
-        with suppress(Unavailable):
-            made.append(operator.submit(slow("while the hub is away", steps=2)))
-        return bool(made)
-
-    until("it is submitted", submitted, 60)
-    during = made[0]
+    during = operator.submit(slow("while the hub is away", steps=2))
     list_item = admin.page.get_by_role("listitem").filter(has_text=f"#{during.id}")
     expect(list_item).to_be_visible(timeout=30_000)
     until("the hub is back", lambda: answers(f"{cluster.url}/hub/api/"), 60)

@@ -47,7 +47,8 @@ class CutProxy:
 
     def close(self) -> None:
         """Refuse connections, and break those that are there."""
-        listener, self._listener = self._listener, None
+        with self._lock:
+            listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -68,10 +69,18 @@ class CutProxy:
         while True:
             try:
                 near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
             with self._lock:
+                if self._listener is not listener:  # closed while this connection was being made
+                    near.close()
+                    far.close()
+                    return
                 self._ends |= {near, far}
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()

@@ -138,8 +138,10 @@ def error_of(reply: Reply) -> DetlabError:
     if isinstance(body, dict) and "code" in body:
         error = from_reply(reply.status, body)
     elif reply.status in RETRY_STATUSES:
+        # A HEAD's answer has no body: then nobody knows whether the proxy wrote it or the master.
+        said = "the proxy answers, but the master behind it does not" if reply.body else "the cluster is not ready"
         error = Unavailable(
-            f"the proxy answers, but the master behind it does not (HTTP status {reply.status})",
+            f"{said} (HTTP status {reply.status})",
             status=reply.status,
             hint="It may be starting. Look at it with: det status",
         )

@@ -7,6 +7,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from cachetools import TTLCache
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
 from tornado import web
@@ -21,16 +22,51 @@ OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
 HUB_CACHE_SECONDS = 30
 """How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
 
+HUB_AWAY_SECONDS = 300
+"""How long the Hub's last answer about a token goes on counting while the Hub cannot be asked.
+
+A Hub that restarts must stop nobody's work. A token cannot be revoked then, for it is the Hub that revokes."""
+
+CONFIRMED_TOKENS = 10_000
+"""Of how many tokens the last answer is kept."""
+
 HUB_PATIENCE_SECONDS = 10
 
 _HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
 
 class HeaderOAuth(HubOAuth):
-    """The Hub's OAuth client, deaf to tokens in URLs: those end up in logs and histories."""
+    """The Hub's OAuth client, which knows whom it saw last while the Hub is away.
+
+    It is deaf to tokens in URLs: those end up in logs and histories.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._confirmed: TTLCache[str, dict[str, Any]] = TTLCache(CONFIRMED_TOKENS, HUB_AWAY_SECONDS)
 
     def _get_token_url(self, handler: Any) -> str:
         return ""
+
+    async def _check_hub_authorization(
+        self, url: str, api_token: str, cache_key: str = "", use_cache: bool = True
+    ) -> dict[str, Any] | None:
+        if use_cache and cache_key in self.cache:
+            cached: dict[str, Any] | None = self.cache[cache_key]
+            return cached
+        try:
+            async with asyncio.timeout(HUB_PATIENCE_SECONDS):
+                model: dict[str, Any] | None = await super()._check_hub_authorization(url, api_token, use_cache=False)
+        except (web.HTTPError, TimeoutError):
+            model = self._confirmed.get(cache_key)
+            if model is None:
+                raise
+        else:
+            self._confirmed.pop(cache_key, None)
+            if model is not None:
+                self._confirmed[cache_key] = model
+        self.cache[cache_key] = model  # of the last answer too: else each request would wait for the Hub anew
+        return model
 
 
 def make_hub_auth(*, api_url: str, api_token: str, base_url: str, hub_prefix: str) -> HubOAuth:
@@ -107,7 +143,7 @@ class Identifier:
 
     async def _ask(self, question: Any) -> dict[str, Any] | None:
         try:
-            answer: dict[str, Any] | None = await asyncio.wait_for(question, HUB_PATIENCE_SECONDS)
+            answer: dict[str, Any] | None = await question
         except (web.HTTPError, TimeoutError) as error:
             raise Unavailable(
                 "the Hub cannot be asked about this token now", hint="Try again in a few seconds."

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jupyterhub.services.auth import HubOAuth
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
@@ -36,6 +37,7 @@ class Master:
     services: Services
     application: Any
     token: str
+    hub: HubOAuth
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:
         """A client of its API, as the operator or with another token."""
@@ -49,14 +51,20 @@ class Master:
 
 
 @pytest.fixture
-async def master(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Master]:
+def hub_port(cluster: Cluster) -> int:
+    """Where the master of `master` finds the Hub; a module may put something in between."""
+    return int(cluster.plan["hub_port"])
+
+
+@pytest.fixture
+async def master(cluster: Cluster, hub_port: int, tmp_path: Path) -> AsyncIterator[Master]:
     """A master of its own, in this process, with an empty SQLite database; it asks the cluster's Hub."""
     store = Store.open(f"sqlite:///{tmp_path}/detlab.sqlite", holder="test")
     settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", bundle_limit=300_000)
     services = Services(store, settings=settings)
     await services.start()
     hub = make_hub_auth(
-        api_url=f"http://127.0.0.1:{cluster.plan['hub_port']}/hub/api",
+        api_url=f"http://127.0.0.1:{hub_port}/hub/api",
         api_token=(cluster.folder / "secrets" / "service_token").read_text().strip(),
         base_url="/services/detlab/",
         hub_prefix="/hub/",
@@ -68,7 +76,7 @@ async def master(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Master]:
     sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
     server.add_sockets(sockets)
     port = sockets[0].getsockname()[1]
-    yield Master(f"http://127.0.0.1:{port}/services/detlab/", services, application, cluster.token)
+    yield Master(f"http://127.0.0.1:{port}/services/detlab/", services, application, cluster.token, hub)
     server.stop()
     await application.settings["streams"].close()
     await server.close_all_connections()
