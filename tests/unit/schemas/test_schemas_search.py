@@ -1,0 +1,208 @@
+"""What `check` says of searchers, lengths and hyperparameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from schemas_problems import GOOD, errors, warnings
+
+from detlab.schemas.expconf import check, errors_of, parse
+
+# --- searchers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["custom", "sync_halving", "adaptive", "adaptive_simple", "pbt"])
+def test_removed_searchers_are_refused_by_name_with_the_reason(name: str) -> None:
+    raw = {"searcher": {"name": name, "metric": "loss", "anything": 1}}
+    [problem] = errors_of(check(raw))
+    assert problem.path == "searcher.name"
+    assert f"'{name}'" in problem.message
+    assert "removed" in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize("name", ["bayes", "", 3, [], "Single"])
+def test_unknown_searchers(name: object) -> None:
+    [problem] = errors_of(check({"searcher": {"name": name, "metric": "loss"}}))
+    assert problem.path == "searcher.name"
+    assert "must be one of single, random, grid, async_halving, adaptive_asha" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("searcher", "needs"),
+    [
+        ({"name": "single"}, {"metric"}),
+        ({"name": "random"}, {"metric", "max_trials"}),
+        ({"name": "grid"}, {"metric"}),
+        ({"name": "async_halving"}, {"metric", "num_rungs", "max_trials", "time_metric", "max_time"}),
+        ({"name": "adaptive_asha"}, {"metric", "max_trials", "time_metric", "max_time"}),
+        ({}, {"name", "metric"}),
+        ({"max_trials": 3}, {"name", "metric"}),
+    ],
+)
+def test_what_a_searcher_needs(searcher: dict[str, Any], needs: set[str]) -> None:
+    raw = {"entrypoint": "x", "searcher": searcher}
+    assert set(errors(raw, complete=True)) == {f"searcher.{key}" for key in needs}
+    assert errors(raw) == {}, "sanity: a template can still supply them"
+    assert set(warnings(raw)) == {f"searcher.{key}" for key in needs}
+
+
+def test_old_asha_file_is_told_what_to_write() -> None:
+    raw = {
+        **GOOD,
+        "searcher": {"name": "adaptive_asha", "metric": "x", "max_trials": 4, "max_length": {"epochs": 10}},
+    }
+    found = {problem.path: problem.hint or "" for problem in errors_of(check(raw, complete=True))}
+    assert "`time_metric: epochs`" in found["searcher.time_metric"]
+    assert "`max_time: 10`" in found["searcher.max_time"]
+
+
+@pytest.mark.parametrize("length", [0, 100, 1e3, {"batches": 1}, {"records": 5}, {"epochs": 3, "batches": None}])
+def test_max_length_forms(length: object) -> None:
+    assert errors({"searcher": {"name": "single", "metric": "x", "max_length": length}}) == {}
+
+
+@pytest.mark.parametrize(
+    "length", [-1, "10", True, 1.5, [], {}, {"batches": 0}, {"batches": 1, "epochs": 1}, {"steps": 3}, {"batches": -1}]
+)
+def test_bad_max_length(length: object) -> None:
+    found = errors({"searcher": {"name": "single", "metric": "x", "max_length": length}})
+    assert found
+    assert all(path.startswith("searcher.max_length") for path in found)
+
+
+def test_max_length_is_deprecated_or_ignored() -> None:
+    single = warnings({"searcher": {"name": "single", "metric": "x", "max_length": 1}})
+    assert single["searcher.max_length"] == "is deprecated"
+    asha = warnings({"searcher": {"name": "async_halving", "metric": "x", "max_length": 1, "stop_once": True}})
+    assert asha["searcher.max_length"] == "is accepted and has no effect"
+    assert asha["searcher.stop_once"] == "is accepted and has no effect"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("divisor", 1),
+        ("divisor", "4"),
+        ("max_rungs", 0),
+        ("mode", "fast"),
+        ("max_trials", 0),
+        ("max_time", 0),
+        ("max_time", 1.5),
+        ("max_concurrent_trials", -1),
+        ("bracket_rungs", 3),
+        ("bracket_rungs", [0]),
+        ("smaller_is_better", "no"),
+        ("time_metric", ""),
+        ("num_rungs", 3),
+    ],
+)
+def test_adaptive_asha_bounds(key: str, value: object) -> None:
+    found = errors({"searcher": {"name": "adaptive_asha", key: value}})
+    assert [path for path in found if path.startswith(f"searcher.{key}")]
+
+
+def test_one_warm_start() -> None:
+    raw = {"searcher": {"name": "single", "metric": "x", "source_trial_id": 1, "source_checkpoint_uuid": "u"}}
+    assert errors(raw) == {"searcher": "at most one of source_trial_id and source_checkpoint_uuid may be set"}
+
+
+# --- hyperparameters ----------------------------------------------------------------------------------------
+
+
+def test_hyperparameter_forms() -> None:
+    raw = {
+        "bare": 1,
+        "null": None,
+        "list": [1, "fish", {"a": {"b": 1}}],
+        "const": {"type": "const", "val": None},
+        "int": {"type": "int", "minval": -1, "maxval": 1, "count": 2},
+        "double": {"type": "double", "minval": 0, "maxval": 0.5},
+        "log": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
+        "categorical": {"type": "categorical", "vals": [None, True, 0, "x", [1], {"type": "adam"}]},
+        "nested": {"empty": {}, "deeper": {"x": {"type": "int", "minval": 0, "maxval": 1}}},
+    }
+    assert check({"hyperparameters": raw}) == []
+    hyperparameters = parse({"hyperparameters": raw}).hyperparameters
+    assert hyperparameters["bare"].val == 1
+    assert hyperparameters["null"].val is None
+    assert hyperparameters["list"].val == [1, "fish", {"a": {"b": 1}}]
+    assert hyperparameters["nested"]["deeper"]["x"].maxval == 1
+
+
+@pytest.mark.parametrize(
+    ("hyperparameter", "path"),
+    [
+        ({"type": "int", "minval": 1, "maxval": 1}, ""),
+        ({"type": "double", "minval": 2, "maxval": 1}, ""),
+        ({"type": "log", "base": 10, "minval": 0, "maxval": 0}, ""),
+        ({"type": "log", "base": 0, "minval": 0, "maxval": 1}, ".base"),
+        ({"type": "log", "base": -2, "minval": 0, "maxval": 1}, ".base"),
+        ({"type": "int", "minval": 0.5, "maxval": 3}, ".minval"),
+        ({"type": "int", "minval": False, "maxval": 3}, ".minval"),
+        ({"type": "int", "minval": 0, "maxval": 3, "count": 0}, ".count"),
+        ({"type": "int", "minval": 0, "maxval": 3, "count": True}, ".count"),
+        ({"type": "int", "minval": 0}, ".maxval"),
+        ({"type": "categorical", "vals": []}, ".vals"),
+        ({"type": "categorical", "vals": "ab"}, ".vals"),
+        ({"type": "categorical"}, ".vals"),
+        ({"type": "const"}, ".val"),
+        ({"type": "uniform", "minval": 0, "maxval": 1}, ""),
+        ({"type": None}, ""),
+        ({"type": "int", "minval": 0, "maxval": 1, "step": 1}, ".step"),
+        ([{"type": "categorical"}], "[0].vals"),
+        ({"a": [[{"type": "int", "minval": 3, "maxval": 1}]]}, ".a[0][0]"),
+    ],
+)
+def test_bad_hyperparameters(hyperparameter: object, path: str) -> None:
+    assert set(errors({"hyperparameters": {"h": hyperparameter}})) == {f"hyperparameters.h{path}"}
+
+
+def test_a_hyperparameter_named_like_a_type_keeps_its_path() -> None:
+    raw = {"hyperparameters": {"int": {"const": {"type": "int", "minval": 2, "maxval": "x"}}}}
+    assert set(errors(raw)) == {"hyperparameters.int.const.maxval"}
+
+
+def test_a_top_level_hyperparameter_may_be_called_type() -> None:
+    assert errors({"hyperparameters": {"type": "adam", "lr": {"type": "int", "minval": 2, "maxval": 1}}}) == {
+        "hyperparameters.lr": "minval must be less than maxval, but 2 >= 1"
+    }
+    assert "hyperparameters.type" in warnings({"hyperparameters": {"type": "int", "minval": 1, "maxval": 2}})
+
+
+def test_grid_needs_counts_everywhere() -> None:
+    raw = {
+        "searcher": {"name": "grid", "metric": "x"},
+        "hyperparameters": {
+            "a": {"type": "int", "minval": 0, "maxval": 3},
+            "b": {"c": {"type": "log", "base": 2, "minval": 0, "maxval": 3}},
+            "d": {"type": "double", "minval": 0, "maxval": 3, "count": 2},
+            "e": [{"type": "double", "minval": 0, "maxval": 3}],
+            "f": {"type": "categorical", "vals": [1]},
+        },
+    }
+    assert set(errors(raw)) == {"hyperparameters.a", "hyperparameters.b.c", "hyperparameters.e[0]"}
+    raw["searcher"] = {"name": "random", "metric": "x"}
+    assert errors(raw) == {}
+
+
+def test_a_range_in_a_list_is_pointed_at() -> None:
+    found = warnings({"hyperparameters": {"l": [{"type": "int", "minval": 0, "maxval": 3}]}})
+    assert "not searched" in found["hyperparameters.l[0]"]
+
+
+def test_nothing_to_search_is_pointed_at() -> None:
+    raw = {**GOOD, "searcher": {"name": "random", "metric": "x", "max_trials": 3}, "hyperparameters": {"a": 1}}
+    [problem] = check(raw, complete=True)
+    assert (problem.path, problem.level) == ("hyperparameters", "warning")
+
+
+# --- named regressions --------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_type_is_pointed_at() -> None:
+    raw = {
+        "hyperparameters": {"lr": {"minval": 0, "maxval": 1}, "n": {"o": {"vals": [1, 2]}}, "minval": 1, "maxval": 2}
+    }
+    assert set(warnings(raw)) == {"hyperparameters.lr", "hyperparameters.n.o"}
