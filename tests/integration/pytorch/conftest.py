@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainer_rank_pair import Pair
 
 from detlab.testing.task_api import TaskApi, make_task_dir
 
@@ -109,3 +110,11 @@ def in_trial(trial_task: TrialTask, monkeypatch: pytest.MonkeyPatch) -> TrialTas
     monkeypatch.setenv("DET_TASK_DIR", str(trial_task.root))
     monkeypatch.chdir(trial_task.root / "work")
     return trial_task
+
+
+@pytest.fixture(scope="module")
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes, with a process group and connected contexts, that run functions of the test's module."""
+    pair = Pair(request.module.__name__, tmp_path_factory.mktemp("ranks"))
+    yield pair
+    pair.close()

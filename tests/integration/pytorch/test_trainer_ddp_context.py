@@ -5,144 +5,26 @@ Functions named `on_rank_…` run in both processes; tensors come back as lists.
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from trainer_rank_pair import Pair
-
-STEPS = 6
-TOLERANCE = 1e-12
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both processes, with a process group and connected contexts."""
-    pair = Pair(__name__, tmp_path_factory.mktemp("ranks"))
-    yield pair
-    pair.close()
-
-
-# --- what both sides train
-
-
-class Network(torch.nn.Module):
-    """Two heads on one trunk, in float64, and a method that runs it without `forward`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh())
-        self.heads = torch.nn.ModuleList([torch.nn.Linear(7, 2), torch.nn.Linear(7, 3)])
-        self.double()
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        features = self.trunk(x)
-        return [head(features) for head in self.heads]
-
-    def loss_of(self, x: torch.Tensor) -> torch.Tensor:
-        return total(self.forward(x))
-
-
-def network() -> Network:
-    torch.manual_seed(11)
-    return Network()
-
-
-def total(outputs: list[torch.Tensor]) -> torch.Tensor:
-    return outputs[0].square().mean() + outputs[1].sin().mean()
-
-
-def data(index: int, rank: int | None = None, size: int = 2) -> torch.Tensor:
-    """Return a rank's part of a batch, or all of it."""
-    generator = torch.Generator().manual_seed(100 + index)
-    x = torch.randn(8, 5, dtype=torch.float64, generator=generator)
-    return x if rank is None else x[rank * 8 // size : (rank + 1) * 8 // size]
-
-
-def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-
-
-def reference(aggregation: int = 1, *, average: bool = True) -> torch.Tensor:
-    """Return the weights after training in one process on whole batches."""
-    model = network()
-    optimizer = sgd(model)
-    for index in range(STEPS):
-        total(model(data(index))).backward()
-        if (index + 1) % aggregation == 0:
-            if average:
-                for parameter in model.parameters():
-                    parameter.grad /= aggregation
-            optimizer.step()
-            optimizer.zero_grad()
-    return weights(model)
-
-
-def weights(model: torch.nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-
-
-def train(context: Any, train_batch: Any, first: int = 0, last: int = STEPS) -> None:
-    for index in range(first, last):
-        context._begin_batch(index, 0, index == 0, False)
-        train_batch(index)
-        context._end_batch(None)
-
-
-def assert_equal_to(found: list[Any], expected: torch.Tensor, tolerance: float = TOLERANCE) -> None:
-    """Check that both ranks have the same weights to the bit, and that they are those of the reference."""
-    assert found[0] == found[1]
-    difference = (torch.tensor(found[0], dtype=torch.float64) - expected).abs().max().item()
-    assert difference <= tolerance
-
-
-@contextlib.contextmanager
-def counted() -> Iterator[dict[str, int]]:
-    """Count calls of collectives, without those of `count_buckets`, which do not wait."""
-    counts = {"all_reduce": 0, "broadcast": 0}
-    originals = {name: getattr(dist, name) for name in counts}
-
-    def counting(name: str) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            counts[name] += not kwargs.get("async_op", False)
-            return originals[name](*args, **kwargs)
-
-        return call
-
-    for name in counts:
-        setattr(dist, name, counting(name))
-    try:
-        yield counts
-    finally:
-        for name, original in originals.items():
-            setattr(dist, name, original)
-
-
-def count_buckets(model: Any) -> list[int]:
-    """Return a list that grows whenever DDP exchanges a bucket of gradients."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    sent: list[int] = []
-
-    def hook(group, bucket):  # torch wants its own types in annotations, or none
-        sent.append(bucket.index())
-        return allreduce_hook(group, bucket)
-
-    model.register_comm_hook(None, hook)
-    return sent
-
-
-def count_buffers(model: Any) -> list[int]:
-    """Return a list that grows whenever DDP sends the chief's buffers to all ranks."""
-    sent: list[int] = []
-    original = model._sync_buffers
-    model.__dict__["_sync_buffers"] = lambda: (sent.append(1), original())
-    return sent
-
+from trainer_rank_network import (
+    STEPS,
+    TOLERANCE,
+    Network,
+    assert_equal_to,
+    count_buckets,
+    count_buffers,
+    counted,
+    data,
+    network,
+    reference,
+    sgd,
+    total,
+    train,
+    weights,
+)
 
 # --- gradients
 
@@ -433,142 +315,6 @@ def test_two_models_that_train_against_each_other(ranks):
     assert_equal_to([values for _, values in found], torch.cat([weights(maker), weights(judge)]))
 
 
-# --- evaluation
-
-
-def on_rank_evaluate(make_context: Any) -> list[Any]:
-    context = make_context()
-    rank = context.distributed.rank
-    torch.manual_seed(2)
-    model = context.wrap_model(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4)).double())
-    optimizer = context.wrap_optimizer(sgd(model))
-
-    def train_batch(index: int) -> None:
-        context.backward(model(data(index, rank)).square().mean())
-        context.step_optimizer(optimizer)
-
-    seen, buffers = [], count_buffers(model)
-    for start in (0, 3):
-        context._train()
-        train(context, train_batch, start, start + 3)
-        context._eval()
-        buffers.clear()
-        with counted() as calls, torch.no_grad():
-            for index in range(4 * rank):
-                model(data(index))
-        assert calls == {"all_reduce": 0, "broadcast": 0}
-        seen.append(model(data(0)).tolist())
-        assert buffers == []
-    context._train()
-    with torch.no_grad():
-        for _ in range(2 * rank):  # also in training mode nothing is sent without gradients
-            model(data(0))
-    assert buffers == []
-    return seen
-
-
-def test_ranks_evaluate_the_same_model_with_different_numbers_of_batches(ranks):
-    one, two = ranks.run("on_rank_evaluate")
-    assert one == two
-
-
-# --- state, names, torch.compile
-
-
-def on_rank_names(make_context: Any) -> list[Any]:
-    context = make_context()
-    model = context.wrap_model(network())
-    assert model.trunk is model.module.trunk
-    assert model.heads[1].out_features == 3
-    try:
-        model.nothing_of_this_name  # noqa: B018  (the look itself raises)
-    except AttributeError as error:
-        said = str(error)
-    twin = context.wrap_model(torch.nn.Linear(1, 1))
-    assert list(twin.state_dict()) == ["module.weight", "module.bias"]
-    return [said, [list(state) for state in context._models_state()]]
-
-
-def test_the_modules_attributes_are_reached_and_its_names_are_saved(ranks):
-    for said, names in ranks.run("on_rank_names"):
-        assert said == "'Network' object has no attribute 'nothing_of_this_name'"
-        assert names == [list(network().state_dict()), ["weight", "bias"]]
-
-
-def on_rank_compiled(make_context: Any, backend: str, when: str) -> list[Any]:
-    torch._dynamo.reset()
-    context = make_context(aggregation_frequency=2)
-    rank = context.distributed.rank
-    model: Any = network()
-    if when == "before":
-        model = torch.compile(model, backend=backend)
-    model = context.wrap_model(model)
-    optimizer = context.wrap_optimizer(sgd(model))
-    buckets = count_buckets(model)
-    if when == "after":
-        model = torch.compile(model, backend=backend)
-    context._check_ready()
-    context._train()
-    calls: dict[str, int] = {}
-
-    def train_batch(index: int) -> None:
-        nonlocal calls
-        with counted() as calls:
-            context.backward(total(model(data(index, rank))))
-            context.step_optimizer(optimizer)
-        assert calls["all_reduce"] == 0
-
-    train(context, train_batch)
-    context._eval()
-    with torch.no_grad():
-        for _ in range(1 + rank):
-            model(data(0))
-    return [len(buckets), list(context._models_state()[0]), weights(model).tolist()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "when"), [("eager", "before"), ("eager", "after"), ("aot_eager", "before"), ("aot_eager", "after")]
-)
-def test_a_compiled_model_is_shared_as_a_plain_one(ranks, backend, when):
-    found = ranks.run("on_rank_compiled", backend, when)
-    assert_equal_to([values for *_, values in found], reference(2))
-    for buckets, names, _ in found:
-        assert buckets == STEPS // 2
-        assert names == list(network().state_dict())
-
-
-def on_rank_interrupted(make_context: Any, stop: int) -> list[float]:
-    rank = 0
-
-    def fresh() -> Any:
-        nonlocal rank
-        context = make_context(aggregation_frequency=4)
-        rank = context.distributed.rank
-        model = context.wrap_model(network())
-        return context, model, context.wrap_optimizer(sgd(model))
-
-    context, model, optimizer = fresh()
-
-    def train_batch(index: int) -> None:
-        context.backward(total(model(data(index, rank))))
-        context.step_optimizer(optimizer)
-
-    train(context, train_batch, last=stop)
-    gradients = copy.deepcopy(context._pending_gradients())
-    context, model, optimizer = fresh()
-    if gradients is not None:
-        context._restore_gradients(gradients)
-    train(context, train_batch, stop, 4)
-    return weights(model).tolist()
-
-
-def test_gradients_of_an_unfinished_aggregation_go_on_to_the_bit(ranks):
-    calm = ranks.run("on_rank_interrupted", 0)
-    for stop in (1, 3):
-        assert ranks.run("on_rank_interrupted", stop) == calm
-
-
 # --- mixed precision
 
 
@@ -599,20 +345,3 @@ def test_a_step_that_overflows_on_one_rank_is_skipped_on_all(ranks, passes):
     one, two = ranks.run("on_rank_overflow", passes)
     assert one == two
     assert one[0] == [32768.0, 16384.0, 16384.0]
-
-
-# --- bad input
-
-
-def on_rank_ddp_given(make_context: Any) -> str:
-    model = torch.nn.parallel.DistributedDataParallel(network())
-    try:
-        make_context().wrap_model(model)
-    except Exception as error:
-        return str(error)
-    return "nothing was raised"
-
-
-def test_a_model_in_ddp_is_refused(ranks):
-    for said in ranks.run("on_rank_ddp_given"):
-        assert "give the bare model, without DistributedDataParallel" in said
