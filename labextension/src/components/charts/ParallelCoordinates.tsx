@@ -5,11 +5,14 @@ import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, 
 import { plural } from '../common/format';
 import { nameText } from '../logs/text';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
+import type { Scale } from './scales';
 
 export interface ParallelProps {
   items: readonly Item[];
   /** Names of the axes in order; those that do not vary are left out. */
   names: readonly string[];
+  /** What is known of the axes by their names. */
+  scales?: ReadonlyMap<string, Scale>;
   /** The axis that colours, always shown last. */
   metric: string;
   smallerIsBetter: boolean;
@@ -27,13 +30,13 @@ const HANDLE = 13;
 const KEY_BRUSH = 0.25;
 
 export function ParallelCoordinates(props: ParallelProps): ReactElement {
-  const { items, names, metric, smallerIsBetter, onPick } = props;
+  const { items, names, scales, metric, smallerIsBetter, onPick } = props;
   const host = useRef<HTMLDivElement>(null);
   const [{ wide, height }, setSize] = useState({ wide: 700, height: LEAST_HEIGHT });
   const [brushes, setBrushes] = useState<ReadonlyMap<string, Brush>>(new Map());
   const [lit, setLit] = useState<number | null>(null);
   const axes = useMemo(
-    () => axesOf(items, [...names.filter(name => name !== metric), metric], [metric]), [items, names, metric]
+    () => axesOf(items, [...names.filter(name => name !== metric), metric], [metric], scales), [items, names, scales, metric]
   );
   useEffect(() => {
     const measure = (): void => {

@@ -1,7 +1,5 @@
 /** What a chart's axes show: ranges that hold still while data grows, smoothing, the best so far. */
 
-import { Curve } from './curve';
-
 export type XAxis = 'steps' | 'time';
 export type Range = readonly [number, number];
 
@@ -21,11 +19,6 @@ export interface PlotOptions {
 export interface Line {
   xs: number[];
   ys: number[];
-}
-
-/** The x values of a curve: its steps, or seconds since `origin` (seconds since the epoch). */
-export function xsOf(curve: Curve, axis: XAxis, origin: number): number[] {
-  return axis === 'steps' ? curve.steps : curve.times.map(time => time - origin);
 }
 
 /** Exponential moving average with `weight` on the past, corrected for its start; NaN stays NaN. */

@@ -7,6 +7,7 @@ import { addPoint, curveOf, emptyCurve, finite, thin } from './curve';
 import { Drawable, Frame, lowerBound, nearest, projection } from './layer';
 import { axesOf, brushText, flatten, Item, moved, place, ticks, valueAt, within } from './parallel';
 import { brushKey } from './ParallelCoordinates';
+import { scalesOf } from './scales';
 
 describe('a curve', () => {
   it('takes reports in order and each once', () => {
@@ -159,6 +160,33 @@ describe('parallel coordinates', () => {
     expect(items.filter(item => within(item, axes, new Map([['metric', [0, 1] as const]]))).map(i => i.id)).toEqual([1, 2]);
     expect(brushText(axes[2]!, [0, 0.2])).toBe('adam');
     expect(moved([0.6, 0.9], 0.5)).toEqual([0.7, 1]);
+  });
+
+  it('are drawn as the config asks for them, whatever was tried', () => {
+    const scales = scalesOf({
+      lr: { type: 'log', base: 10, minval: -3, maxval: -1 }, net: { width: { type: 'log', base: 2, minval: 4, maxval: 9 } },
+      dropout: { type: 'double', minval: 0, maxval: 1 }, batch: { type: 'categorical', vals: [128, 16, 64, 32] },
+      clip: { type: 'categorical', vals: [true, false, [1, 2]] }, seed: 7, wrong: { type: 'log2' }
+    });
+    expect([...scales.keys()]).toEqual(['lr', 'net.width', 'dropout', 'batch', 'clip']);
+    const tried = [[0.004, 16, 0.001, 16, true], [0.02, 128, 0.9, 128, '[1,2]'], [0.03, 40, 0.5, 32, false]];
+    const seen: Item[] = tried.map(([lr, width, dropout, batch, clip], id) => ({ id, values: flatten({ lr, net: { width }, dropout, batch, clip }) }));
+    const found = axesOf(seen, [...scales.keys()], [], scales);
+    expect(found.map(a => a.kind)).toEqual(['log', 'log', 'linear', 'category', 'category']);
+    expect(place(found[0]!, Math.sqrt(0.004 * 0.03))).toBeCloseTo(0.5);
+    expect(ticks(found[0]!).map(t => t.text)).toEqual(['0.004', '0.005', '0.01', '0.02', '0.03']);
+    expect(ticks(found[1]!).map(t => t.text)).toEqual(['16', '32', '64', '128']);
+    expect(found[3]!.categories).toEqual(['128', '16', '32']);
+    expect(found[4]!.categories).toEqual(['true', 'false', '[1,2]']);
+  });
+
+  it('have a logarithm only of what is positive, whatever the config says, and bases that nobody counts in are labelled by ten', () => {
+    const scales = scalesOf({ a: { type: 'log', base: 10, minval: -3, maxval: -1 }, b: { type: 'log', base: Math.E, minval: -9, maxval: 0 } });
+    const seen: Item[] = [[0, 0.0002], [1, 0.7]].map(([a, b], id) => ({ id, values: { a: a!, b: b! } }));
+    const [first, second] = axesOf(seen, ['a', 'b'], [], scales);
+    expect([first!.kind, second!.kind]).toEqual(['linear', 'log']);
+    expect(ticks(second!).map(t => t.text)).toEqual(['2e-4', '0.001', '0.01', '0.1', '0.7']);
+    expect(scalesOf('none').size + scalesOf({ a: [1], b: null, c: { type: 'categorical', vals: 3 } }).size).toBe(0);
   });
 
   it('brush by keys', () => {

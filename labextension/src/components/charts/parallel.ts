@@ -1,5 +1,7 @@
 /** Layout of parallel coordinates: which axes there are, where a value lies on one, what brushes leave. */
 
+import type { Scale } from './scales';
+
 export type Value = number | string | null;
 
 /** One trial as the picture sees it. */
@@ -15,6 +17,8 @@ export interface Axis {
   /** Of a numeric axis. */
   low: number;
   high: number;
+  /** Of a logarithmic axis: its labels stand at powers of it. */
+  base: number;
   /** Of a category axis, from the bottom up. */
   categories: string[];
 }
@@ -23,8 +27,11 @@ export interface Axis {
 export type Brush = readonly [number, number];
 
 const MOST_CATEGORIES = 40;
-/** A positive axis that spans more than this factor is logarithmic. */
+/** Logarithms of powers are not quite whole. */
+const NEARLY = 1e-9;
+/** A positive axis of which nothing is known is logarithmic if it spans more than this factor. */
 const LOG_SPAN = 50;
+const UNKNOWN: ReadonlyMap<string, Scale> = new Map();
 
 /** Turn nested hyperparameters into `a.b` names with scalar values; lists become their JSON text. */
 export function flatten(hparams: Record<string, unknown>, prefix = '', into: Record<string, Value> = {}): Record<string, Value> {
@@ -41,13 +48,18 @@ export function flatten(hparams: Record<string, unknown>, prefix = '', into: Rec
   return into;
 }
 
-/** The axes of some items in the order of `names`; one whose values are all the same is left out (not of `keep`). */
-export function axesOf(items: readonly Item[], names: readonly string[], keep: readonly string[] = []): Axis[] {
+/**
+ * The axes of some items in the order of `names`; one whose values are all the same is left out (not of `keep`).
+ * Those without a scale are chosen by their values.
+ */
+export function axesOf(
+  items: readonly Item[], names: readonly string[], keep: readonly string[] = [], scales = UNKNOWN
+): Axis[] {
   return names.flatMap(name => {
     const values = items.map(item => item.values[name] ?? null).filter(value => value !== null);
     const distinct = new Set(values.map(String));
     if (!values.length || (distinct.size < 2 && !keep.includes(name))) return [];
-    return [axisOf(name, values)];
+    return [axisOf(name, values, scales.get(name))];
   });
 }
 
@@ -56,19 +68,27 @@ function endless(value: number | string): boolean {
   return typeof value === 'number' ? !Number.isFinite(value) : /^(NaN|-?Infinity)$/.test(value);
 }
 
-function axisOf(name: string, values: (number | string)[]): Axis {
+function axisOf(name: string, values: (number | string)[], scale: Scale | undefined): Axis {
   const numbers = values.filter((value): value is number => typeof value === 'number' && Number.isFinite(value));
-  if (numbers.length && numbers.length === values.filter(value => !endless(value)).length) {
-    let [low, high] = [Infinity, -Infinity];
-    for (const value of numbers) {
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-    const kind = low > 0 && high / low > LOG_SPAN ? 'log' : 'linear';
-    return { name, kind, low, high, categories: [] };
+  const numeric = numbers.length > 0 && numbers.length === values.filter(value => !endless(value)).length;
+  if (!numeric || scale?.kind === 'category') {
+    const categories = ordered(new Set(values.map(String)), scale?.kind === 'category' ? scale.order : []);
+    return { name, kind: 'category', low: 0, high: 1, base: 10, categories };
   }
-  const categories = [...new Set(values.map(String))].sort((a, b) => (a < b ? -1 : 1)).slice(0, MOST_CATEGORIES);
-  return { name, kind: 'category', low: 0, high: 1, categories };
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of numbers) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  const log = low > 0 && (scale ? scale.kind === 'log' : high / low > LOG_SPAN);
+  return { name, kind: log ? 'log' : 'linear', low, high, base: scale?.kind === 'log' ? scale.base : 10, categories: [] };
+}
+
+/** Values as the config lists them, then the others by their names; what nobody has tried has no place. */
+function ordered(seen: ReadonlySet<string>, order: readonly string[]): string[] {
+  const listed = new Set(order.filter(text => seen.has(text)));
+  const others = [...seen].filter(text => !listed.has(text)).sort((a, b) => (a < b ? -1 : 1));
+  return [...listed, ...others].slice(0, MOST_CATEGORIES);
 }
 
 /** Where a value lies on an axis, 0 to 1 from the bottom, or null if it does not. */
@@ -98,16 +118,24 @@ export function ticks(axis: Axis, most = 6): { at: number; text: string }[] {
     return axis.categories.flatMap((text, i) => (i % stride ? [] : [{ at: place(axis, text)!, text }]));
   }
   if (axis.high === axis.low) return [{ at: 0.5, text: short(axis.low) }];
-  const values = axis.kind === 'log' ? decades(axis) : round(axis, most);
+  const values = axis.kind === 'log' ? powers(axis, most) : round(axis, most);
   const inner = values.map(value => ({ at: place(axis, value)!, text: short(value) }));
   const ends = [{ at: 0, text: short(axis.low) }, { at: 1, text: short(axis.high) }];
   return [...ends, ...inner.filter(tick => tick.at > 0.07 && tick.at < 0.93)].sort((a, b) => a.at - b.at);
 }
 
-function decades(axis: Axis): number[] {
-  const [from, to] = [Math.ceil(Math.log10(axis.low)), Math.floor(Math.log10(axis.high))];
-  const stride = Math.ceil((to - from + 1) / 7) || 1;
-  return Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => from + i).filter(e => (e - from) % stride === 0).map(e => 10 ** e);
+/** Powers of the axis's base (of ten, if that is no number people count in); between few of them their multiples. */
+function powers(axis: Axis, most: number): number[] {
+  const base = Number.isInteger(axis.base) && axis.base > 1 ? axis.base : 10;
+  const exponent = (value: number): number => Math.log(value) / Math.log(base);
+  const [from, to] = [Math.floor(exponent(axis.low) + NEARLY), Math.ceil(exponent(axis.high) - NEARLY)];
+  const stride = Math.ceil((to - from) / (most + 1)) || 1;
+  const multiples = to - from <= 2 && base === 10 ? [1, 2, 5] : [1];
+  const values: number[] = [];
+  for (let e = Math.ceil(from / stride) * stride; e <= to; e += stride) {
+    values.push(...multiples.map(factor => Number((factor * base ** e).toPrecision(12))));
+  }
+  return values.filter(value => value >= axis.low && value <= axis.high);
 }
 
 function round(axis: Axis, most: number): number[] {

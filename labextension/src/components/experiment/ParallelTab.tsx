@@ -6,6 +6,7 @@ import { useApp } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { axesOf, Item } from '../charts/parallel';
 import { ParallelCoordinates } from '../charts/ParallelCoordinates';
+import { scalesOf } from '../charts/scales';
 import { EmptyState, toNumber } from '../common';
 import { nameText } from '../logs/text';
 import type { TrialRow } from './trialtable';
@@ -16,7 +17,7 @@ const MOST_AXES = 24;
 export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentView; rows: readonly TrialRow[] }): ReactElement {
   const { navigate } = useApp();
   const metric = nameText(e.metric, 60) || 'validation';
-  const { items, names, more } = useMemo(() => {
+  const { items, names, scales, more } = useMemo(() => {
     // A hyperparameter may have the metric's name: it has an axis beside it.
     const axis = (name: string): string => (name === metric ? `${name} (hyperparameter)` : name);
     const found: Item[] = rows.map(row => ({
@@ -27,8 +28,9 @@ export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentVie
       }
     }));
     const seen = [...new Set(rows.flatMap(row => Object.keys(row.hparams).map(axis)))].sort();
-    return { items: found, names: seen.slice(0, MOST_AXES), more: seen.length - MOST_AXES };
-  }, [rows, metric]);
+    const scales = new Map([...scalesOf(e.config?.['hyperparameters'])].map(([name, scale]) => [axis(name), scale]));
+    return { items: found, names: seen.slice(0, MOST_AXES), scales, more: seen.length - MOST_AXES };
+  }, [rows, metric, e.config]);
   const measured = items.filter(item => item.values[metric] !== null).length;
   if (!rows.length) return <EmptyState title="No trials yet." />;
   if (!names.length) return <EmptyState title="This experiment has no hyperparameters." />;
@@ -43,7 +45,7 @@ export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentVie
     <>
       {measured === 0 && <p className="det-curve-hint">No trial has reported {metric} yet: the lines have no colour.</p>}
       <ParallelCoordinates
-        items={items} names={names} metric={metric} smallerIsBetter={e.smaller_is_better}
+        items={items} names={names} scales={scales} metric={metric} smallerIsBetter={e.smaller_is_better}
         onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
       />
       {more > 0 && <p className="det-curve-hint">The first {MOST_AXES} of {MOST_AXES + more} hyperparameters have axes; the table of trials has all.</p>}

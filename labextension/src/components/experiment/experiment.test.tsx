@@ -229,6 +229,18 @@ describe('the view', () => {
     expect(screen.getByLabelText('Part of validation_error to keep')).toBeTruthy();
   });
 
+  it('draws a hyperparameter that is searched by powers on a logarithmic axis, one of choices by its choices', async () => {
+    const { container } = open({ trials: 3, curves: 3 }, 'parallel');
+    const axis = async (name: string): Promise<Element> => (await screen.findByLabelText(`Part of ${name} to keep`)).closest('g')!;
+    expect((await axis('lr')).querySelector('title')!.textContent).toBe('lr (logarithmic): everything');
+    expect((await axis('lr')).querySelector('.det-axis-kind')!.textContent).toBe('log');
+    expect((await axis('width')).querySelector('title')!.textContent).toBe('width: everything');
+    const choices = [...(await axis('optimizer')).querySelectorAll('.det-axis-tick')].map(tick => tick.textContent);
+    expect(choices.length).toBeGreaterThan(1);
+    expect(['adam', 'sgd', 'adamw'].filter(name => choices.includes(name))).toEqual(choices);
+    expect(container.querySelector('.det-axis-metric title')!.textContent).toMatch(/^validation_error/);
+  });
+
   it('downloads checkpoint files by digest', async () => {
     open({}, 'checkpoints');
     const links = await screen.findAllByText('model_0.safetensors');
