@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from dockerspawner import DockerSpawner
@@ -16,6 +17,9 @@ class DetDockerSpawner(HoldingMixin, DockerSpawner):
 
     Users may choose an image of `allowed_images`, if there are any.
     """
+
+    extra_host_config: Any  # DockerSpawner's: a dict, or a function that makes one, which may be asynchronous
+    _gpus: tuple[str, ...] = ()
 
     @default("runtimes")
     def _with_images(self) -> list[str]:
@@ -40,10 +44,24 @@ class DetDockerSpawner(HoldingMixin, DockerSpawner):
 
     def use(self, view: SpawnView) -> None:
         """Give the container the GPUs of its slots, and no others."""
-        given: dict[str, Any] = dict(self.extra_host_config)  # type: ignore[has-type]
-        given.pop("device_requests", None)
-        if view.gpu_uuids:
-            given["device_requests"] = [
-                {"Driver": "", "Count": 0, "DeviceIDs": list(view.gpu_uuids), "Capabilities": [["gpu"]], "Options": {}}
-            ]
-        self.extra_host_config = given
+        self._gpus = tuple(view.gpu_uuids)
+
+    async def create_object(self) -> Any:
+        """Create the container with what the site gives it and the GPUs of its slots."""
+        sites = self.extra_host_config
+        self.extra_host_config = await self.host_config()
+        try:
+            return await super().create_object()
+        finally:
+            self.extra_host_config = sites  # which may be a function that is to be asked again at the next start
+
+    async def host_config(self) -> dict[str, Any]:
+        """Return the site's `extra_host_config`, whichever of its kinds it is, with the GPUs of the slots."""
+        given = self.extra_host_config(self) if callable(self.extra_host_config) else self.extra_host_config
+        if inspect.isawaitable(given):
+            given = await given
+        kept = {name: value for name, value in given.items() if name != "device_requests"}
+        if not self._gpus:
+            return kept
+        request = {"Driver": "", "Count": 0, "DeviceIDs": list(self._gpus), "Capabilities": [["gpu"]], "Options": {}}
+        return {**kept, "device_requests": [request]}

@@ -241,13 +241,45 @@ async def test_the_docker_spawner_is_made_and_gets_the_gpus_of_its_slots():
         mine = spawner(master, DetDockerSpawner, extra_host_config={"network_mode": "host"})
         master.views["x"] = _view(gpu_uuids=["GPU-1"])
         mine.use(master.views["x"])
-        (request,) = mine.extra_host_config["device_requests"]
+        made = await mine.host_config()
+        (request,) = made.pop("device_requests")
         assert request["DeviceIDs"] == ["GPU-1"]
+        assert made == {"network_mode": "host"}
         mine.use(_view())
-        assert mine.extra_host_config == {"network_mode": "host"}
+        assert await mine.host_config() == {"network_mode": "host"}
         mine.load_state({"task_id": "notebook-5", "object_id": "abc"})
         assert mine.get_state()["task_id"] == "notebook-5"
         assert mine.get_state()["object_id"] == "abc"
+
+
+async def _later(spawner):
+    return {"network_mode": spawner.user.name}
+
+
+@pytest.mark.parametrize("given", [_later, lambda spawner: {"network_mode": spawner.user.name}])
+async def test_the_docker_spawner_asks_the_sites_function_at_each_start(given, monkeypatch):
+    from dockerspawner import DockerSpawner
+
+    from detlab_hub.spawners.docker import DetDockerSpawner
+
+    seen = []
+
+    async def create(spawner):
+        seen.append(spawner.extra_host_config)
+
+    monkeypatch.setattr(DockerSpawner, "create_object", create)
+    async with listening() as master:
+        mine = spawner(master, DetDockerSpawner, extra_host_config=given)
+        for gpus in (["GPU-1"], ["GPU-2"], []):
+            mine.use(_view(gpu_uuids=gpus))
+            await mine.create_object()
+        assert mine.extra_host_config is given, "the site's own is kept"
+    assert [made["network_mode"] for made in seen] == [mine.user.name] * 3
+    assert [[r["DeviceIDs"] for r in made.get("device_requests", [])] for made in seen] == [
+        [["GPU-1"]],
+        [["GPU-2"]],
+        [],
+    ]
 
 
 async def test_the_kube_spawner_is_made_and_goes_to_the_node_of_its_slots(monkeypatch):
