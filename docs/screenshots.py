@@ -16,14 +16,14 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from testbed import docker, docker_images
+from testbed.hub_page import hub_tab
+from testbed.lab import chromium
+from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from testbed import docker, docker_images  # noqa: E402
-from testbed.hub_page import hub_tab  # noqa: E402
-from testbed.lab import chromium  # noqa: E402
-from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready  # noqa: E402
-
 COLOURS = 256
 """Of a picture: a third of the bytes, and nobody sees it."""
 

@@ -6,9 +6,9 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-STREAMS = ("metrics", "logs")
+STREAMS: tuple[Literal["metrics", "logs"], ...] = ("metrics", "logs")
 
 
 @dataclass(frozen=True)

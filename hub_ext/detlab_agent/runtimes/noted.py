@@ -85,7 +85,7 @@ class NotedTask:
 
     def leftovers(self) -> list[Source]:
         """See `RunningTask.leftovers`."""
-        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]  # type: ignore[arg-type]
+        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]
 
     def forget(self, *, clean: bool) -> None:
         """Remove the directory and the record, or note that they stay."""
