@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainer_one_weight import OneWeightTrial, Recorder, train
+from trainer_one_weight import OneWeightTrial, Recorder, newest, train
 
 from detlab import pytorch
 from detlab.errors import CheckpointError
@@ -302,11 +302,6 @@ def test_resume_at_each_boundary_is_exact(storage: str, at: int, aggregation: in
     rest = train(storage, fit={"max_length": Batch(23), "latest_checkpoint": newest(storage)}, seed=99, **options)
     assert entries(first) + entries(rest) == entries(calm)  # bit by bit: ids, losses, weights
     assert rest.weight == calm.weight
-
-
-def newest(storage: str) -> str:
-    folders = [path for path in Path(storage).iterdir() if (path / "manifest.json").exists()]
-    return max(folders, key=lambda path: path.stat().st_mtime_ns).name
 
 
 def test_a_finished_trial_has_nothing_left_to_do(in_trial: Any) -> None:

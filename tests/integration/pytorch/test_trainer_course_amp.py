@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainer_one_weight import Samples
+from trainer_one_weight import Samples, newest, train
 
 from detlab import pytorch
 from detlab.pytorch import Batch
@@ -104,20 +104,6 @@ class Automatic(Scaled):
         return {"loss": loss}
 
 
-def train(storage: str, trial_class: Any = Scaled, *, fit: dict[str, Any], aggregation: int = 1, **options: Any) -> Any:
-    torch.set_num_threads(1)
-    with pytorch.init(
-        hparams={},
-        exp_conf={},
-        aggregation_frequency=aggregation,
-        enable_tensorboard_logging=False,
-        checkpoint_storage=storage,
-    ) as context:
-        trial = trial_class(context, **options)
-        pytorch.Trainer(trial, context).fit(**fit)
-    return trial
-
-
 def course(
     *, scale: float, growth: float, backoff: float, interval: int, aggregation: int = 1, clip: float | None = None
 ) -> Iterator[Entry]:
@@ -154,7 +140,9 @@ def storage(tmp_path: Path) -> str:
 @pytest.mark.parametrize("scaler", SCALERS)
 def test_amp_scale_trace(storage: str, scaler: Any, aggregation: int, clip: float | None) -> None:
     batches = 12 * aggregation
-    trial = train(storage, fit={"max_length": Batch(batches)}, aggregation=aggregation, clip=clip, **settings(*scaler))
+    trial = train(
+        storage, Scaled, fit={"max_length": Batch(batches)}, aggregation=aggregation, clip=clip, **settings(*scaler)
+    )
     scale, growth, backoff, interval = scaler
     expected = course(
         scale=scale, growth=growth, backoff=backoff, interval=interval, aggregation=aggregation, clip=clip
@@ -185,16 +173,11 @@ def test_amp_scale_trace_of_use_amp(storage: str) -> None:
 @pytest.mark.parametrize("scaler", SCALERS)
 def test_amp_resume_is_exact(storage: str, scaler: Any, at: int) -> None:
     options = settings(*scaler)
-    calm = train(storage, fit={"max_length": Batch(14), "validation_period": Batch(at)}, **options)
-    first = train(storage, fit={"max_length": Batch(at)}, **options)
+    calm = train(storage, Scaled, fit={"max_length": Batch(14), "validation_period": Batch(at)}, **options)
+    first = train(storage, Scaled, fit={"max_length": Batch(at)}, **options)
     other = settings(2.0, 3.0, 0.1, 7)  # all of it comes from the checkpoint, not from what the trial says now
-    rest = train(storage, fit={"max_length": Batch(14), "latest_checkpoint": newest(storage)}, **other)
+    rest = train(storage, Scaled, fit={"max_length": Batch(14), "latest_checkpoint": newest(storage)}, **other)
     assert rest.begun_with == first.scaler.state_dict()
     assert first.log + rest.log == calm.log
     assert rest.scaler.state_dict() == calm.scaler.state_dict()
     assert torch.equal(next(rest.model.parameters()), next(calm.model.parameters()))
-
-
-def newest(storage: str) -> str:
-    folders = [path for path in Path(storage).iterdir() if (path / "manifest.json").exists()]
-    return max(folders, key=lambda path: path.stat().st_mtime_ns).name

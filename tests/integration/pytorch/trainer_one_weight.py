@@ -107,14 +107,15 @@ class OneWeightTrial(pytorch.PyTorchTrial):
 
 def train(
     storage: str | None = None,
+    trial_class: Any = OneWeightTrial,
     *,
     fit: dict[str, Any],
     aggregation: int = 1,
     conf: Any = None,
     seed: int = 7,
     **options: Any,
-) -> OneWeightTrial:
-    """Train a trial in this process; return it."""
+) -> Any:
+    """Train a trial of the class in this process; return it."""
     torch.set_num_threads(1)
     config = {"reproducibility": {"experiment_seed": seed}, **(conf or {})}
     with pytorch.init(
@@ -124,9 +125,15 @@ def train(
         enable_tensorboard_logging=False,
         checkpoint_storage=storage,
     ) as context:
-        trial = OneWeightTrial(context, **options)
+        trial = trial_class(context, **options)
         pytorch.Trainer(trial, context).fit(**fit)
     return trial
+
+
+def newest(storage: str) -> str:
+    """Return the id of the newest complete checkpoint in a folder."""
+    folders = [path for path in Path(storage).iterdir() if (path / "manifest.json").exists()]
+    return max(folders, key=lambda path: path.stat().st_mtime_ns).name
 
 
 class Recorder(pytorch.PyTorchCallback):
