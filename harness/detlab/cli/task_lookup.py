@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from detlab.schemas.taskwire import TaskKind
 if TYPE_CHECKING:
     from detlab.client.tasks import Task
 
+_log = logging.getLogger(__name__)
 MOST_LOOKED_AT = 200
 COMPLETION_SECONDS = 2.0
 LEAST_TYPED = 4
@@ -49,7 +51,8 @@ class TaskId(click.types.StringParamType):
         """Return the ids that begin like that; none if no cluster answers at once."""
         try:
             found = _quick_list(ctx.find_object(Invocation) or Invocation(), self.kind)
-        except Exception:  # whatever is wrong, a Tab key is no place to say it
+        except Exception:  # whatever is wrong, a Tab key is no place to say it: a traceback would end up in the prompt
+            _log.debug("no ids to complete", exc_info=True)
             return []
         return [
             CompletionItem(word, help=clean(item.name))

@@ -334,6 +334,6 @@ class _PyTorchReducerContext:
 def _pickles(value: Any) -> bool:
     try:
         pickle.dumps(value)
-    except Exception:  # whatever its own code raises
+    except Exception:  # whatever its own code raises; the caller says which value it was
         return False
     return True

@@ -266,4 +266,5 @@ def container_environment(
     }
     if ca_file:
         env["SSL_CERT_FILE"] = CA_FILE
-    return {**env, **order.environment(None if network == "host" else "0.0.0.0")}  # noqa: S104
+    listen = None if network == "host" else "0.0.0.0"  # noqa: S104  (of its own network; the engine publishes one port)
+    return {**env, **order.environment(listen)}

@@ -18,7 +18,7 @@ class InlineExecutor(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except BaseException as error:
+        except BaseException as error:  # whoever asks the future gets it, as from any executor
             future.set_exception(error)
             if not isinstance(error, Exception):
                 raise

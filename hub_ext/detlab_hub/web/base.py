@@ -163,7 +163,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         """
         try:
             await self._let_in()
-        except Exception as error:
+        except Exception as error:  # a bug too waits until the body is read; `admitted` raises it, which logs it
             self._refusal = error
 
     async def _let_in(self) -> None:
