@@ -6,7 +6,7 @@ import { ActionButton, ErrorBanner, plural } from '../components/common';
 import { ApiError, asApiError } from '../state/api';
 import type { ProblemView } from '../state/wire';
 import { parseConfig, valueAt, withKey, withValue } from './document';
-import { Field, Problems } from './Field';
+import { Complaint, Field } from './Field';
 import { Hyperparameters } from './Hyperparameters';
 import { assign } from './problems';
 import { FieldSpec, fieldsOf, Path, renderPath, resolve, Schema, variant } from './schema';
@@ -131,8 +131,7 @@ function ProblemList({ problems, onShow }: {
       {problems.map((p, i) => (
         <li key={i} data-level={p.level}>
           <button type="button" className="det-link" onClick={() => onShow(p)}>{p.path || 'the whole config'}</button>
-          : {p.level === 'warning' ? 'warning: ' : ''}{p.message}
-          {p.hint && <span className="det-soft"> ({p.hint})</span>}
+          : <Complaint problem={p} />
         </li>
       ))}
     </ul>
@@ -199,5 +198,3 @@ function SectionFields({ section, value, at, disabled, onChange, onRename }: {
     </details>
   );
 }
-
-export { Problems };

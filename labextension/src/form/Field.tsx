@@ -2,6 +2,7 @@
 
 import { ReactElement, ReactNode, useEffect, useId, useState } from 'react';
 
+import { Coded } from '../components/common';
 import type { ProblemView } from '../state/wire';
 import { shown, typed } from './document';
 import { FieldSpec, renderPath } from './schema';
@@ -53,7 +54,7 @@ export function Field({ spec, value, problems, disabled, onChange }: FieldProps)
     <div className="det-field">
       <label htmlFor={id} title={path}>{spec.label}{spec.needed && <span className="det-needed"> *</span>}</label>
       {control()}
-      {spec.about && <div id={`${id}-a`} className="det-about">{spec.about}</div>}
+      {spec.about && <div id={`${id}-a`} className="det-about"><Coded text={spec.about} /></div>}
       <Problems id={`${id}-p`} problems={problems} base={path} />
     </div>
   );
@@ -89,10 +90,19 @@ export function Problems({ id, problems, base = '' }: {
       {problems.map((p, i) => (
         <li key={i} data-level={p.level}>
           {p.path !== base && p.path && <code>{p.path}: </code>}
-          {p.level === 'warning' && 'warning: '}{p.message}
-          {p.hint && <span className="det-soft"> ({p.hint})</span>}
+          <Complaint problem={p} />
         </li>
       ))}
     </ul>
+  );
+}
+
+/** What is wrong and what to do about it, without where. */
+export function Complaint({ problem }: { problem: ProblemView }): ReactElement {
+  return (
+    <>
+      {problem.level === 'warning' && 'warning: '}<Coded text={problem.message} />
+      {problem.hint && <span className="det-soft"> (<Coded text={problem.hint} />)</span>}
+    </>
   );
 }

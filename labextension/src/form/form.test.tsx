@@ -33,6 +33,15 @@ describe('fields from the schema', () => {
     expect(searcher.find(f => f.path[1] === 'max_time')!.needed).toBe(true);
   });
 
+  it('asks for what is needed before what may be left out, and in the order in which a person fills it', () => {
+    const { sections } = planOf(schema, EXPERIMENT_SECTIONS, { searcher: { name: 'adaptive_asha' } });
+    expect(sections.map(s => s.title).slice(0, 4)).toEqual(['What to run', 'Search', 'Resources', 'Hyperparameters']);
+    expect(sections[0]!.fields.map(f => f.path[0]).slice(0, 2)).toEqual(['name', 'entrypoint']);
+    const search = sections[1]!.fields;
+    expect(search.slice(0, 4).map(f => f.path[1])).toEqual(['metric', 'max_trials', 'time_metric', 'max_time']);
+    expect(search.map(f => f.needed)).toEqual([...search].map((_, i) => i < 4));
+  });
+
   it('covers every section', () => {
     const { sections } = planOf(schema, EXPERIMENT_SECTIONS, { searcher: { name: 'single' } });
     for (const section of sections) {
@@ -134,6 +143,22 @@ describe('the form', () => {
     expect(submit).not.toHaveBeenCalled();
     await userEvent.click(within(list).getByRole('button', { name: 'resources.slots_per_trial' }));
     expect(document.activeElement).toBe(screen.getByLabelText(/slots per trial/));
+  });
+
+  it('shows names in hints as code and never a backtick, and whatever a hint holds as text', async () => {
+    const { container } = form(() => ({
+      problems: [{ ...problem('searcher.metric', 'not `<img src=x>`, `'), hint: 'did you mean `loss`?' }], config: null
+    }));
+    await screen.findByText('1 mistake');
+    const about = [...container.querySelectorAll('.det-about')].map(el => el.textContent).join('\n');
+    expect(about).not.toContain('`');
+    const variables = screen.getByLabelText('environment variables');
+    const hint = document.getElementById(variables.getAttribute('aria-describedby')!)!;
+    expect(hint.querySelector('code')!.textContent).toBe('NAME=VALUE');
+    const told = document.getElementById(screen.getByLabelText(/^metric/).getAttribute('aria-describedby')!.split(' ').pop()!)!;
+    expect(told.textContent).toBe('not <img src=x>, ` (did you mean loss?)');
+    expect([...told.querySelectorAll('code')].map(el => el.textContent)).toEqual(['<img src=x>', 'loss']);
+    expect(container.querySelector('img')).toBeNull();
   });
 
   it('waits while the YAML cannot be read', async () => {

@@ -69,7 +69,10 @@ export function variant(root: Schema, schema: Schema, name: unknown): { names: s
   return { names: named.map(n => n.tag), chosen: named.find(n => n.tag === name)?.member ?? null };
 }
 
-/** The fields of an object's properties that one line can hold; deprecated keys are left to the YAML. */
+/**
+ * The fields of an object's properties that one line can hold; deprecated keys are left to the YAML. In the order of
+ * `only`, or what is needed first.
+ */
 export function fieldsOf(root: Schema, schema: Schema, base: Path, only?: readonly string[]): FieldSpec[] {
   const found: FieldSpec[] = [];
   const properties = resolve(root, schema).properties ?? {};
@@ -79,7 +82,7 @@ export function fieldsOf(root: Schema, schema: Schema, base: Path, only?: readon
     const field = fieldOf(root, raw, [...base, key]);
     if (field.kind !== 'yaml') found.push(field);
   }
-  return found;
+  return only ? found : found.sort((a, b) => Number(b.needed) - Number(a.needed));
 }
 
 function fieldOf(root: Schema, raw: Schema, path: Path): FieldSpec {

@@ -2,11 +2,12 @@
 
 import type { Section } from './ExperimentForm';
 
+/** In the order in which a person fills them. */
 export const EXPERIMENT_SECTIONS: readonly Section[] = [
   { title: 'What to run', base: [], only: ['name', 'entrypoint', 'description', 'labels'] },
   { title: 'Search', base: ['searcher'], kind: 'union' },
-  { title: 'Hyperparameters', base: ['hyperparameters'], kind: 'hyperparameters' },
   { title: 'Resources', base: ['resources'], only: ['slots_per_trial', 'max_slots', 'priority', 'resource_pool'] },
+  { title: 'Hyperparameters', base: ['hyperparameters'], kind: 'hyperparameters' },
   { title: 'Environment', base: ['environment'], only: ['image', 'environment_variables'] },
   {
     title: 'Restarts and checkpoints', base: [], folded: true,

@@ -1,6 +1,7 @@
 /** The common parts of all views. */
 
 export { ActionButton, Menu, type Action } from './Action';
+export { Coded } from './Coded';
 export { ConfirmDialog } from './ConfirmDialog';
 export * from './format';
 export { useLoaded, useNow, useVisible, type Loaded } from './hooks';

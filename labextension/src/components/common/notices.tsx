@@ -4,6 +4,7 @@ import type { ReactElement, ReactNode } from 'react';
 
 import type { ApiError } from '../../state/api';
 import { visible } from '../logs/text';
+import { Coded } from './Coded';
 
 /** Says that there is nothing, and what to do about it. */
 export function EmptyState({ title, children }: { title: string; children?: ReactNode }): ReactElement {
@@ -31,9 +32,9 @@ export function ErrorBanner({ error, onRetry, what }: {
     <div className="det-banner" data-tone="bad" role="alert">
       <div>
         {what && <strong>{what}: </strong>}
-        {visible(error.message)}
-        {error.problems?.map((p, i) => <div key={i} className="det-mono">{visible(`${p.path ? `${p.path}: ` : ''}${p.message}`)}</div>)}
-        {error.hint && <div className="det-soft">{visible(error.hint)}</div>}
+        <Coded text={error.message} />
+        {error.problems?.map((p, i) => <div key={i}>{p.path && <code>{visible(p.path)}: </code>}<Coded text={p.message} /></div>)}
+        {error.hint && <div className="det-soft"><Coded text={error.hint} /></div>}
       </div>
       {onRetry && <button type="button" className="det-button" onClick={onRetry}>Try again</button>}
     </div>
