@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +31,19 @@ _MAX_MESSAGE = 64 << 20
 _master_message: TypeAdapter[wire.MasterMessage] = TypeAdapter(wire.MasterMessage)
 
 
+async def dial(url: str, token: str) -> WebSocketClientConnection:
+    """Open the connection at a WebSocket address, authenticated by the agent's key."""
+    request = HTTPRequest(
+        url,
+        headers={"Authorization": f"Bearer {token}"},
+        connect_timeout=10.0,
+        request_timeout=30.0,
+        validate_cert=True,
+        follow_redirects=False,
+    )
+    return await websocket_connect(request, max_message_size=_MAX_MESSAGE)
+
+
 class ConnectionLost(Exception):
     """The connection broke or the peer is no master; the message says which."""
 
@@ -47,6 +60,8 @@ class Connector:
         backoff: Pauses between attempts.
         heartbeat: Seconds between heartbeats.
         silence: Seconds of silence that end a connection.
+        dial: Opens the connection; a simulation has its own network.
+        clock: Seconds since the epoch.
     """
 
     endpoints: Endpoints
@@ -56,6 +71,8 @@ class Connector:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, cap=15.0))
     heartbeat: float = HEARTBEAT
     silence: float = SILENCE
+    dial: Callable[[str, str], Awaitable[WebSocketClientConnection]] = dial
+    clock: Callable[[], float] = time.time
     _connection: WebSocketClientConnection | None = None
     _again: bool = False
 
@@ -103,15 +120,7 @@ class Connector:
 
     async def _session(self, token: str) -> None:
         """One connection from the handshake to its end."""
-        request = HTTPRequest(
-            self.endpoints.connect,
-            headers={"Authorization": f"Bearer {token}"},
-            connect_timeout=10.0,
-            request_timeout=30.0,
-            validate_cert=True,
-            follow_redirects=False,
-        )
-        connection = await websocket_connect(request, max_message_size=_MAX_MESSAGE)
+        connection = await self.dial(self.endpoints.connect, token)
         self._connection = connection
         try:
             await connection.write_message(self.hello().model_dump_json())
@@ -180,7 +189,7 @@ class Connector:
     async def _beat(self, outbox: asyncio.Queue[str]) -> None:
         while True:
             await asyncio.sleep(self.heartbeat)
-            outbox.put_nowait(wire.Heartbeat(time=time.time()).model_dump_json())
+            outbox.put_nowait(wire.Heartbeat(time=self.clock()).model_dump_json())
             self.table.repeat_exits()
 
 

@@ -104,8 +104,10 @@ class Session(_Face):
         timeout: float = 60.0,
         backoff: Backoff | None = None,
         transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         super().__init__(address, timeout=timeout, backoff=backoff)
+        self._sleep = sleep
         self._transport = transport
         self._http: httpx.Client | None = None
         self._lock = threading.Lock()
@@ -156,7 +158,7 @@ class Session(_Face):
                 pause = self._pause(call, failures, refused=False)
                 if pause is None:
                     return call.result(reply)
-            time.sleep(pause)
+            self._sleep(pause)
 
     def _once(self, call: Call) -> Reply:
         if call.sink is not None:

