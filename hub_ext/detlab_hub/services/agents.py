@@ -1,11 +1,9 @@
-"""Agents: enrolment, their connections, what they report, and what happens when they are gone."""
+"""Agents: who they are, how they enrol and connect, and which are gone. What they report is in `agentlives`."""
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy import select
@@ -15,48 +13,34 @@ from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import (
     PROTOCOL,
     AgentView,
-    AllocationState,
     EnrolReply,
     EnrolRequest,
-    ExitAck,
     Heartbeat,
     Hello,
     MasterMessage,
     RecordAck,
     RecordBatch,
     SlotView,
-    TaskExited,
-    TaskStage,
-    TaskStarted,
     TokenReply,
-    Welcome,
 )
 from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.backends.agents import Connection, Send
+from detlab_hub.backends.agents import Send
 from detlab_hub.backends.base import Node
-from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.services import audit, departures, records
+from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
-from detlab_hub.services.launching import build_launch
-from detlab_hub.services.lives import apply_allocation, send_kill
-from detlab_hub.services.placement import PLACED, holder_of
+from detlab_hub.services.placement import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
-REFUSED = "refused"
-MACHINE_RESTARTED = "machine_restarted"
-REFUSAL_TTL = 60.0
-"""For this long a trial is not offered again to an agent that refused it."""
 OLDEST_PROTOCOL = 1
-MAX_EXIT_CODE = 2**31
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
 """Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
-STAGE_CHARS = 200
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
 
@@ -289,180 +273,3 @@ def check_protocol(protocol: int) -> None:
             f"the agent speaks protocol {protocol}, this master {OLDEST_PROTOCOL} to {PROTOCOL}",
             hint="install the same version of detlab on both",
         )
-
-
-@dataclass
-class AgentSession:
-    """One connection of an agent, as the web layer drives it."""
-
-    _shell: Shell
-    _connections: Connections
-    _connection: Connection
-
-    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
-        """Take a message of the agent. Repeated and late ones change nothing.
-
-        Raises:
-            Conflict: A newer connection of the same agent has taken over, or the agent was given up: it must
-                connect anew.
-        """
-        if not self._connections.is_current(self._connection):
-            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.heard(self._connection, self._shell.clock())
-        match message:
-            case Hello():
-                raise Conflict("an agent says Hello once per connection")
-            case Heartbeat():
-                return
-            case TaskStarted():
-                await self._shell.write(lambda turn: task_started(turn, self._connection.agent_id, message))
-            case TaskStage():
-                await self._shell.write(lambda turn: task_stage(turn, self._connection.agent_id, message))
-            case TaskExited():
-                await self._exited(message)
-
-    async def _exited(self, message: TaskExited) -> None:
-        agent_id = self._connection.agent_id
-        if message.reason == REFUSED:
-            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id))
-            if holder is not None:
-                self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
-        await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
-        self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
-
-    def on_hang_up(self, close: Callable[[], None]) -> None:
-        """Say how the master ends this connection when an administrator wants the agent gone."""
-        self._connection.hang_up = close
-
-    def closed(self) -> None:
-        """The connection is gone; the agent is suspect until it connects again."""
-        if self._connections.disconnect(self._connection):
-            _log.info("agent %s disconnected", self._connection.agent_id)
-            self._shell.scheduler_kick.set()
-
-
-# --- in a transaction
-
-
-def check_key(s: Session, agent: AgentCaller) -> None:
-    """Check that an agent's key is still good: between its authentication and its Hello it may be sent away.
-
-    Raises:
-        Forbidden: It is void.
-    """
-    if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
-        raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
-
-
-def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
-    """Bring what the agent has and what it should have together.
-
-    Raises:
-        Forbidden: Its key is void: a row that was removed must not come back.
-    """
-    check_key(turn.session, agent)
-    _write_agent(turn, hello)
-    tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
-    live = turn.session.scalars(
-        select(AllocationRow).where(AllocationRow.agent_id == hello.agent_id, AllocationRow.state.in_(PLACED))
-    ).all()
-    keep = []
-    for row in live:
-        task = tasks.pop((row.id, row.run), None)
-        if task is not None:
-            keep.append(row.id)
-            if not task.exited:
-                apply_allocation(turn, row, allocations.TaskStarted())
-            if row.state == AllocationState.TERMINATING:
-                send_kill(turn, row)
-        elif row.state in allocations.NOT_BEGUN and _has_slots(hello, row):
-            launch = build_launch(turn, row)
-            if launch is not None:
-                turn.outbox.messages.append((hello.agent_id, launch))
-        else:
-            # It was there and is not any more, or can never be: its agent lost it.
-            apply_allocation(turn, row, allocations.AgentLost())
-    for task in tasks.values():
-        if task.exited:
-            ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
-            turn.outbox.messages.append((hello.agent_id, ack))
-    kill = sorted(task.allocation_id for task in tasks.values() if not task.exited)
-    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill)
-
-
-def _has_slots(hello: Hello, row: AllocationRow) -> bool:
-    return set(row.slots) <= {slot.id for slot in hello.slots}
-
-
-def _write_agent(turn: Turn, hello: Hello) -> None:
-    row = turn.session.get(AgentRow, hello.agent_id)
-    if row is None:
-        row = AgentRow(id=hello.agent_id, created_at=turn.now)
-        turn.session.add(row)
-    row.state = "connected"
-    row.version = hello.version
-    row.serves_user = hello.serves_user
-    row.runtimes, row.address = list(hello.runtimes), hello.address
-    row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
-    row.last_seen = turn.now
-    turn.changed_cluster()
-
-
-def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
-    """The agent started a task."""
-    row = turn.allocation(message.allocation_id)
-    if row is not None and row.run == message.run and row.agent_id == agent_id:
-        row.address, row.port = message.address or row.address, message.port or row.port
-        apply_allocation(turn, row, allocations.TaskStarted())
-
-
-def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
-    """The agent says how far it is with a launch."""
-    row = turn.allocation(message.allocation_id)
-    if row is None or row.run != message.run or row.agent_id != agent_id:
-        return
-    row.stage_message = message.message[:STAGE_CHARS]
-    apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
-    if row.task_id is not None:
-        turn.changed_task(turn.task(row.task_id))
-
-
-def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
-    """A task is gone and its records are delivered. What is stale or unknown is acknowledged all the same."""
-    row = turn.allocation(message.allocation_id)
-    known = row is not None and row.run == message.run and row.agent_id == agent_id
-    if row is None or not known or row.state == AllocationState.TERMINATED:
-        return
-    row.exit_code = message.exit_code if abs(message.exit_code or 0) < MAX_EXIT_CODE else None
-    turn.exits[row.id] = message
-    refused = message.message or "no reason given" if message.reason == REFUSED else None
-    if refused is not None:
-        _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
-    if message.reason == MACHINE_RESTARTED:
-        _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
-        apply_allocation(turn, row, allocations.AgentLost())
-        return
-    apply_allocation(turn, row, allocations.TaskExited(message.exit_code, refused))
-
-
-def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
-    """Take an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write."""
-    agent = turn.session.get(AgentRow, agent_id)
-    if agent is not None:
-        agent.state = "lost"
-        agent.last_seen = max(agent.last_seen, heard)
-        turn.changed_cluster()
-    for row in turn.session.scalars(
-        select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
-    ).all():
-        apply_allocation(turn, row, allocations.AgentLost())
-
-
-def _holder_of(s: Session, allocation_id: str) -> int | str | None:
-    row = s.get(AllocationRow, allocation_id)
-    return None if row is None else holder_of(row)
-
-
-def same_secret(secret_hash: str | None, token: str) -> bool:
-    """Whether a token is the one whose SHA-256 (hex) is known, compared in constant time."""
-    return secret_hash is not None and hmac.compare_digest(secret_hash.lower(), tokens.digest(token))

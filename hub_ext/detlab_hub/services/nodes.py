@@ -11,7 +11,8 @@ from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import AgentView
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services import audit, departures
-from detlab_hub.services.agents import Agents, lose
+from detlab_hub.services.agentlives import lose
+from detlab_hub.services.agents import Agents
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import send_kill
 from detlab_hub.services.placement import PLACED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
+
 from sqlalchemy.orm import Session
 
-from detlab_hub.services.agents import same_secret
 from detlab_hub.services.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.shell import Shell
@@ -53,3 +54,8 @@ def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | 
             task = caller_of(allocation)
             current_holder(s, task)
             return task
+
+
+def same_secret(secret_hash: str | None, token: str) -> bool:
+    """Whether a token is the one whose SHA-256 (hex) is known, compared in constant time."""
+    return secret_hash is not None and hmac.compare_digest(secret_hash.lower(), tokens.digest(token))
