@@ -1,4 +1,4 @@
-// Bytes (gzip) of our own code in each entry, without React, uPlot, yaml and what the host brings: `node sizes.mjs`.
+// Bytes (gzip) of our own code in each entry, without React, uPlot, yaml, what packs and unpacks files, and what the host brings: `node sizes.mjs`.
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import { build } from 'esbuild';
 const here = dirname(fileURLToPath(import.meta.url));
 process.chdir(here);
 const entries = { widget: 'src/widget/index.ts', hub: 'src/hub/index.tsx', lab: 'src/lab/index.tsx' };
-const others = ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*', 'uplot', 'yaml'];
+const others = ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*', 'uplot', 'yaml', 'pako', 'unzipit', 'ignore', '@noble/hashes/*'];
 for (const [name, entry] of Object.entries(entries)) {
   if (!existsSync(entry)) continue;
   const made = await build({

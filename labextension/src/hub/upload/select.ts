@@ -6,6 +6,8 @@ import { Unusable, type Source } from './source';
 
 export const MOST_FILES = 20_000;
 const LONGEST_PATH = 1024;
+/** Patterns by the million are no patterns: it is read before anything else was judged. */
+const LARGEST_IGNORE_FILE = 1024 * 1024;
 
 export interface Selection {
   files: Source[];
@@ -18,6 +20,7 @@ export interface Selection {
 /** Apply `.detignore` and the defaults. */
 export async function select(sources: readonly Source[]): Promise<Selection> {
   const ignore = sources.find(source => source.path === IGNORE_FILE);
+  if (ignore && ignore.size > LARGEST_IGNORE_FILE) throw new Unusable(`${IGNORE_FILE} has ${formatBytes(ignore.size)}, more than one of patterns`);
   const rules = new IgnoreRules(ignore && new TextDecoder().decode(await ignore.bytes()));
   const secret = secretFolders(sources);
   const files = sources.filter(
@@ -41,6 +44,8 @@ export function check({ files, left, size }: Selection, mostBytes: number): void
       `The largest: ${largest.join(', ')}. Name them in ${IGNORE_FILE}; data belongs on a disk that the nodes can read.`
     );
   }
+  const odd = files.find(({ path }) => /[\\\0]/.test(path) || path.split('/').some(part => part === '' || part === '.' || part === '..'));
+  if (odd) throw new Unusable(`“${odd.path.slice(0, 100)}” is no path that nodes can have`, 'Rename it: a \\ cannot be part of a name.');
   const long = files.find(file => file.path.length > LONGEST_PATH);
   if (long) throw new Unusable(`the path ${long.path.slice(0, 60)}… is too long`);
   const paths = new Set(files.map(file => file.path));

@@ -28,27 +28,3 @@ export function ofFile(file: File, path: string): Source {
   };
   return { path, size: file.size, executable: null, bytes };
 }
-
-/** Collect a stream of bytes. */
-export async function collect(stream: ReadableStream<Uint8Array>, most = Infinity): Promise<Uint8Array> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  const reader = stream.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    size += value.length;
-    if (size > most) {
-      void reader.cancel().catch(() => undefined);
-      throw new RangeError('longer than it says');
-    }
-    parts.push(value);
-  }
-  const all = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
-}

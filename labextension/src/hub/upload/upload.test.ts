@@ -1,7 +1,10 @@
 // @vitest-environment node
-import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
-import { deflateRawSync } from 'node:zlib';
+import { createHash } from 'node:crypto';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { deflateRawSync, gunzipSync } from 'node:zlib';
 
 import { expect, test } from 'vitest';
 
@@ -9,15 +12,22 @@ import { IgnoreRules } from './ignore';
 import { check, joined, select } from './select';
 import { sha256 } from './sha256';
 import { ofFile, type Source } from './source';
-import { pack } from './tar';
+import { byCodePoints, pack } from './tar';
 import { openZip, withoutTop } from './zip';
 
 const source = (path: string, text = path): Source => ofFile(new File([text], path), path);
 const named = (path: string, size: number): Source => ({ ...source(path), size });
 const alive = (): void => undefined;
 
+/** Ask Python, with the command line's own code on its path. */
+function python(code: string, input: string | Uint8Array, ...args: string[]): Buffer {
+  const own = resolve('../.venv/bin/python');
+  const env = { ...process.env, PYTHONUTF8: '1', PYTHONPATH: resolve('../harness') };
+  return execFileSync(existsSync(own) ? own : 'python3', ['-c', code, ...args], { input, env, maxBuffer: 1e8 });
+}
+
 test('SHA-256 is that of everybody else, at every length about a block and beyond one slice', async () => {
-  for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 4 * 1024 * 1024 + 77]) {
+  for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 1024 * 1024 + 77]) {
     const data = new Uint8Array(length).map((_, i) => (i * 31) % 251);
     expect(await sha256(data), String(length)).toBe(createHash('sha256').update(data).digest('hex'));
   }
@@ -38,6 +48,94 @@ test('.detignore is read as the command line reads it', () => {
   for (const [text, path, ignored] of cases) expect(out(text, path), `${JSON.stringify(text)} ${path}`).toBe(ignored);
 });
 
+/** The same draws in every run. */
+function draws(seed: number): (below: number) => number {
+  let state = seed;
+  return below => {
+    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+    return Math.floor((state / 0x80000000) * below);
+  };
+}
+
+const JUDGE = `
+import json, sys
+from detlab.client.ignore import IgnoreRules
+def left(text, paths):
+    rules = IgnoreRules(text.split("\\n"))
+    for path, folder in paths:
+        parts = path.split("/")
+        above = range(1, len(parts) + 1)
+        yield any(rules.ignores("/".join(parts[:i]), directory=folder or i < len(parts)) for i in above)
+print(json.dumps([list(left(*case)) for case in json.load(sys.stdin)]))
+`;
+
+test('.detignore says of drawn patterns and paths what the command line says', () => {
+  const draw = draws(20);
+  const pick = <T,>(from: readonly T[]): T => from[draw(from.length)]!;
+  const many = <T,>(most: number, make: () => T): T[] => Array.from({ length: 1 + draw(most) }, make);
+  const lines = [
+    '*', '*.b', '!a', '/a', 'a/', '!a/b', '**/b', 'a/**', 'a/*/c', '[ab]', '?', '!*/', '#a', '', 'a/**/b', '**/a/', '[[:digit:]]x', '[!a]', '\\!a', 'a\\ ',
+    '[^a]', '[b-a]', '[a-\\]]', 'A', '/**/', '!/a', '[[:none:]]', '***', 'a**', '!!a', '/'
+  ];
+  const pattern = (): string => (draw(2) ? pick(lines) : many(6, () => pick([...'abc*?/![]-^\\ #:A1.é😀'])).join(''));
+  const name = (): string => pick(['a', 'b', 'c', 'A', '1', 'a.b', '-', ']', 'a ', '#a', '!a', '^', '[a]', 'ab', 'é', '1x', '.git', '.venv', 'x.pyc']);
+  const cases = Array.from({ length: 3000 }, () => [
+    many(4, pattern).join('\n'), many(5, () => [many(4, name).join('/'), draw(4) === 0] as const)
+  ] as const);
+  const told = JSON.parse(python(JUDGE, JSON.stringify(cases)).toString()) as boolean[][];
+  expect(told.flat().filter(Boolean).length).toBeGreaterThan(1000);
+  cases.forEach(([text, paths], i) => {
+    const rules = new IgnoreRules(text);
+    paths.forEach(([path, folder], j) => expect(rules.leavesOut(path, folder), JSON.stringify([text, path, folder])).toBe(told[i]![j]));
+  });
+});
+
+const BUNDLE = `
+import sys
+from detlab.client.bundle import build_bundle
+sys.stdout.buffer.write(build_bundle(sys.argv[1]).data)
+`;
+
+test('a bundle is byte for byte the one that the command line makes of the same folder', async () => {
+  const draw = draws(7);
+  const text = (length: number, letters: number): string => Array.from({ length }, () => String.fromCharCode(97 + draw(letters))).join('');
+  const deep = `${'deep/'.repeat(40)}Ω — file.py`;
+  const tree: Record<string, string> = {
+    '.detignore': 'data/\n!.venv/\n*.tmp\r\n', 'train.py': 'print(1)\n'.repeat(3000), 'run.sh': '#!/bin/sh\nexit 0\n', empty: '', [deep]: 'ü',
+    'data/large.bin': 'stays', 'x.tmp': 'stays', '.venv/kept': '1', '.git/config': 'stays', 'a/__pycache__/x.pyc': 'stays',
+    'exactly/512': 'x'.repeat(512), ['x'.repeat(100)]: 'fits', ['y'.repeat(101)]: 'does not', 'é😀.py': '', 'éﬁ.py': '', 'a b/c\x01d': 'control',
+    'noise.txt': text(1_300_000, 26), 'few.txt': text(400_000, 3), 'same.txt': '\0'.repeat(300_000),
+    [`${'z'.repeat(90)}/${'é'.repeat(31)}`]: 'a length that counts its own digits'
+  };
+  const root = mkdtempSync(join(tmpdir(), 'det-bundle-'));
+  try {
+    for (const [path, content] of Object.entries(tree)) {
+      mkdirSync(dirname(join(root, path)), { recursive: true });
+      writeFileSync(join(root, path), content);
+      if (content.startsWith('#!')) chmodSync(join(root, path), 0o755);
+    }
+    const theirs = python(BUNDLE, '', root);
+    const { files } = await select(Object.entries(tree).map(([path, content]) => source(path, content)));
+    const ours = await pack(files, alive);
+    expect(gunzipSync(ours).equals(gunzipSync(theirs))).toBe(true);
+    // some systems' Python packs by zlib-ng, whose bytes are others: there it is another digest of the same files
+    const zlib = python('import zlib; print(zlib.ZLIB_RUNTIME_VERSION)', '').toString();
+    if (!zlib.includes('ng')) expect(await sha256(ours)).toBe(createHash('sha256').update(theirs).digest('hex'));
+  } finally {
+    rmSync(root, { recursive: true });
+  }
+});
+
+test('paths are ordered as Python orders them', () => {
+  const paths = ['b', 'a/b', 'a', '', 'a.b', 'ﬁ', '😀', 'é', 'ab', '😀a'];
+  expect([...paths].sort(byCodePoints)).toEqual(['', 'a', 'a.b', 'a/b', 'ab', 'b', 'é', 'ﬁ', '😀', '😀a']);
+});
+
+test('packing stops when something else was chosen', async () => {
+  const stop = (): void => { throw new Error('stopped'); };
+  await expect(pack([source('a', 'x')], stop)).rejects.toThrow('stopped');
+});
+
 test('what was chosen is judged before it travels, with the largest files named', async () => {
   const chosen = await select([source('.detignore', 'data/\n'), source('train.py'), source('data/big'), source('x/secrets/user_token'), source('x/y')]);
   expect(chosen.files.map(file => file.path)).toEqual(['.detignore', 'train.py']);
@@ -48,6 +146,10 @@ test('what was chosen is judged before it travels, with the largest files named'
   const one = named('f', 0);
   const many = Array.from({ length: 20_001 }, (_, i) => ({ ...one, path: `f${i}` }));
   expect(() => check({ files: many, left: 0, size: 0 }, 1000)).toThrow('20,001 files are more than 20,000');
+  for (const path of ['a\\b', '../a', 'a//b', './a']) {
+    expect(() => check({ files: [named(path, 1)], left: 0, size: 1 }, 1000), path).toThrow('is no path that nodes can have');
+  }
+  await expect(select([named('.detignore', 2_000_000)])).rejects.toThrow('more than one of patterns');
   expect(() => check({ files: [named('a', 1), named('a/b', 1)], left: 0, size: 2 }, 1000)).toThrow('a file and a folder at once');
   expect(joined([source('a', 'old'), source('b')], [source('a', 'newer')]).map(one => [one.path, one.size])).toEqual([['b', 1], ['a', 5]]);
 });
@@ -59,7 +161,7 @@ test('a bundle is a tar.gz that Python unpacks: long and foreign names, scripts,
     'import io, sys, tarfile', 'tar = tarfile.open(fileobj=io.BytesIO(sys.stdin.buffer.read()), mode="r:gz")',
     'for m in tar: print(m.name, oct(m.mode), m.mtime, m.isreg(), tar.extractfile(m).read().decode()[:12].strip(), sep="|")'
   ].join('\n');
-  const said = execFileSync('python3', ['-c', read], { input: bytes, encoding: 'utf8', env: { ...process.env, PYTHONUTF8: '1' } });
+  const said = python(read, bytes).toString();
   expect(said.trim().split('\n')).toEqual([
     `${long}|0o644|0|True|ü`, 'empty|0o644|0|True|', 'run.sh|0o755|0|True|#!/bin/sh', 'train.py|0o644|0|True|print(1)',
     `${'x'.repeat(100)}|0o644|0|True|${'x'.repeat(12)}`
@@ -119,17 +221,22 @@ test('a .zip is unpacked in the browser; the folder that it is of is left away',
 
 test('a .zip that is damaged, hostile or foreign is refused in words', async () => {
   const refused: [Blob, string][] = [
-    [new Blob(['no zip at all']), 'it has no directory'],
+    [new Blob(['no zip at all']), 'is no .zip that can be read'],
+    [new Blob([]), 'is no .zip that can be read'],
     [zip([{ path: '../../etc/passwd', text: 'x' }]), 'leads out of it'],
     [zip([{ path: '/etc/passwd', text: 'x' }]), 'leads out of it'],
     [zip([{ path: 'a\\..\\..\\b', text: 'x' }]), 'leads out of it'],
     [zip([{ path: 'link', text: '/etc', mode: 0o120777 }]), 'is a link'],
     [zip([{ path: 'a', text: 'x', flags: 1 }]), 'is encrypted'],
-    [zip([{ path: 'a', text: 'x', method: 93 }]), 'packed in a way']
+    [zip([{ path: 'a', text: 'x', method: 93 }]), 'packed in a way'],
+    [zip([{ path: 'a', text: 'x' }, { path: 'a', text: 'y' }]), 'it holds a twice']
   ];
   for (const [blob, why] of refused) await expect(openZip(blob, 'x.zip'), why).rejects.toThrow(why);
   const bomb = await openZip(zip([{ path: 'bomb', text: 'x'.repeat(100_000), size: 10 }]), 'x.zip');
   await expect(bomb[0]!.bytes()).rejects.toThrow('bomb is damaged');
+  const short = await openZip(zip([{ path: 'short', text: 'x', size: 10 }]), 'x.zip');
+  await expect(short[0]!.bytes()).rejects.toThrow('short is damaged');
   const whole = zip([{ path: 'a', text: 'x'.repeat(100) }]);
-  await expect(openZip(whole.slice(0, whole.size - 30), 'x.zip')).rejects.toThrow('it has no directory');
+  await expect(openZip(whole.slice(0, whole.size - 30), 'x.zip')).rejects.toThrow('is no .zip that can be read');
+  await expect(openZip(whole.slice(20), 'x.zip')).rejects.toThrow('is no .zip that can be read');
 });
