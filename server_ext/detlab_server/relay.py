@@ -23,7 +23,7 @@ RELAYED = re.compile(
     r"|code/sha256:[0-9a-f]{64}))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
-    r"|checkpoints/[0-9a-f-]{36}(/files/sha256:[0-9a-f]{64})?)"
+    r"|checkpoints/[0-9a-f-]{36}(/archive|/files/sha256:[0-9a-f]{64})?)"
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
 SHOWN_TYPES = ("application/json", "application/x-ndjson")

@@ -74,6 +74,7 @@ def test_i9_no_tenant_sees_anothers_data_over_the_api(cluster: Cluster, ada: Ten
             f"trials/{trial}/checkpoints",
             f"checkpoints/{uuid}",
             f"checkpoints/{uuid}/files/{digest}",
+            f"checkpoints/{uuid}/archive",
         ):
             assert api.get(path).status_code == 404, path
         for path in (

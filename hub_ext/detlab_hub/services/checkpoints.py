@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.services import files, views
+from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
@@ -37,16 +38,32 @@ class Checkpoints:
             CheckpointError: The bytes are not those that were committed.
         """
 
-        def find(s: Session) -> tuple[CheckpointRow, str]:
-            row = _owned(s, caller, uuid)
-            return row, s.get_one(ExperimentRow, row.experiment_id).owner
-
-        row, owner = await self._shell.read(find)
+        row, owner = await self._found(caller, uuid)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
         if path is None or row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         uid, size = self._shell.settings.files_of(owner), int(row.files[path]["size"])
         return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest, size, uid)
+
+    async def open_archive(self, caller: Caller, uuid: str) -> Archive:
+        """All files as one tar.
+
+        Raises:
+            StorageError: The checkpoint does not lie where this master can read.
+            CheckpointError: A file has not the size that was committed.
+        """
+        row, owner = await self._found(caller, uuid)
+        if row.state != "COMPLETED":
+            raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
+        uid = self._shell.settings.files_of(owner)
+        return await asyncio.to_thread(Packing(row.storage, uuid, row.files, row.created_at, uid).archive)
+
+    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, str]:
+        def find(s: Session) -> tuple[CheckpointRow, str]:
+            row = _owned(s, caller, uuid)
+            return row, s.get_one(ExperimentRow, row.experiment_id).owner
+
+        return await self._shell.read(find)
 
 
 def _owned(s: Session, caller: Caller, uuid: str) -> CheckpointRow:

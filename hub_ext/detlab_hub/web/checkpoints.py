@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.web.base import Guarded
-from detlab_hub.web.files import send_file
+from detlab_hub.web.files import send_chunks, send_file
 from detlab_hub.web.scopes import needs
 
 
@@ -25,3 +27,14 @@ class CheckpointFileBytes(Guarded):
         """Download one file by its digest, as the manifest names it."""
         source, size = await self.services.checkpoints.open_file(self.person, uuid, digest)
         await send_file(self, source, "application/octet-stream", size)
+
+
+class CheckpointArchive(Guarded):
+    """All files of a checkpoint."""
+
+    @needs("read", media="application/x-tar")
+    async def get(self, uuid: str) -> None:
+        """Download all files as a tar with one folder, named by the checkpoint's uuid."""
+        archive = await self.services.checkpoints.open_archive(self.person, uuid)
+        with closing(archive.chunks) as chunks:
+            await send_chunks(self, chunks, "application/x-tar", archive.size, archive.name)

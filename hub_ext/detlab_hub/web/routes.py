@@ -82,6 +82,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("trials/{trial_id}/checkpoints", trials.Checkpoints),
     ("checkpoints/{uuid}", checkpoints.Checkpoint),
     ("checkpoints/{uuid}/files/{digest}", checkpoints.CheckpointFileBytes),
+    ("checkpoints/{uuid}/archive", checkpoints.CheckpointArchive),
     ("tasks", usertasks.UserTasks),
     ("tasks/{task_id}", usertasks.UserTask),
     ("tasks/{task_id}/kill", usertasks.Kill),

@@ -339,6 +339,7 @@ async def test_I9_nobody_sees_anothers_experiments(make_world):
         services.trials.checkpoints(BOB, trial.id),
         services.checkpoints.get(BOB, saved.uuid),
         services.checkpoints.open_file(BOB, saved.uuid, "sha256:" + "0" * 64),
+        services.checkpoints.open_archive(BOB, saved.uuid),
         anext(services.stream.events(BOB, made.id, after=0)),
         anext(services.stream.logs(BOB, trial.id)),
     ):

@@ -241,6 +241,19 @@ describe('the view', () => {
     expect(container.querySelector('.det-axis-metric title')!.textContent).toMatch(/^validation_error/);
   });
 
+  it('downloads a whole checkpoint as one archive, unless its files were deleted', async () => {
+    const { container } = open({}, 'checkpoints');
+    await screen.findAllByRole('link', { name: /^Download all files of the checkpoint/ });
+    const items = [...container.querySelectorAll('.det-checkpoint')];
+    const links = items.map(item => item.querySelector('a.det-button'));
+    const uuid = items[0]!.querySelector('.det-checkpoint-uuid')!.textContent!;
+    expect(links[0]!.getAttribute('href')).toBe(`/api/v1/checkpoints/${uuid}/archive`);
+    expect(links[0]!.getAttribute('download')).toBe(`checkpoint-${uuid}.tar`);
+    const gone = items.map(item => item.textContent!.includes('files deleted'));
+    expect(gone).toContain(true);
+    expect(links.map(link => link === null)).toEqual(gone);
+  });
+
   it('downloads checkpoint files by digest', async () => {
     open({}, 'checkpoints');
     const links = await screen.findAllByText('model_0.safetensors');

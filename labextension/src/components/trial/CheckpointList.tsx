@@ -1,4 +1,4 @@
-/** Checkpoints, best first: their numbers, their uuid to copy, and each file to be downloaded. */
+/** Checkpoints, best first: their numbers, their uuid to copy, and all files or each to be downloaded. */
 
 import { ReactElement, useMemo, useState } from 'react';
 
@@ -57,7 +57,7 @@ export function CheckpointList({ items, metric, smallerIsBetter, trialIndex }: {
 function Checkpoint({ item, metric, best, trial, linked }: {
   item: CheckpointView; metric: string; best: boolean; trial: number | undefined; linked: boolean;
 }): ReactElement {
-  const { navigate } = useApp();
+  const { api, navigate } = useApp();
   const deleted = item.state === 'DELETED';
   const files = Object.entries(item.files);
   const name = nameText(metric, 40) || 'validation';
@@ -76,6 +76,14 @@ function Checkpoint({ item, metric, best, trial, linked }: {
         {deleted && <span className="det-soft">files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
         <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
+        {!deleted && files.length > 0 && (
+          <a
+            className="det-button" download={`checkpoint-${item.uuid}.tar`} href={api.href(`checkpoints/${encodeURIComponent(item.uuid)}/archive`)}
+            title={`All files as one .tar, ${formatBytes(item.size)}`} aria-label={`Download all files of the checkpoint at step ${item.steps_completed}`}
+          >
+            Download all
+          </a>
+        )}
       </div>
       {!deleted && files.length > 0 && <Files uuid={item.uuid} files={files} />}
     </li>
