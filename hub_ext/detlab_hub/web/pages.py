@@ -19,12 +19,14 @@ from detlab.schemas.wire import API_PREFIX, ExperimentView, Wire
 from detlab_hub.web.assets import Asset, asset
 from detlab_hub.web.base import Guarded, NoSuchRoute, error_view, status_of
 from detlab_hub.web.scopes import needs
+from detlab_hub.web.visible import shown
 
 _HERE = importlib.resources.files("detlab_hub.web") / "templates"
 _SHELL = template.Template((_HERE / "shell.html").read_text(encoding="utf-8"), name="shell.html")
-_PLAIN = template.Template((_HERE / "plain.html").read_text(encoding="utf-8"), name="plain.html")
-_ERROR = template.Template((_HERE / "error.html").read_text(encoding="utf-8"), name="error.html")
-# autoescape is tornado's default (xhtml_escape); no template says {% raw %}
+_PLAIN = template.Template((_HERE / "plain.html").read_text(encoding="utf-8"), name="plain.html", autoescape="shown")
+_ERROR = template.Template((_HERE / "error.html").read_text(encoding="utf-8"), name="error.html", autoescape="shown")
+# No template says {% raw %}. What people read is escaped by `shown`; what the script reads, in the shell, by tornado's
+# own xhtml_escape: there a name has to stay the name that it is.
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
@@ -62,6 +64,7 @@ class Told(Guarded):
         status, view = status_of(error), error_view(error)
         self.set_status(status)
         page = _ERROR.generate(
+            shown=shown,
             title=_TITLES.get(status, "This went wrong"),
             message=view.message[:1].upper() + view.message[1:],
             hint=view.hint,
@@ -176,6 +179,7 @@ class Plain(Page):
             caller, limit=_RECENT, before=None, state=None, owner=None, name=None
         )
         page = _PLAIN.generate(
+            shown=shown,
             user=caller,
             cluster=await self.services.cluster.view(caller),
             agents=await self.services.agents.list(caller),
