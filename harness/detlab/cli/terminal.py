@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from detlab.cli.hub_server import ask, headers
+from detlab.cli.terminal_output import Output, write
 from detlab.client.discovery import ClusterAddress
 from detlab.errors import ApiError, DetlabError, NotFound
 
@@ -45,8 +46,6 @@ END_SECONDS = 0.5
 """Pause before the end of the input is said again: what runs meanwhile may have swallowed it."""
 CHUNK = 65536
 END_OF_INPUT = "\x04"
-CLEAR = "\x1b[H\x1b[2J"
-"""Before the other end says again what was on the screen."""
 
 
 class Ended(Enum):
@@ -206,6 +205,7 @@ class _Attached:
         self._over = threading.Event()
         self._lost = threading.Event()
         self._resized = True
+        self._output = Output()
         self._escape = EscapeWatch()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line_open = False
@@ -303,7 +303,7 @@ class _Attached:
                     break
                 kind, *rest = json.loads(data)
                 if kind == "stdout" and rest:
-                    _write(str(rest[0]))
+                    self._output.take(str(rest[0]))
                 elif kind == "disconnect":
                     self._over.set()
                     break
@@ -313,12 +313,12 @@ class _Attached:
         self._wake()
 
     def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | Ended:
-        """Connect again; the other end says once more what was on the screen. Or how it ended meanwhile.
+        """Connect again; the other end says once more what it said lately. Or how it ended meanwhile.
 
         Raises:
             DetlabError: There was no connection for too long.
         """
-        _write("\r\n[connection lost; connecting again; Ctrl-C leaves]\r\n")
+        self._output.note("connection lost; connecting again; Ctrl-C leaves")
         deadline = time.monotonic() + COME_BACK_SECONDS
         for pause in itertools.chain(RECONNECTS, itertools.repeat(RECONNECTS[-1])):
             if self._leaves(selector, stdin, pause):
@@ -332,8 +332,7 @@ class _Attached:
                     continue
                 hint = f"{error.hint or ''}\nWhat runs in terminal {self._name} runs on: --terminal {self._name}"
                 raise DetlabError(error.message, hint=hint.strip(), code=error.code) from error
-            if os.isatty(sys.stdout.fileno()):
-                _write(CLEAR)
+            self._output.reconnected()
             return socket
         raise AssertionError  # the pauses never end
 
@@ -378,12 +377,6 @@ def _send(socket: WebSocket, *message: Any) -> None:
     socket.send(json.dumps(message))
 
 
-def _write(text: str) -> None:
-    data = text.encode("utf-8", "replace")
-    while data:
-        data = data[os.write(sys.stdout.fileno(), data) :]
-
-
 @contextmanager
 def _raw(descriptor: int) -> Iterator[None]:
     """Let every key through, Ctrl-C too; put the terminal back whatever happens."""
@@ -399,7 +392,8 @@ def _raw(descriptor: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        _write("\r\n")
+        if os.isatty(sys.stdout.fileno()):
+            write(sys.stdout.fileno(), "\r\n")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`det shell open` against the terminals of a real Jupyter server."""
 
 import os
+import select
 import subprocess
 import sys
 import termios
@@ -12,10 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from detlab.cli.terminal import CLEAR, EscapeWatch
+from detlab.cli.terminal import EscapeWatch
+from detlab.cli.terminal_output import CLEAR
 from testbed.cluster import free_port
 from testbed.cut_proxy import CutProxy
 from testbed.local_terminal import on_a_terminal
+from testbed.waiting import until
 
 ATTACH = """
 import sys
@@ -216,6 +219,62 @@ def test_an_outage_is_waited_out_and_what_was_said_meanwhile_is_shown(server: Se
         terminal.until(b"al8ve")
         terminal.type(b"\x04")
         assert terminal.end() == 0
+
+
+class Piped:
+    """What `det shell open` writes when its output is no terminal; what it says beside it is in a file."""
+
+    def __init__(self, command: list[str], beside: Path) -> None:
+        self.seen = b""
+        self.beside = beside
+        with beside.open("wb") as file:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file)
+
+    def type(self, text: bytes) -> None:
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def until(self, text: bytes, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not come within {seconds} s; this did: {self.seen!r}"
+            data = os.read(self.process.stdout.fileno(), 65536)
+            assert data, f"it ended without {text!r}: {self.seen!r}"
+            self.seen += data
+
+    def until_lost(self, times: int) -> None:
+        until(lambda: self.beside.read_bytes().count(b"[connection lost") == times, self.beside.read_text)
+
+
+def test_piped_output_comes_once_through_cuts_and_an_outage(server: Server, proxy: CutProxy, tmp_path: Path) -> None:
+    gates = [tmp_path / "first", tmp_path / "second"]
+    waits = [f"while [ ! -e {gate} ]; do sleep 0.05; done" for gate in gates]
+    terminal = Piped(by(proxy).command(), tmp_path / "stderr")
+    with terminal.process as process:
+        try:
+            said = f"echo re$((5+5)); {waits[0]}; echo la$((8+8))er; {waits[1]}; echo en$((9+9))d\n"
+            terminal.type(said.encode())
+            terminal.until(b"re10")
+            proxy.close()
+            terminal.until_lost(1)
+            gates[0].touch()  # what is said now, nobody hears
+            proxy.open()
+            terminal.until(b"la16er")
+            proxy.cut()
+            terminal.until_lost(2)
+            gates[1].touch()
+            terminal.until(b"en18d")
+            terminal.type(b"exit\n")
+            terminal.seen += process.stdout.read()
+            assert process.wait(30) == 0, terminal.beside.read_text()
+        finally:
+            process.kill()
+    for word in (b"re10", b"la16er", b"en18d", b"$((5+5))"):
+        assert terminal.seen.count(word) == 1, (word, terminal.seen)
+    assert b"connection" not in terminal.seen, "what is ours is not in the pipe"
+    assert CLEAR.encode() not in terminal.seen
+    assert b"missing" not in terminal.beside.read_bytes()
 
 
 @pytest.mark.parametrize("keys", [b"\x03", b"~."])

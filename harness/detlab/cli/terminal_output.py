@@ -1,0 +1,119 @@
+"""What a terminal of the cluster says, on the local screen or into a pipe, through connections that are lost.
+
+After each connection a Jupyter server says first, in one piece, what the terminal has said lately (its last thousand
+pieces), then goes on. A screen is cleared and shows that once more. A pipe or a file has had it: there, only what
+follows what we know of goes out. Marks of a place would be exact, but the server gives none; so the end of what we know
+is looked for in what it repeats. Where both are the same line many times over, the longest fit counts: nothing that
+was written is written again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+
+CLEAR = "\x1b[H\x1b[2J"
+"""Before the other end says again what was on the screen."""
+KEPT_PIECES = 1000
+"""As many as the server repeats; each of ours was one of its own."""
+
+
+class Output:
+    """Where the text of one terminal goes: standard output."""
+
+    def __init__(self) -> None:
+        self._target = sys.stdout.fileno()
+        self._screen = os.isatty(self._target)
+        self._heard = Heard()
+        self._repeats = False
+
+    def reconnected(self) -> None:
+        """Expect to hear again what was said before."""
+        if self._screen:
+            write(self._target, CLEAR)
+        else:
+            self._repeats = True
+
+    def take(self, text: str) -> None:
+        """Write a piece of the terminal's text, or what of it is new."""
+        if self._screen:
+            write(self._target, text)
+        elif self._repeats:
+            self._repeats = False
+            fresh = self._heard.fresh_of(text)
+            if fresh is None:
+                self.note("more was said meanwhile than the server has kept: a part is missing here")
+            write(self._target, text if fresh is None else fresh)
+        else:
+            self._heard.add(text)
+            write(self._target, text)
+
+    def note(self, text: str) -> None:
+        """Say something of our own: on the screen, or beside what is piped."""
+        target = self._target if self._screen else sys.stderr.fileno()
+        end = "\r\n" if os.isatty(target) else "\n"
+        write(target, f"{end}[{text}]{end}")
+
+
+class Heard:
+    """What was heard of a terminal, as far back as its server may repeat it."""
+
+    def __init__(self) -> None:
+        self._first: str | None = None  # what came after connecting: many of the server's pieces in one
+        self._pieces: deque[str] = deque(maxlen=KEPT_PIECES)
+
+    def add(self, piece: str) -> None:
+        """Note what came."""
+        if self._first is None:
+            self._first = piece
+            return
+        if len(self._pieces) == KEPT_PIECES:
+            self._first = ""  # the server has dropped all of it, too
+        self._pieces.append(piece)
+
+    def fresh_of(self, said: str) -> str | None:
+        """Return what is new in what was said after connecting again; None if nothing in it is known."""
+        first = self._first or ""
+        known = first + "".join(self._pieces)
+        # The server drops whole pieces. Where they begin is known, but for those that came in one at first.
+        begins = {*itertools.accumulate(map(len, self._pieces), initial=len(first))}
+        fits = ((length, len(known) - length) for length in overlaps(known, said))
+        had = next((length for length, begin in fits if begin < len(first) or begin in begins), 0)
+        self._first = said
+        self._pieces.clear()
+        return None if known and not had else said[had:]
+
+
+def overlaps(known: str, said: str) -> Iterator[int]:
+    """Yield the lengths of the ends of `known` with which `said` begins, the longest first; none is 0.
+
+    The method of Knuth, Morris and Pratt (SIAM J. Comput. 6, 1977): it takes no longer where a text repeats itself.
+    """
+    if known and said.startswith(known):
+        yield len(known)  # nothing was dropped yet: the usual case, and no other is better
+        return
+    known = known[max(0, len(known) - len(said)) :]
+    borders, length = [0] * len(known), 0
+    for index in range(1, len(known)):
+        while length and said[index] != said[length]:
+            length = borders[length - 1]
+        length += said[index] == said[length]
+        borders[index] = length
+    length = 0
+    for character in known:
+        while length and (length == len(known) or character != said[length]):
+            length = borders[length - 1]
+        length += character == said[length]
+    while length:
+        yield length
+        length = borders[length - 1]
+
+
+def write(target: int, text: str) -> None:
+    """Write a text to a descriptor, all of it."""
+    data = text.encode("utf-8", "replace")
+    while data:
+        data = data[os.write(target, data) :]
