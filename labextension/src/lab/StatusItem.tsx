@@ -2,11 +2,12 @@
 
 import type { ReactElement } from 'react';
 
+import { reasonOf, useLost } from '../components/common';
 import { useStore } from '../state/context';
 
 export function StatusItem({ onClick }: { onClick: () => void }): ReactElement | null {
   const ready = useStore(s => s.ready);
-  const lost = useStore(s => s.link.kind === 'lost');
+  const lost = useLost(useStore(s => s.link));
   const free = useStore(s => (s.cluster?.slots_total ?? 0) - (s.cluster?.slots_used ?? 0));
   const total = useStore(s => s.cluster?.slots_total ?? 0);
   const running = useStore(
@@ -16,9 +17,9 @@ export function StatusItem({ onClick }: { onClick: () => void }): ReactElement |
   return (
     <button
       type="button" className="det-status" onClick={onClick}
-      title={lost ? 'Connection to the cluster lost; trying again' : 'Show the detlab panel'}
+      title={lost ? `Connection lost: ${reasonOf(lost)}` : 'Show the detlab panel'}
     >
-      {text}{lost ? ' ⚠' : ''}
+      {text}{lost ? ' · ⚠ not connected' : ''}
     </button>
   );
 }

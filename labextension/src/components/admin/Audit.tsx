@@ -131,7 +131,7 @@ function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<F
           </td>
           <td>
             <button type="button" className="det-link" title="Show only these" onClick={() => choose({ action: item.action })}>
-              {item.action}
+              {nameText(item.action)}
             </button>
           </td>
           <td><Subject text={item.subject} /></td>

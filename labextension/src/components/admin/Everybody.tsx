@@ -60,7 +60,7 @@ export function Everybody(): ReactElement {
             />
             <select className="det-input" aria-label="Owner" value={owner} onChange={event => setOwner(event.target.value)}>
               <option value="">everybody</option>
-              {owners.map(name => <option key={name}>{name}</option>)}
+              {owners.map(name => <option key={name} value={name}>{nameText(name, 60)}</option>)}
             </select>
             <label className="det-adm-check">
               <input type="checkbox" checked={ended} onChange={event => setEnded(event.target.checked)} /> with what has ended
@@ -95,7 +95,7 @@ function People({ persons, owner, choose }: {
               title={owner === person.name ? 'Show everybody below' : 'Show only theirs below'}
               onClick={() => choose(owner === person.name ? '' : person.name)}
             >
-              {person.name}
+              {nameText(person.name)}
             </button>
           </td>
           <td className="det-right det-num">{person.slots}</td>
@@ -119,7 +119,7 @@ function WorkTable({ rows, all }: { rows: Row[]; all: number }): ReactElement {
         render: row => <Go to={row.place} title={row.id}>{row.short}</Go>
       },
       { key: 'name', title: 'Name', width: 160, grow: 2, value: row => row.name },
-      { key: 'owner', title: 'Owner', width: 100, grow: 1, value: row => row.owner },
+      { key: 'owner', title: 'Owner', width: 100, grow: 1, value: row => nameText(row.owner) },
       {
         key: 'state', title: 'State', width: 110, value: row => row.state,
         render: row => <StateBadge state={row.state} about={row.why} />

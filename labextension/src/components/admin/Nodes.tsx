@@ -56,7 +56,7 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
   return (
     <article className="det-adm-node" aria-label={`Node ${agent.id}`} data-state={shown}>
       <header>
-        <h2>{agent.id}</h2>
+        <h2>{nameText(agent.id)}</h2>
         <span className="det-badge" data-tone={tone}>
           {shown}
         </span>
@@ -66,23 +66,23 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
       <SlotGrid agent={agent} held={held} />
       <p className="det-soft">
         {taken} of {plural(agent.slots.length, 'slot')} taken
-        {agent.slots[0]?.name ? `, ${agent.slots[0].name}` : ''}
+        {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
       </p>
       <Holders held={held} slotless={slotless} />
       <dl className="det-adm-facts">
         <dt>Runs</dt>
         <dd>{agent.runtimes.join(', ') || 'nothing'}</dd>
         <dt>Serves</dt>
-        <dd>{agent.serves_user ?? 'every user'}</dd>
+        <dd>{agent.serves_user === null ? 'every user' : nameText(agent.serves_user)}</dd>
         <dt>Version</dt>
         <dd>
-          {agent.version || '–'}
+          {nameText(agent.version) || '–'}
           {version && agent.version && agent.version !== version && (
             <span className="det-adm-warn"> the master has {version}</span>
           )}
         </dd>
         <dt>Address</dt>
-        <dd>{agent.address || '–'}</dd>
+        <dd>{nameText(agent.address) || '–'}</dd>
         <dt>Heard of</dt>
         <dd>
           <Ago time={agent.last_seen} />
@@ -131,7 +131,7 @@ function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactEle
     <ul className="det-adm-slots" aria-label={`Slots of ${agent.id}`}>
       {agent.slots.map(slot => {
         const found = holderAt.get(slot.id);
-        const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${found.holder.owner}` : ''}` : 'free';
+        const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${nameText(found.holder.owner)}` : ''}` : 'free';
         return (
           <li
             key={slot.id}
@@ -161,7 +161,7 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
           </span>{' '}
           {holder.place ? <Go to={holder.place}>{holder.what}</Go> : holder.what}
           {holder.name && <span className="det-adm-name"> {holder.name}</span>}
-          {holder.owner && <span className="det-soft"> of {holder.owner}</span>}
+          {holder.owner && <span className="det-soft"> of {nameText(holder.owner)}</span>}
           <span className="det-soft">, {plural(slots.length, 'slot')}</span>
         </li>
       ))}
@@ -172,7 +172,7 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
           </span>{' '}
           <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
           <span className="det-adm-name"> {nameText(task.name)}</span>
-          <span className="det-soft"> of {task.owner}, no slot</span>
+          <span className="det-soft"> of {nameText(task.owner)}, no slot</span>
         </li>
       ))}
     </ul>

@@ -53,7 +53,7 @@ function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
           <td>
             <What item={item} />
           </td>
-          <td>{item.mine ? 'you' : item.owner}</td>
+          <td>{item.mine ? 'you' : nameText(item.owner)}</td>
           <td className="det-right det-num">{item.slots}</td>
           <td className="det-right det-num">{item.priority}</td>
           <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>

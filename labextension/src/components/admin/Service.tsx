@@ -4,6 +4,7 @@ import type { ReactElement } from 'react';
 
 import type { HealthView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatAge, formatTime, Loading, useNow } from '../common';
+import { nameText } from '../logs/text';
 import { useGet, useReloadOn } from './load';
 import { View } from './parts';
 
@@ -31,7 +32,7 @@ export function Service(): ReactElement {
                   {item.name}
                 </span>
                 <span className="det-hidden">{item.ok ? 'well: ' : 'not well: '}</span>
-                <span className="det-adm-detail">{item.detail}</span>
+                <span className="det-adm-detail">{nameText(item.detail, 600)}</span>
               </li>
             ))}
           </ul>

@@ -5,6 +5,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import type { TokenList, TokenView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading, plural } from '../common';
+import { nameText } from '../logs/text';
 import { useAct, useGet, useReloadOn } from './load';
 import { Ago, Sheet, View } from './parts';
 
@@ -72,8 +73,8 @@ function TokenSheet({ items, reload }: { items: TokenView[]; reload: () => void 
       {items.map(item => (
         <tr key={item.id}>
           <td className="det-mono">{item.id}</td>
-          <td>{KINDS[item.kind]?.word ?? item.kind}</td>
-          <td className="det-adm-wide">{item.subject || '–'}</td>
+          <td>{KINDS[item.kind]?.word ?? nameText(item.kind)}</td>
+          <td className="det-adm-wide">{nameText(item.subject) || '–'}</td>
           <td><Ago time={item.created_at} /></td>
           <td>{item.expires_at ? formatTime(item.expires_at) : 'never'}</td>
           <td className="det-right"><Revoke item={item} reload={reload} /></td>
@@ -90,13 +91,13 @@ function Revoke({ item, reload }: { item: TokenView; reload: () => void }): Reac
   const revoke = async (): Promise<void> => {
     const question = {
       title: `Revoke the ${known?.word ?? item.kind} token ${item.id}?`,
-      body: `It is of ${item.subject || 'nobody in particular'}. ${known?.void ?? 'Whoever holds it is refused from now on.'}`,
+      body: `It is of ${nameText(item.subject) || 'nobody in particular'}. ${known?.void ?? 'Whoever holds it is refused from now on.'}`,
       yes: 'Revoke',
       danger: true
     };
     if (!(await confirm(question))) return;
     if (!(await act(() => api.del(`tokens/${encodeURIComponent(item.id)}`)))) return;
-    notify(`the token of ${item.subject || item.kind} is revoked`, 'good');
+    notify(`the token of ${nameText(item.subject) || item.kind} is revoked`, 'good');
     reload();
   };
   return (

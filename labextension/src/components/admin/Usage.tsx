@@ -5,6 +5,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import type { UsageView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
+import { nameText } from '../logs/text';
 import { useGet } from './load';
 import { Sheet, View } from './parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
@@ -74,7 +75,7 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
     <Sheet label="Slot-hours by person" head={head}>
       {people.map(person => (
         <tr key={person.user}>
-          <td>{person.user}</td>
+          <td className="det-adm-person">{nameText(person.user)}</td>
           <td className="det-right det-num">{formatHours(person.hours)}</td>
           <td className="det-right det-num">{Math.round(100 * person.share)} %</td>
           <td className="det-adm-wide">

@@ -2,6 +2,7 @@
 
 import { useLayoutEffect, useRef, useState, type ReactElement } from 'react';
 
+import { nameText } from '../logs/text';
 import { axis, formatHours, OTHERS, type Stack } from './slothours';
 
 const HEIGHT = 260;
@@ -39,7 +40,7 @@ export function UsageChart({ stack }: { stack: Stack }): ReactElement {
                 if (!hours) return null;
                 return (
                   <rect
-                    key={band} data-colour={band === OTHERS ? 'others' : b} x={x + step * 0.12} width={step * 0.76}
+                    key={b} data-colour={band === OTHERS ? 'others' : b} x={x + step * 0.12} width={step * 0.76}
                     y={y(floor)} height={Math.max(0, y(floor - hours) - y(floor))}
                   />
                 );
@@ -54,9 +55,9 @@ export function UsageChart({ stack }: { stack: Stack }): ReactElement {
       <figcaption>
         <ul className="det-adm-legend">
           {stack.bands.map((band, b) => (
-            <li key={band}>
+            <li key={b}>
               <i data-colour={band === OTHERS ? 'others' : b} aria-hidden="true" />
-              {band}
+              {nameText(band, 60)}
               {hovered !== null && <b className="det-num"> {formatHours(stack.hours[b]![hovered]!)}</b>}
             </li>
           ))}

@@ -3,6 +3,7 @@
 import { ReactElement, useEffect, useId, useRef } from 'react';
 
 import type { Question } from '../../state/context';
+import { visible } from '../logs/text';
 
 /** A modal dialog; Escape and a click beside it mean no. The focus goes to "Cancel" and comes back at the end. */
 export function ConfirmDialog({ question, onAnswer }: {
@@ -25,8 +26,8 @@ export function ConfirmDialog({ question, onAnswer }: {
       onCancel={event => { event.preventDefault(); onAnswer(false); }}
       onClick={event => { if (event.target === dialog.current) onAnswer(false); }}
     >
-      <h2 id={`${id}-t`}>{question.title}</h2>
-      <p id={`${id}-b`}>{question.body}</p>
+      <h2 id={`${id}-t`}>{visible(question.title)}</h2>
+      <p id={`${id}-b`}>{visible(question.body)}</p>
       <div className="det-dialog-buttons">
         <button ref={no} type="button" className="det-button" onClick={() => onAnswer(false)}>Cancel</button>
         <button

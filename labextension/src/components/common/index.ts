@@ -5,6 +5,7 @@ export { Coded } from './Coded';
 export { ConfirmDialog } from './ConfirmDialog';
 export * from './format';
 export { useLoaded, useNow, useVisible, type Loaded } from './hooks';
+export { LostHint, reasonOf, TryingAgain, useLost } from './Lost';
 export { EmptyState, ErrorBanner, Loading, Notice } from './notices';
 export { Progress } from './Progress';
 export { sortRows, type Sort, type SortValue } from './sorting';

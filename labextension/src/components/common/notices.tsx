@@ -22,11 +22,12 @@ export function Loading({ what = 'Loading' }: { what?: string }): ReactElement {
 }
 
 /** What went wrong, the hint and a way to try again. */
-export function ErrorBanner({ error, onRetry, what }: {
+export function ErrorBanner({ error, onRetry, what, children }: {
   error: Pick<ApiError, 'message' | 'hint'> & Partial<Pick<ApiError, 'problems'>>;
   onRetry?: () => void;
   /** What was tried, such as "Kill". */
   what?: string;
+  children?: ReactNode;
 }): ReactElement {
   return (
     <div className="det-banner" data-tone="bad" role="alert">
@@ -35,6 +36,7 @@ export function ErrorBanner({ error, onRetry, what }: {
         <Coded text={error.message} />
         {error.problems?.map((p, i) => <div key={i}>{p.path && <code>{visible(p.path)}: </code>}<Coded text={p.message} /></div>)}
         {error.hint && <div className="det-soft"><Coded text={error.hint} /></div>}
+        {children}
       </div>
       {onRetry && <button type="button" className="det-button" onClick={onRetry}>Try again</button>}
     </div>

@@ -3,26 +3,30 @@
 import { ReactElement, useEffect, useState } from 'react';
 
 import type { Link } from '../../state/follow';
+import { reasonOf, TryingAgain, useLost } from '../common';
 
 /** A break shorter than this is healed before anybody would read of it. */
 const PATIENCE_MS = 2000;
 
 export function LinkNotice({ link, onRetry }: { link: Link; onRetry: () => void }): ReactElement | null {
   const [late, setLate] = useState(false);
-  const lost = link.kind === 'lost' || (late && link.kind === 'opening');
+  const lost = useLost(link);
+  const broken = link.kind === 'lost' || (late && link.kind === 'opening');
   useEffect(() => {
-    if (!lost) {
+    if (!broken) {
       setLate(false);
       return;
     }
     const timer = window.setTimeout(() => setLate(true), PATIENCE_MS);
     return () => window.clearTimeout(timer);
-  }, [lost]);
-  if (!lost || !late) return null;
-  const why = link.kind === 'lost' ? link.error.message : 'opening the stream again';
+  }, [broken]);
+  if (!broken || !late) return null;
   return (
     <div className="det-banner" data-tone="paused" role="status">
-      <div>Not live: {why}. What you see is the last that was heard; it goes on by itself.</div>
+      <div>
+        Not live: {lost ? reasonOf(lost) : 'opening the stream again'}. What you see is the last that was heard.
+        {lost && <> <TryingAgain lost={lost} /></>}
+      </div>
       <button type="button" className="det-button" onClick={onRetry}>Try now</button>
     </div>
   );

@@ -1,16 +1,18 @@
 /** The experiment's view: fold of the stream, table, actions, hostile names. */
 
 import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
 import { checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
+import { ApiError } from '../../state/api';
 import type { CurvesView } from '../../state/wire';
 import { show } from '../../testing/app';
 import { bestFirst } from '../trial/CheckpointList';
 import { experimentActions, forbidden } from './actions';
 import { yamlOf } from './ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
+import { LinkNotice } from './LinkNotice';
 import { ExperimentModel } from './model';
 import { greyed, progressParts, remaining } from './progress';
 import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
@@ -258,5 +260,31 @@ describe('the view', () => {
     open({}, 'checkpoints');
     const links = await screen.findAllByText('model_0.safetensors');
     expect(links[0]!.getAttribute('href')).toMatch(/^\/api\/v1\/checkpoints\/[0-9a-f-]+\/files\/sha256%3A[0-9a-d]+$/);
+  });
+});
+
+describe('what is shown while the stream is lost', () => {
+  afterEach(() => { vi.useRealTimers(); });
+
+  it('says after a moment why it is not live and when it is tried again, and does not flicker meanwhile', () => {
+    vi.useFakeTimers();
+    const retry = vi.fn();
+    const lost = { kind: 'lost', error: new ApiError(0, { message: 'the cluster closed the connection' }), retryAt: Date.now() + 6000 } as const;
+    const { rerender, container } = show(<LinkNotice link={lost} onRetry={retry} />);
+    const notice = (link: Parameters<typeof LinkNotice>[0]['link']): string => {
+      rerender(<LinkNotice link={link} onRetry={retry} />);
+      return container.textContent!;
+    };
+    expect(notice(lost)).toBe('');
+    act(() => void vi.advanceTimersByTime(2000));
+    const why = 'Not live: the cluster closed the connection. What you see is the last that was heard. Trying again';
+    expect(notice(lost)).toBe(`${why} in 4 s.Try now`);
+    act(() => void vi.advanceTimersByTime(1000));
+    expect(notice(lost)).toBe(`${why} in 3 s.Try now`);
+    expect(notice({ kind: 'opening' })).toBe(`${why} …Try now`);
+    expect(notice({ ...lost, retryAt: Date.now() + 9000 })).toBe(`${why} in 9 s.Try now`);
+    fireEvent.click(screen.getByRole('button', { name: 'Try now' }));
+    expect(retry).toHaveBeenCalledOnce();
+    expect(notice({ kind: 'open' })).toBe('');
   });
 });

@@ -50,7 +50,7 @@ function Node({ agent, experiments, tasks, me }: {
       <ul className="det-slots" aria-label={`Slots of ${agent.id}`}>
         {agent.slots.map(slot => <Slot key={slot.id} slot={slot} experiments={experiments} tasks={tasks} me={me} />)}
       </ul>
-      {kinds.length > 0 && <div className="det-facts"><span className="det-ellipsis">{kinds.join(', ')}</span></div>}
+      {kinds.length > 0 && <div className="det-facts"><span className="det-ellipsis">{nameText(kinds.join(', '))}</span></div>}
       {held.map(one => <Holding key={one.holder.what} held={one} me={me} />)}
     </li>
   );
@@ -62,7 +62,7 @@ function Slot({ slot, experiments, tasks, me }: {
   const holder = holderOf(slot, experiments, tasks);
   const mine = holder !== null && holder.owner === me;
   const kind = !slot.enabled ? 'disabled' : holder === null ? 'free' : mine ? 'mine' : 'taken';
-  const who = holder ? `${holder.what}${mine ? ' (you)' : holder.owner ? ` (${holder.owner})` : ''}` : kind;
+  const who = holder ? `${holder.what}${mine ? ' (you)' : holder.owner ? ` (${nameText(holder.owner)})` : ''}` : kind;
   const text = `slot ${slot.id}: ${who}`;
   return <li className="det-slot" data-slot={kind} title={text} aria-label={text} />;
 }
@@ -70,7 +70,7 @@ function Slot({ slot, experiments, tasks, me }: {
 function Holding({ held, me }: { held: Held; me: string }): ReactElement {
   const app = useApp();
   const { holder, slots } = held;
-  const owner = holder.owner === me ? 'you' : holder.owner || 'somebody else';
+  const owner = holder.owner === me ? 'you' : nameText(holder.owner) || 'somebody else';
   const name = holder.name ? `${holder.what} · ${holder.name}` : holder.what;
   return (
     <div className="det-facts det-holding">

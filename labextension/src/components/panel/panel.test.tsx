@@ -114,10 +114,12 @@ describe('the panel', () => {
     expect((window as unknown as { hurt?: number }).hurt).toBeUndefined();
   });
 
-  it('says that the connection is lost, keeps what it knew, and comes back', async () => {
+  it('says that the connection is lost, why and when it is tried again, keeps what it knew, and comes back', async () => {
     const { api } = await panel();
-    act(() => api.fail('stream'));
-    expect(await screen.findByText(/Connection lost/)).toBeTruthy();
+    act(() => api.fail('stream', new ApiError(503, { message: 'the `master` starts\u202e.', hint: 'see `det status`' })));
+    const banner = (await screen.findByText(/Connection lost/)).closest('.det-banner')!;
+    expect(banner.textContent).toMatch(/^Connection lost: the master starts⟨U\+202E⟩\. Trying again (in \d+ s\.|…)see det statusNow$/);
+    expect(banner.querySelector('[aria-hidden]')!.textContent).toMatch(/^Trying again/);
     expect(screen.getByText('search 1')).toBeTruthy();
     await userEvent.click(screen.getByRole('button', { name: 'Now' }));
     await waitFor(() => expect(screen.queryByText(/Connection lost/)).toBeNull());
@@ -130,6 +132,7 @@ describe('the panel', () => {
     const { api } = show(<Panel />, answers);
     expect(await screen.findByText(/no cluster is known/)).toBeTruthy();
     expect(screen.getByText('det up')).toBeTruthy();
+    expect(screen.getByText(/^Trying again/)).toBeTruthy();
     api.answers['overview'] = overview();
     fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
     expect(await screen.findByText('search 1')).toBeTruthy();
