@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, TrialState, Wire
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
 
 Route = tuple[str, str, Callable[..., None]]
@@ -139,25 +139,25 @@ class RequestHandler(BaseHTTPRequestHandler):
                 found = [view for view in found if str(getattr(view, key)) == self.query[key]]
         if "name" in self.query:
             found = [view for view in found if self.query["name"] in view.name]
-        self._page(found)
+        self.page(found)
 
     def list_trials(self, number: str) -> None:
         """GET experiments/{id}/trials."""
         self.master.experiment(number)
         after = int(self.query.get("after", 0))
         trials = self.master.trials.values()
-        self._page([view for view in trials if view.experiment_id == int(number) and view.id > after])
+        self.page([view for view in trials if view.experiment_id == int(number) and view.id > after])
 
-    def _page(self, found: list[Any]) -> None:
+    def page(self, found: list[Any]) -> None:
+        """Reply with the first of these, and where to go on."""
         limit = int(self.query.get("limit", 50))
         page = found[:limit]
         self.tell({"items": page, "next": page[-1].id if len(found) > limit else None})
 
-    def list_logs(self, number: str) -> None:
-        """GET trials/{id}/logs."""
-        self.master.trial(number)
+    def page_of_lines(self, lines: Iterable[LogLine]) -> None:
+        """Reply with a page of lines or the last ones, of what the query asks for."""
         after = int(self.query.get("after", 0))
-        found = [line for line in self.master.logs if line.trial_id == int(number) and line.id > after]
+        found = [line for line in lines if line.id > after]
         if "rank" in self.query:
             found = [line for line in found if line.rank == int(self.query["rank"])]
         if "search" in self.query:
@@ -165,8 +165,13 @@ class RequestHandler(BaseHTTPRequestHandler):
         if "tail" in self.query:
             tail = int(self.query["tail"])
             self.tell({"items": found[-tail:] if tail else [], "next": None})
-            return
-        self._page(found)
+        else:
+            self.page(found)
+
+    def list_logs(self, number: str) -> None:
+        """GET trials/{id}/logs."""
+        self.master.trial(number)
+        self.page_of_lines(line for line in self.master.logs if line.trial_id == int(number))
 
     def follow_experiment(self, number: str) -> None:
         """GET experiments/{id}/stream."""

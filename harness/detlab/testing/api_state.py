@@ -7,9 +7,9 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from detlab.schemas.wire import (
     AgentView,
@@ -31,6 +31,7 @@ from detlab.schemas.wire import (
     Wire,
 )
 
+Numbered = TypeVar("Numbered", Event, LogLine)
 FaultKind = Literal["unavailable", "html", "lose_reply", "refuse", "cut", "cut_mid_line"]
 
 
@@ -109,7 +110,9 @@ class MasterState:
             if not self.changed.wait_for(lambda: (method, path) in self.requests, timeout):
                 raise TimeoutError(f"nobody asked for {method} {path}")
 
-    def publish(self, kind: str, experiment_id: int | None, data: Any, trial_id: int | None = None) -> Event:
+    def publish(
+        self, kind: str, experiment_id: int | None, data: Any, trial_id: int | None = None, task_id: str | None = None
+    ) -> Event:
         """Append an event and wake the streams."""
         with self.changed:
             event = Event(
@@ -118,6 +121,7 @@ class MasterState:
                 time=time.time(),
                 experiment_id=experiment_id,
                 trial_id=trial_id,
+                task_id=task_id,
                 data=data.model_dump(mode="json") if isinstance(data, Wire) else data,
             )
             self.events.append(event)
@@ -269,24 +273,28 @@ class MasterState:
         if cursor < self.oldest:
             yield [Event(id=len(self.events), kind="resync", experiment_id=experiment_id)]
             cursor = len(self.events)
-        while not self.closing:
-            with self.changed:
-                fresh = [event for event in self.events if event.id > cursor]
-                if not fresh:
-                    self.changed.wait(self.keep_alive)
-                    fresh = [event for event in self.events if event.id > cursor]
-            cursor = fresh[-1].id if fresh else cursor
-            yield [event for event in fresh if event.experiment_id == experiment_id]
+        yield from self.follow(lambda: (one for one in self.events if one.experiment_id == experiment_id), cursor)
 
     def logs_after(self, trial_id: int, cursor: int) -> Iterator[list[LogLine]]:
         """Yield what is new until the trial has ended."""
+        return self.follow(
+            lambda: (line for line in self.logs if line.trial_id == trial_id),
+            cursor,
+            lambda: self.trials[trial_id].state.terminal,
+        )
+
+    def follow(
+        self, source: Callable[[], Iterable[Numbered]], cursor: int, ended: Callable[[], bool] = lambda: False
+    ) -> Iterator[list[Numbered]]:
+        """Yield what is new in a growing source, an empty list for a keep-alive, until it has ended."""
         while not self.closing:
             with self.changed:
-                fresh = [line for line in self.logs if line.trial_id == trial_id and line.id > cursor]
-                ended = self.trials[trial_id].state.terminal
-                if not fresh and not ended:
+                fresh = [item for item in source() if item.id > cursor]
+                over = ended()
+                if not fresh and not over:
                     self.changed.wait(self.keep_alive)
+                    fresh = [item for item in source() if item.id > cursor]
             cursor = fresh[-1].id if fresh else cursor
-            yield list(fresh)
-            if ended and not fresh:
+            yield fresh
+            if over and not fresh:
                 return

@@ -29,7 +29,7 @@ from detlab.schemas.taskwire import (
     UsageRow,
     UsageView,
 )
-from detlab.schemas.wire import AgentView, Event, LogLine, ProblemView, TrialState
+from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
 from detlab.testing.api import FakeMaster
 from detlab.testing.api_requests import Route
 from detlab.testing.api_state import Refusal
@@ -62,10 +62,7 @@ class FakeTaskMaster(FakeMaster):
 
     def publish_task(self, view: TaskView) -> None:
         """Tell the streams how a task stands."""
-        with self.changed:
-            data = view.model_copy(update={"config": None}).model_dump(mode="json")
-            self.events.append(Event(id=len(self.events) + 1, kind="task", task_id=view.id, data=data))
-            self.changed.notify_all()
+        self.publish("task", None, view.model_copy(update={"config": None}), task_id=view.id)
 
     def add_task(self, kind: TaskKind | str = TaskKind.COMMAND, name: str = "brave-otter", **facts: Any) -> TaskView:
         """Make a task."""
@@ -118,9 +115,7 @@ class FakeTaskMaster(FakeMaster):
 
     def task_log(self, task_id: str, text: str, **facts: Any) -> None:
         """Append a line of a task's output."""
-        with self.changed:
-            self.logs.append(LogLine(id=len(self.logs) + 1, task_id=task_id, text=text, time=time.time(), **facts))
-            self.changed.notify_all()
+        self.log(0, text, task_id=task_id, **facts)
 
     def add_output(self, task_id: str, name: str, content: bytes) -> OutputView:
         """Let a task hand over a file."""
@@ -173,26 +168,11 @@ class FakeTaskMaster(FakeMaster):
 
     def task_logs_after(self, task_id: str, cursor: int) -> Iterator[list[LogLine]]:
         """Yield what is new until the task has ended."""
-        while not self.closing:
-            with self.changed:
-                fresh = [line for line in self.logs if line.task_id == task_id and line.id > cursor]
-                ended = self.tasks[task_id].state.terminal
-                if not fresh and not ended:
-                    self.changed.wait(self.keep_alive)
-            cursor = fresh[-1].id if fresh else cursor
-            yield list(fresh)
-            if ended and not fresh:
-                return
-
-    def all_events_after(self, cursor: int) -> Iterator[list[Event]]:
-        """Yield what is new, an empty list for a keep-alive, for ever."""
-        while not self.closing:
-            with self.changed:
-                fresh = [event for event in self.events if event.id > cursor]
-                if not fresh:
-                    self.changed.wait(self.keep_alive)
-            cursor = fresh[-1].id if fresh else cursor
-            yield list(fresh)
+        return self.follow(
+            lambda: (line for line in self.logs if line.task_id == task_id),
+            cursor,
+            lambda: self.tasks[task_id].state.terminal,
+        )
 
     def switch(self, agent_id: str, action: str) -> AgentView:
         """Enable or disable an agent."""
@@ -211,20 +191,12 @@ def _list(h: Any) -> None:
     if "before" in h.query:
         ids = [view.id for view in found]
         found = found[ids.index(h.query["before"]) + 1 :]
-    h._page(found)
+    h.page(found)
 
 
 def _logs(h: Any, task_id: str) -> None:
     h.master.task(task_id)
-    after = int(h.query.get("after", 0))
-    found = [line for line in h.master.logs if line.task_id == task_id and line.id > after]
-    if "search" in h.query:
-        found = [line for line in found if h.query["search"] in line.text]
-    if "tail" in h.query:
-        tail = int(h.query["tail"])
-        h.tell({"items": found[-tail:] if tail else [], "next": None})
-    else:
-        h._page(found)
+    h.page_of_lines(line for line in h.master.logs if line.task_id == task_id)
 
 
 def _follow_logs(h: Any, task_id: str) -> None:
@@ -247,7 +219,7 @@ def _remove(h: Any, agent_id: str) -> None:
 def _audit(h: Any) -> None:
     wanted = {key: h.query[key] for key in ("actor", "action") if key in h.query}
     found = [item for item in h.master.audit if all(getattr(item, key) == value for key, value in wanted.items())]
-    h._page(found)
+    h.page(found)
 
 
 _ROUTES: list[Route] = [
@@ -260,7 +232,7 @@ _ROUTES: list[Route] = [
     ("GET", r"tasks/([^/]+)/outputs", lambda h, n: h.tell({"items": h.master.outputs.get(h.master.task(n).id, [])})),
     ("GET", r"tasks/([^/]+)/outputs/(.+)", lambda h, n, d: h.send_bytes(h.master.blobs[d])),
     ("GET", r"overview", lambda h: h.tell({"cursor": len(h.master.events)})),
-    ("GET", r"stream", lambda h: h.stream(h.master.all_events_after(int(h.query.get("after", 0))))),
+    ("GET", r"stream", lambda h: h.stream(h.master.follow(lambda: h.master.events, int(h.query.get("after", 0))))),
     ("GET", r"queue", lambda h: h.tell({"items": h.master.queue})),
     ("GET", r"audit", _audit),
     ("GET", r"usage", lambda h: h.tell(UsageView(first="2030-01-01", last="2030-01-31", items=h.master.usage))),
