@@ -1,201 +1,22 @@
-"""`det notebook`, `shell`, `cmd`, `tensorboard`, `task`, `queue` … against a fake master."""
+"""`det task`, `queue`, `tensorboard`, the operator's commands … against a fake master."""
 
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from detlab.errors import Problem
-from detlab.schemas.taskwire import AuditItem, QueueItem, TaskKind, TokenView, UsageRow
+from detlab.schemas.taskwire import AuditItem, QueueItem, TokenView, UsageRow
 from detlab.schemas.wire import FailureView, ProblemView
-from detlab.testing.api import Fault
-from detlab.testing.tasks import FakeTaskMaster
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m[red]evil[/red]\x1b[0m\u202egnp\x9b2J\nsecond <img src=x onerror=alert(1)>"
 SHOWN = "[red]evil[/red]gnp second <img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
-def master() -> Iterator[FakeTaskMaster]:
-    with FakeTaskMaster() as running:
-        yield running
-
-
-@pytest.fixture
-def comes_up(master: FakeTaskMaster) -> None:
-    master.on_create = lambda view: master.bring_up(view.id)
-
-
-# --- notebooks --------------------------------------------------------------------------------------------
-
-
-def test_notebook_start_prints_the_address(master, det, comes_up) -> None:
-    result = det("notebook", "start", "--slots", "1", "--name", "mine", "--no-open")
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"Notebook notebook-0001: {master.url}/user/alice/notebook-0001/lab\n"
-    assert result.stderr == "Notebook notebook-0001: running on node1\n"
-    (asked,) = master.asked
-    assert (asked.kind, asked.name, asked.config) == (TaskKind.NOTEBOOK, "mine", {"resources": {"slots": 1}})
-
-
-def test_notebook_start_tells_place_and_reason(master, det) -> None:
-    def queued(view):
-        master.update_task(view.id, place=3, pending_reason="all 2 slots are in use", allocation_state="PENDING")
-
-        def goes_on() -> None:
-            master.await_request("GET", "stream")
-            master.update_task(view.id, place=1, pending_reason="the next slot is for it")
-            master.update_task(
-                view.id, place=None, pending_reason=None, allocation_state="PULLING", display_state="PULLING",
-                agent_id="node-1", stage_message="pulling torch:2.10, 41 %",
-            )  # fmt: skip
-            master.bring_up(view.id)
-
-        threading.Thread(target=goes_on, daemon=True).start()
-
-    master.on_create = queued
-    result = det("notebook", "start", "--no-open")
-    assert result.exit_code == 0, result.output
-    assert result.stderr.splitlines()[0] == ("Notebook notebook-0001: in the queue, place 3: all 2 slots are in use")
-    assert "/user/alice/notebook-0001/lab" in result.stdout
-
-
-def test_a_missed_event_is_made_up_for_by_the_keep_alive(master, det) -> None:
-    """What changed between the look and the stream, or without an event, is found when the stream falls silent."""
-
-    def later(view):
-        def up_without_a_word() -> None:
-            master.await_request("GET", "stream")
-            with master.changed:
-                known = master.events
-                master.bring_up(view.id)
-                master.events = known[:-1]
-
-        threading.Thread(target=up_without_a_word, daemon=True).start()
-
-    master.on_create = later
-    result = det("notebook", "start", "--no-open")
-    assert result.exit_code == 0, result.output
-
-
-def test_notebook_that_ends_while_it_starts_shows_its_card(master, det) -> None:
-    failure = FailureView(
-        kind="image", message="the image registry.example/nope:1 is not known", hint="docker images", log_tail=["pull"]
-    )
-    master.on_create = lambda view: master.end_task(view.id, 125, failure=failure)
-    result = det("notebook", "start", "--image", "registry.example/nope:1")
-    assert result.exit_code == 125
-    assert "Failed (image): the image registry.example/nope:1 is not known" in result.stderr
-    assert "  → docker images" in result.stderr
-    assert "  → det notebook logs notebook-0001" in result.stderr
-    assert result.stdout == ""
-
-
-def test_notebook_start_detached_names_the_next_commands(master, det) -> None:
-    result = det("notebook", "start", "--detach")
-    assert result.exit_code == 0
-    assert "det notebook open notebook-0001" in result.stdout
-    assert ("GET", "stream") not in master.requests
-
-
-def test_notebook_start_as_json(master, det_json, comes_up) -> None:
-    told = det_json("notebook", "start")
-    assert (told["id"], told["address"]) == ("notebook-0001", f"{master.url}/user/alice/notebook-0001/lab")
-    assert det_json("notebook", "start", "--detach")["display_state"] == "RUNNING"
-
-
-def test_an_image_means_a_container(master, det) -> None:
-    det("notebook", "start", "--image", "torch:2", "--detach")
-    assert master.asked[0].config == {"environment": {"image": "torch:2"}, "runtime": "docker"}
-    result = det("notebook", "start", "--image", "torch:2", "--runtime", "process")
-    assert result.exit_code == 2
-    assert "--image needs a container" in result.stderr
-
-
-def test_the_config_of_file_overrides_and_options(master, det, workplace: Path) -> None:
-    (workplace / "nb.yaml").write_text("idle_timeout: 30m\nresources: {slots: 4, priority: 50}\n")
-    words = ("--config-file", "nb.yaml", "-c", "resources.slots=3", "--config", "work_dir=/tmp", "--slots", "2")
-    assert det("notebook", "start", "--detach", *words, "--idle-timeout", "never").exit_code == 0
-    assert master.asked[0].config == {
-        "idle_timeout": "never",
-        "resources": {"slots": 2, "priority": 50},
-        "work_dir": "/tmp",
-    }
-
-
-def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, det, workplace: Path) -> None:
-    (workplace / "bad.yaml").write_text(
-        "resources: {slots: -1, priority: 200, slotz: 1}\nidle_timeout: soon\nruntime: podman\n"
-        "bind_mounts: [{host_path: here, container_path: /x}]\nenviroment: {}\n"
-    )
-    result = det("notebook", "start", "--config-file", "bad.yaml", "-c", "nonsense", "-c", "runtime.x=1")
-    assert result.exit_code == 2
-    assert "Error: the task config has 9 mistakes" in result.stderr, result.stderr
-    for path in (
-        "resources.slots:", "resources.priority:", "resources.slotz: unknown key", "idle_timeout:", "runtime:",
-        "bind_mounts[0].host_path:", "enviroment: unknown key", "nonsense:", "runtime: is no mapping",
-    ):  # fmt: skip
-        assert path in result.stderr, (path, result.stderr)
-    assert "did you mean" in result.stderr
-    assert master.requests == []
-    told = det("notebook", "start", "--config-file", "bad.yaml", "--json")
-    assert told.exit_code == 2
-    assert {"resources.slots", "idle_timeout", "runtime"} <= {item["path"] for item in json.loads(told.stdout)}
-
-
-def test_mistakes_that_only_the_master_knows(master, det) -> None:
-    master.problems = [ProblemView(path="resources.resource_pool", message="there is no pool 'gpu'", hint="default")]
-    result = det("notebook", "start", "--resource-pool", "gpu")
-    assert result.exit_code == 2
-    assert "resources.resource_pool: there is no pool 'gpu' (default)" in result.stderr
-
-
-def test_config_files_that_cannot_be_used(master, det, workplace: Path) -> None:
-    assert "nowhere.yaml cannot be read" in det("notebook", "start", "--config-file", "nowhere.yaml").stderr
-    (workplace / "list.yaml").write_text("- 1\n")
-    result = det("shell", "start", "--config-file", "list.yaml")
-    assert result.exit_code == 2
-    assert "must be a mapping" in result.stderr
-
-
-def test_open_waits_for_what_is_not_up_yet(master, det) -> None:
-    view = master.add_task("notebook")
-
-    def goes_up() -> None:
-        master.await_request("GET", "stream")
-        master.bring_up(view.id)
-
-    threading.Thread(target=goes_up, daemon=True).start()
-    result = det("nb", "open", view.id, "--no-open")
-    assert result.exit_code == 0, result.output
-    assert f"/user/alice/{view.id}/lab" in result.stdout
-
-
-def test_open_what_is_over_names_the_next_command(master, det) -> None:
-    view = master.add_task("notebook")
-    master.end_task(view.id, 0, end_reason="idle")
-    result = det("notebook", "open", view.id)
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[0] == f"Error: the notebook {view.id} is over (idle)"
-    assert "det notebook start" in result.stderr
-
-
-def test_an_address_that_leads_elsewhere_is_not_opened(master, det) -> None:
-    view = master.add_task("notebook")
-    master.bring_up(view.id)
-    for url in ("//evil.example/x", "https://evil.example", "javascript:alert(1)"):
-        master.update_task(view.id, url=url)
-        result = det("notebook", "open", view.id)
-        assert result.exit_code == 1
-        assert "no path at the Hub" in result.stderr
-
-
-# --- finding ----------------------------------------------------------------------------------------------
+# --- finding ------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_id_suggests_near_ones(master, det) -> None:
@@ -251,7 +72,7 @@ def test_completion_of_ids(master) -> None:
     assert (found.stdout.strip(), found.stderr) == ("", "")
 
 
-# --- list, describe, logs, kill ---------------------------------------------------------------------------
+# --- list, describe, logs, kill -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", ["notebook", "shell", "cmd", "tensorboard", "task", "queue"])
@@ -320,133 +141,7 @@ def test_killing_what_is_over_says_so_and_succeeds(master, det, det_json) -> Non
     assert ("POST", f"tasks/{view.id}/kill") not in master.requests
 
 
-# --- commands ---------------------------------------------------------------------------------------------
-
-
-def ends(master: FakeTaskMaster, code: int, *lines: str) -> Callable:
-    def run(view):
-        master.bring_up(view.id)
-        for line in lines:
-            master.task_log(view.id, line)
-        master.end_task(view.id, code)
-
-    return run
-
-
-@pytest.mark.parametrize("code", [0, 1, 3, 77])
-def test_a_command_ends_with_its_exit_code(master, det, code: int) -> None:
-    master.on_create = ends(master, code, "one", "two")
-    result = det("cmd", "run", "--slots", "0", "--", "python", "x.py", "--epochs", "3", "-f")
-    assert result.exit_code == code
-    assert result.stdout == "one\ntwo\n"
-    assert (f"Command command-0001: failed, exit code {code}." in result.stderr) == (code != 0)
-    assert master.asked[0].config == {
-        "resources": {"slots": 0},
-        "entrypoint": ["python", "x.py", "--epochs", "3", "-f"],
-    }
-
-
-def test_options_after_the_command_are_the_commands(master, det) -> None:
-    master.on_create = ends(master, 0)
-    assert det("cmd", "run", "ls", "--slots", "9", "--help").exit_code == 0
-    assert master.asked[0].config == {"entrypoint": ["ls", "--slots", "9", "--help"]}
-    assert det("cmd", "run", "ls | wc -l").exit_code == 0
-    assert master.asked[1].config == {"entrypoint": "ls | wc -l"}
-
-
-def test_a_command_killed_by_a_signal(master, det) -> None:
-    master.on_create = lambda view: master.end_task(view.id, -9)
-    assert det("cmd", "run", "x").exit_code == 137
-
-
-def test_a_command_that_somebody_kills(master, det) -> None:
-    master.on_create = lambda view: master.update_task(view.id, state="CANCELED", end_reason="killed")
-    result = det("cmd", "run", "x")
-    assert result.exit_code == 3
-    assert "Command command-0001: killed." in result.stderr
-
-
-def test_a_command_of_an_unknown_image_shows_the_card(master, det) -> None:
-    failure = FailureView(kind="image", message="there is no image nope:1", hint="docker pull nope:1")
-    master.on_create = lambda view: master.update_task(view.id, state="ERROR", failure=failure)
-    result = det("cmd", "run", "--image", "nope:1", "x")
-    assert result.exit_code == 4
-    assert "Failed (image): there is no image nope:1" in result.stderr
-    assert "docker pull nope:1" in result.stderr
-
-
-def test_a_command_without_words_is_told_what_is_missing(master, det) -> None:
-    result = det("cmd", "run")
-    assert result.exit_code == 2
-    assert "entrypoint: is required (det cmd run -- python train.py)" in result.stderr
-
-
-def test_a_command_from_a_file(master, det, workplace: Path) -> None:
-    master.on_create = ends(master, 0)
-    (workplace / "job.yaml").write_text("entrypoint: [make, all]\n")
-    assert det("cmd", "run", "--config-file", "job.yaml").exit_code == 0
-    assert master.asked[0].config == {"entrypoint": ["make", "all"]}
-
-
-def test_a_command_takes_code_along(master, det, workplace: Path) -> None:
-    master.on_create = ends(master, 0)
-    (workplace / "more.py").write_text("2")
-    assert det("cmd", "run", "--context", "code", "-i", "more.py", "x").exit_code == 0
-    assert list(master.bundles) == [master.asked[0].bundle]
-
-
-def test_a_context_that_is_too_large_names_the_largest_files(master, det, workplace: Path, monkeypatch) -> None:
-    (workplace / "code" / "data.bin").write_bytes(b"x" * 2**20)
-    monkeypatch.setattr("detlab.client.submission.build_bundle", _small_limit())
-    result = det("cmd", "run", "--context", "code", "x")
-    assert result.exit_code == 1
-    assert "the limit is 0 MiB" in result.stderr
-    assert "data.bin" in result.stderr
-    assert ".detignore" in result.stderr
-    assert master.asked == []
-
-
-def _small_limit() -> Callable:
-    from functools import partial
-
-    from detlab.client.bundle import build_bundle
-
-    return partial(build_bundle, most_bytes=1000)
-
-
-def test_standard_error_stays_apart(master, det) -> None:
-    def run(view):
-        master.bring_up(view.id)
-        master.task_log(view.id, "result")
-        master.task_log(view.id, "complaint", stdtype="stderr")
-        master.end_task(view.id)
-
-    master.on_create = run
-    result = det("cmd", "run", "x")
-    assert (result.stdout, "complaint" in result.stderr) == ("result\n", True)
-
-
-def test_a_command_as_json(master, det) -> None:
-    master.on_create = ends(master, 5, "noise")
-    result = det("cmd", "run", "--json", "x")
-    assert result.exit_code == 5
-    assert json.loads(result.stdout)["exit_code"] == 5
-
-
-def test_a_broken_stream_loses_and_doubles_no_line(master, det) -> None:
-    master.faults.append(Fault("GET", "tasks/.*/logs/stream", "cut_mid_line", 2))
-    master.on_create = ends(master, 0, *(f"line {n}" for n in range(6)))
-    assert det("cmd", "run", "x").stdout.splitlines() == [f"line {n}" for n in range(6)]
-
-
-def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
-    master.faults.append(Fault("POST", "tasks", "lose_reply"))
-    master.on_create = ends(master, 0)
-    assert det("cmd", "run", "x").exit_code == 0
-    assert len(master.tasks) == 1
-
-
-# --- tensorboards, shells ---------------------------------------------------------------------------------
+# --- tensorboards, shells -----------------------------------------------------------------------------------
 
 
 def test_tensorboard_of_experiments_and_trials(master, det, comes_up) -> None:
@@ -466,7 +161,7 @@ def test_shell_start_without_a_terminal_prints_the_address(master, det, comes_up
     assert f"Shell shell-0001: {master.url}/user/alice/shell-0001/" in result.stdout
 
 
-# --- waiting, outputs -------------------------------------------------------------------------------------
+# --- waiting, outputs ---------------------------------------------------------------------------------------
 
 
 def test_wait(master, det) -> None:
@@ -511,7 +206,7 @@ def test_an_altered_output_is_not_kept(master, det, workplace: Path) -> None:
     assert not (workplace / "out" / "x").exists()
 
 
-# --- queue, administration --------------------------------------------------------------------------------
+# --- queue, administration ----------------------------------------------------------------------------------
 
 
 def test_queue(master, det, det_json) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,12 +11,6 @@ from detlab.testing.tasks import FakeTaskMaster
 from testbed.local_terminal import on_a_terminal
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
-
-
-@pytest.fixture
-def master() -> Iterator[FakeTaskMaster]:
-    with FakeTaskMaster() as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,0 +1,134 @@
+"""`det cmd run` against a fake master: what it starts, prints and exits with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detlab.schemas.wire import FailureView
+from detlab.testing.api import Fault
+from detlab.testing.tasks import FakeTaskMaster
+
+
+def ends(master: FakeTaskMaster, code: int, *lines: str) -> Callable:
+    def run(view):
+        master.bring_up(view.id)
+        for line in lines:
+            master.task_log(view.id, line)
+        master.end_task(view.id, code)
+
+    return run
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 77])
+def test_a_command_ends_with_its_exit_code(master, det, code: int) -> None:
+    master.on_create = ends(master, code, "one", "two")
+    result = det("cmd", "run", "--slots", "0", "--", "python", "x.py", "--epochs", "3", "-f")
+    assert result.exit_code == code
+    assert result.stdout == "one\ntwo\n"
+    assert (f"Command command-0001: failed, exit code {code}." in result.stderr) == (code != 0)
+    assert master.asked[0].config == {
+        "resources": {"slots": 0},
+        "entrypoint": ["python", "x.py", "--epochs", "3", "-f"],
+    }
+
+
+def test_options_after_the_command_are_the_commands(master, det) -> None:
+    master.on_create = ends(master, 0)
+    assert det("cmd", "run", "ls", "--slots", "9", "--help").exit_code == 0
+    assert master.asked[0].config == {"entrypoint": ["ls", "--slots", "9", "--help"]}
+    assert det("cmd", "run", "ls | wc -l").exit_code == 0
+    assert master.asked[1].config == {"entrypoint": "ls | wc -l"}
+
+
+def test_a_command_killed_by_a_signal(master, det) -> None:
+    master.on_create = lambda view: master.end_task(view.id, -9)
+    assert det("cmd", "run", "x").exit_code == 137
+
+
+def test_a_command_that_somebody_kills(master, det) -> None:
+    master.on_create = lambda view: master.update_task(view.id, state="CANCELED", end_reason="killed")
+    result = det("cmd", "run", "x")
+    assert result.exit_code == 3
+    assert "Command command-0001: killed." in result.stderr
+
+
+def test_a_command_of_an_unknown_image_shows_the_card(master, det) -> None:
+    failure = FailureView(kind="image", message="there is no image nope:1", hint="docker pull nope:1")
+    master.on_create = lambda view: master.update_task(view.id, state="ERROR", failure=failure)
+    result = det("cmd", "run", "--image", "nope:1", "x")
+    assert result.exit_code == 4
+    assert "Failed (image): there is no image nope:1" in result.stderr
+    assert "docker pull nope:1" in result.stderr
+
+
+def test_a_command_without_words_is_told_what_is_missing(master, det) -> None:
+    result = det("cmd", "run")
+    assert result.exit_code == 2
+    assert "entrypoint: is required (det cmd run -- python train.py)" in result.stderr
+
+
+def test_a_command_from_a_file(master, det, workplace: Path) -> None:
+    master.on_create = ends(master, 0)
+    (workplace / "job.yaml").write_text("entrypoint: [make, all]\n")
+    assert det("cmd", "run", "--config-file", "job.yaml").exit_code == 0
+    assert master.asked[0].config == {"entrypoint": ["make", "all"]}
+
+
+def test_a_command_takes_code_along(master, det, workplace: Path) -> None:
+    master.on_create = ends(master, 0)
+    (workplace / "more.py").write_text("2")
+    assert det("cmd", "run", "--context", "code", "-i", "more.py", "x").exit_code == 0
+    assert list(master.bundles) == [master.asked[0].bundle]
+
+
+def test_a_context_that_is_too_large_names_the_largest_files(master, det, workplace: Path, monkeypatch) -> None:
+    (workplace / "code" / "data.bin").write_bytes(b"x" * 2**20)
+    monkeypatch.setattr("detlab.client.submission.build_bundle", _small_limit())
+    result = det("cmd", "run", "--context", "code", "x")
+    assert result.exit_code == 1
+    assert "the limit is 0 MiB" in result.stderr
+    assert "data.bin" in result.stderr
+    assert ".detignore" in result.stderr
+    assert master.asked == []
+
+
+def _small_limit() -> Callable:
+    from functools import partial
+
+    from detlab.client.bundle import build_bundle
+
+    return partial(build_bundle, most_bytes=1000)
+
+
+def test_standard_error_stays_apart(master, det) -> None:
+    def run(view):
+        master.bring_up(view.id)
+        master.task_log(view.id, "result")
+        master.task_log(view.id, "complaint", stdtype="stderr")
+        master.end_task(view.id)
+
+    master.on_create = run
+    result = det("cmd", "run", "x")
+    assert (result.stdout, "complaint" in result.stderr) == ("result\n", True)
+
+
+def test_a_command_as_json(master, det) -> None:
+    master.on_create = ends(master, 5, "noise")
+    result = det("cmd", "run", "--json", "x")
+    assert result.exit_code == 5
+    assert json.loads(result.stdout)["exit_code"] == 5
+
+
+def test_a_broken_stream_loses_and_doubles_no_line(master, det) -> None:
+    master.faults.append(Fault("GET", "tasks/.*/logs/stream", "cut_mid_line", 2))
+    master.on_create = ends(master, 0, *(f"line {n}" for n in range(6)))
+    assert det("cmd", "run", "x").stdout.splitlines() == [f"line {n}" for n in range(6)]
+
+
+def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
+    master.faults.append(Fault("POST", "tasks", "lose_reply"))
+    master.on_create = ends(master, 0)
+    assert det("cmd", "run", "x").exit_code == 0
+    assert len(master.tasks) == 1
