@@ -1,0 +1,1 @@
+"""Deterministic simulation of a whole cluster: see README.md."""

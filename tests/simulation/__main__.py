@@ -1,0 +1,125 @@
+"""`python -m simulation --seed N` replays one seed; `--seeds A:B` runs many, in several processes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+
+def main() -> int:
+    """Run seeds; return 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay one seed and print what happened")
+    parser.add_argument("--seeds", help="A:B: from A to before B")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--stop", action="store_true", help="end at the first failure")
+    parser.add_argument("--trace", action="store_true", help="print the whole trace of --seed")
+    parser.add_argument("--json", type=Path, help="write the counts there")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of texts must have one order, or a seed would not be one run.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
+    if options.seed is not None:
+        return _replay(options.seed, calm=options.calm, trace=options.trace)
+    first, last = (int(part) for part in options.seeds.split(":"))
+    return _many(first, last, options)
+
+
+def _replay(seed: int, *, calm: bool, trace: bool) -> int:
+    from simulation.world import Bench
+
+    bench = Bench()
+    try:
+        started = time.process_time()
+        outcome = bench.run(seed, calm=calm)
+    finally:
+        bench.close()
+    for line in outcome.trace if trace else outcome.trace[-60:]:
+        print(line)
+    print(f"{outcome!r}\n{time.process_time() - started:.3f} s of CPU")
+    print(outcome.problem or "all promises held")
+    return 1 if outcome.problem else 0
+
+
+def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict:  # type: ignore[type-arg]
+    from simulation.world import Bench
+
+    bench = Bench()
+    faults, checks, problems, digests = Counter(), Counter(), {}, {}  # type: ignore[var-annotated]
+    least = trials = None
+    try:
+        for seed in range(first, last):
+            outcome = bench.run(seed, calm=calm)
+            faults.update(outcome.faults)
+            checks.update(outcome.checks)
+            digests[seed] = outcome.digest
+            total = sum(outcome.faults.values())
+            least = total if least is None else min(least, total)
+            trials = outcome.trials if trials is None else min(trials, outcome.trials)
+            if outcome.problem:
+                problems[seed] = outcome.problem
+                if stop:
+                    break
+    finally:
+        bench.close()
+    return {
+        "faults": faults,
+        "checks": checks,
+        "problems": problems,
+        "digests": digests,
+        "least_faults": least,
+        "least_trials": trials,
+    }
+
+
+def _many(first: int, last: int, options: argparse.Namespace) -> int:
+    started = time.monotonic()
+    size = max(1, min(100, -(-(last - first) // options.jobs)))
+    parts = [(start, min(start + size, last)) for start in range(first, last, size)]
+    if options.jobs == 1:
+        results = [_chunk(*part, options.calm, options.stop) for part in parts]
+    else:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            jobs = [pool.submit(_chunk, *part, options.calm, options.stop) for part in parts]
+            results = [job.result() for job in jobs]
+    total = _summary(results)
+    if options.json:
+        options.json.write_text(json.dumps(total))
+    for seed, problem in sorted(total["problems"].items())[:40]:
+        print(
+            f"seed {seed}: {problem}\n    replay: PYTHONPATH=tests .venv/bin/python -m simulation --seed {seed} --trace"
+        )
+    print(f"{last - first} seeds in {time.monotonic() - started:.1f} s, {len(total['problems'])} failed")
+    print(f"at least {total['least_faults']} faults and {total['least_trials']} trials in each")
+    print("faults:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["faults"].items())))
+    print("checks:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["checks"].items())))
+    return 1 if total["problems"] else 0
+
+
+def _summary(results: list) -> dict:  # type: ignore[type-arg]
+    faults, checks, problems, digests = Counter(), Counter(), {}, {}  # type: ignore[var-annotated]
+    for result in results:
+        faults.update(result["faults"])
+        checks.update(result["checks"])
+        problems.update(result["problems"])
+        digests.update(result["digests"])
+    return {
+        "faults": faults,
+        "checks": checks,
+        "problems": problems,
+        "digests": digests,
+        "least_faults": min(result["least_faults"] for result in results),
+        "least_trials": min(result["least_trials"] for result in results),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Which faults there are, when they happen, and how many did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+MESSAGE = {
+    "request": ("drop_request", "drop_reply", "duplicate", "delay"),
+    "connection": ("cut", "stall"),
+}
+"""What happens to single messages, by the seed."""
+MASTER = (
+    "master_killed_at_an_await",
+    "master_killed_before_a_commit",
+    "master_killed_after_a_commit",
+    "master_killed_in_a_torn_commit",
+    "master_paused_past_its_lease",
+    "disk_full_database",
+)
+NODE = (
+    "partition",
+    "agent_killed",
+    "launcher_killed",
+    "trial_killed",
+    "trial_killed_torn_spool",
+    "trial_killed_torn_checkpoint",
+    "machine_restarted",
+    "machine_paused_past_reconnect",
+    "disk_full_spool",
+    "clock_jump_forward",
+    "clock_jump_back",
+)
+KINDS = (*MESSAGE["request"], *MESSAGE["connection"], *MASTER, *NODE)
+LEAST = 20
+"""Faults of every seed, at least."""
+
+
+class Faults:
+    """The faults of one seed."""
+
+    def __init__(self, rng: Any, *, wanted: int, calm: bool = False) -> None:
+        self._rng = rng
+        self._left = 0 if calm else wanted
+        self._until_next = rng.randrange(1, 6)
+        self.counts: Counter[str] = Counter()
+
+    def count(self, kind: str) -> None:
+        """A fault happened."""
+        assert kind in KINDS, kind
+        self.counts[kind] += 1
+
+    @property
+    def total(self) -> int:
+        """How many have happened."""
+        return sum(self.counts.values())
+
+    def of_message(self, way: str) -> str:
+        """What happens to the next message."""
+        self._until_next -= 1
+        if self._left <= 0 or self._until_next > 0:
+            return "none"
+        self._left -= 1
+        self._until_next = self._rng.randrange(1, 14)
+        kind = self._rng.choice(MESSAGE[way])
+        self.count(kind)
+        return kind
+
+    def lateness(self) -> float:
+        """Seconds by which a late message is late."""
+        return self._rng.choice((0.05, 0.5, 2.0, 6.0)) * (0.5 + self._rng.random())

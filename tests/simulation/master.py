@@ -1,0 +1,320 @@
+"""Masters: the real services on the real store, with a thin door in place of the web layer, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import event
+
+from detlab.errors import AuthError, DetlabError, NotFound
+from detlab.schemas.wire import (
+    AgentMessage,
+    CommitCheckpoint,
+    CreateExperiment,
+    Hello,
+    Launch,
+    RecordBatch,
+)
+from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
+from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
+from detlab_hub.store.errors import LeaseHeld, StoreError
+from detlab_hub.web.base import error_view, status_of
+from simulation.loop import Process
+from simulation.network import End, Reply, Request
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+HEALTH_PERIOD = 2.0
+LEASE_TTL = 15.0
+_AGENT_MESSAGE: TypeAdapter[Any] = TypeAdapter(AgentMessage)
+_log = logging.getLogger("simulation")
+
+
+class MasterDied(BaseException):
+    """The process ended inside a database call."""
+
+
+@dataclass
+class Doom:
+    """At which commit a master dies, and how."""
+
+    kind: str
+    commits: int
+
+
+class Writer(InlineExecutor):
+    """The store's executor: no thread; commits are watched, and may be the last thing that happens."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a read or a write."""
+        if not self._master.process.alive:
+            raise MasterDied
+        if getattr(fn, "__name__", "") != "_write":
+            return super().submit(fn, *args, **kwargs)
+        doom = self._master.doomed()
+        if doom == "master_killed_before_a_commit":
+            self._master.die(doom)
+            raise MasterDied
+        before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
+        future = super().submit(fn, *args, **kwargs)
+        if future.exception() is None:
+            self._master.world.promises.committed(self._master)
+        if doom is not None:
+            self._master.die(doom)
+            if doom == "master_killed_in_a_torn_commit":
+                self._master.world.tear(before)
+            raise MasterDied
+        return future
+
+
+class Master:
+    """One life of a master."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.name = f"master{number}"
+        self.process = Process(world.loop, self.name, "master")
+        self.pid = 10_000 + number
+        self.doom: Doom | None = None
+        self.store: Store | None = None
+        self.services: Services | None = None
+        world.living_pids.add(self.pid)
+        self.process.at_death.append(lambda: world.living_pids.discard(self.pid))
+
+    def start(self) -> None:
+        """Begin."""
+        self.process.spawn(self._run())
+
+    async def _run(self) -> None:
+        """What `detlab_hub.app` does, without Tornado and the Hub."""
+        here = ProcessIdentity.current()
+        identity = ProcessIdentity(here.boot, here.namespace, self.pid, 1)
+        while self.store is None:
+            try:
+                self.store = Store.open(
+                    self.world.db_url,
+                    holder=self.name,
+                    clock=self.clock,
+                    lease_ttl=LEASE_TTL,
+                    writer=Writer(self),
+                    process=identity,
+                )
+            except LeaseHeld:
+                await asyncio.sleep(1.0)
+            except StoreError:
+                self.exit("the database cannot be opened")
+                return
+        self.world.note("serves", self.name, self.store.epoch)
+        _limit_pages(self.store, self.world)
+        self.services = Services(
+            self.store, settings=self.world.settings, clock=self.clock, draw=random.Random(self.world.seed)
+        )
+        try:
+            await self.services.start()
+        except DetlabError as error:
+            self.exit(f"cannot start: {error.message[:60]}")
+            return
+        self.world.network.listen(self.process, self.serve, self.welcome)
+        while self.services.cluster.healthy():
+            await asyncio.sleep(HEALTH_PERIOD)
+        self.exit("its database is lost")
+
+    def clock(self) -> float:
+        """The wall clock of its machine."""
+        return self.world.clock("master")
+
+    def exit(self, why: str) -> None:
+        """End by itself."""
+        self.world.note("exits", self.name, why)
+        self.process.kill()
+
+    def close(self) -> None:
+        """Let go of the files, as the kernel does for a dead process."""
+        store, self.store = self.store, None
+        if store is not None:
+            store._write_engine.dispose()
+            store._read_engine.dispose()
+
+    # --- faults
+
+    def doomed(self) -> str | None:
+        """Whether this commit is the last."""
+        if self.doom is None:
+            return None
+        self.doom.commits -= 1
+        return self.doom.kind if self.doom.commits <= 0 else None
+
+    def die(self, kind: str) -> None:
+        """Be killed inside a commit."""
+        self.doom = None
+        self.world.faults.count(kind)
+        self.process.kill()
+
+    # --- the door: what Tornado and the handlers do
+
+    async def serve(self, request: Request) -> Reply:
+        """Answer a request as the web layer would: who asks, what is meant, one call, and the table of statuses."""
+        assert self.services is not None
+        try:
+            caller = await self._caller(request)
+            result = await self._route(request, caller)
+        except Exception as error:
+            status, view = status_of(error), error_view(error)
+            if status == 500:
+                self.world.loop.errors.append(f"{self.name}: {request.path}: {error!r}")
+            self.world.note("answers", self.name, request.path, status, view.code)
+            return status, view.model_dump_json().encode()
+        self.world.promises.answered(self, request, caller, result)
+        self.world.note("answers", self.name, request.path, 200)
+        return (204, b"") if result is None else (200, result.model_dump_json().encode())
+
+    async def _caller(self, request: Request) -> Any:
+        assert self.services is not None
+        if request.bearer.startswith("user-"):
+            return Caller(request.bearer.removeprefix("user-"))
+        caller = await self.services.tokens.resolve(request.bearer)
+        if caller is None:
+            raise AuthError("this token is unknown or has expired")
+        return caller
+
+    async def _route(self, request: Request, caller: Any) -> Any:
+        services = self.services
+        assert services is not None
+        match request.method, request.path.split("/"), caller:
+            case "POST", ["experiments"], Caller():
+                return await services.experiments.create(caller, CreateExperiment.model_validate_json(request.body))
+            case "GET", ["experiments", number], Caller():
+                return await services.experiments.get(caller, int(number))
+            case "POST", ["experiments", number, deed], Caller():
+                steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[deed]
+                return await steer(caller, int(number))
+            case "POST", ["task", "records"], TaskCaller():
+                return await services.tasks.records(caller, RecordBatch.model_validate_json(request.body))
+            case "GET", ["task", "preempt"], TaskCaller():
+                return await services.tasks.preempt(caller, float(request.query["timeout_seconds"]))
+            case "POST", ["task", "preempt", "ack"], TaskCaller():
+                return await services.tasks.ack_preempt(caller)
+            case "POST", ["task", "checkpoints"], TaskCaller():
+                commit = CommitCheckpoint.model_validate_json(request.body)
+                return await services.tasks.commit_checkpoint(caller, commit)
+            case "GET", ["task", "checkpoints", uuid], TaskCaller():
+                return await services.tasks.get_checkpoint(caller, uuid)
+            case "POST", ["task", "token"], TaskCaller():
+                return await services.tasks.renew_token(caller)
+            case "POST", ["agents", "records"], AgentCaller():
+                batch = RecordBatch.model_validate_json(request.body)
+                return await services.agents.records(caller, request.query["allocation_id"], batch)
+        raise NotFound(f"no route {request.method} {request.path}")
+
+    def welcome(self, end: End, token: str) -> None:
+        """An agent has connected: what `web.agents.Connect` does with its messages, one after the other."""
+        Door(self, end, token).open()
+
+
+class Door:
+    """One agent's connection at the master."""
+
+    def __init__(self, master: Master, end: End, token: str) -> None:
+        self._master, self._end, self._token = master, end, token
+        self._session: Any = None
+        self._caller: AgentCaller | None = None
+        self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def open(self) -> None:
+        """Listen."""
+        self._end.on_message = self._inbox.put_nowait
+        self._master.process.spawn(self._serve())
+
+    async def _serve(self) -> None:
+        services = self._master.services
+        assert services is not None
+        try:
+            caller = await services.tokens.resolve(self._token)
+            assert isinstance(caller, AgentCaller), "the agent's key is good"
+            self._caller = caller
+            while (message := await self._inbox.get()) is not None:
+                parsed = _AGENT_MESSAGE.validate_json(message)
+                self._master.world.note("hears", self._master.name, caller.agent_id, parsed.type)
+                if self._session is not None:
+                    await self._session.receive(parsed)
+                elif isinstance(parsed, Hello):
+                    self._session = await services.agents.connect(caller, parsed, self._say)
+                    self._session.on_hang_up(functools.partial(self._end.close, 4004))
+        except DetlabError as error:
+            self._master.world.note("hangs up", self._master.name, error.code)
+            self._end.close(4003, error.message[:120])
+        if self._session is not None:
+            self._session.closed()
+
+    def _say(self, message: Any) -> None:
+        world = self._master.world
+        world.note("tells", self._master.name, message.type, getattr(message, "allocation_id", ""))
+        if isinstance(message, Launch):
+            world.promises.launch_sent(self._master, message)
+        self._end.say(message.model_dump_json())
+
+
+# --- the database
+
+
+def _limit_pages(store: Store, world: World) -> None:
+    """While the disk is full SQLite itself finds no room for another page, and says SQLITE_FULL."""
+    engine = store._write_engine
+
+    @event.listens_for(engine, "begin")
+    def limit(connection: Any) -> None:
+        full = world.database_full
+        if full or world.database_was_full:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar() if full else 1 << 30
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+
+def make_database(folder: Path, store_of: Callable[[str], Store]) -> Path:
+    """Make an empty database once; every seed begins with a copy."""
+    path = folder / "template.sqlite"
+    store_of(f"sqlite:///{path}").close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+def copy_torn(source: Path, target: Path, cut_to: int) -> None:
+    """What is on the disk after a power cut in the middle of writing the last transaction."""
+    shutil.copyfile(source, target)
+    journal = source.with_name(source.name + "-wal")
+    copied = target.with_name(target.name + "-wal")
+    if journal.exists():
+        shutil.copyfile(journal, copied)
+        with copied.open("r+b") as file:
+            file.truncate(cut_to)
+
+
+def default_settings(folder: Path) -> Settings:
+    """The operator's decisions, with delays that fit a simulated minute."""
+    return Settings(
+        state_dir=folder,
+        bundles_dir=folder / "bundles",
+        default_checkpoint_storage={"type": "directory", "container_path": str(folder / "checkpoints")},
+        agent_suspect_after=6.0,
+        agent_reconnect_wait=15.0,
+        heartbeat_period=5.0,
+        task_token_ttl=40.0,
+        preemption_timeout_default=20.0,
+        tick=2.0,
+    )

@@ -1,0 +1,348 @@
+"""The promises of the master, checked while the simulation runs: cheap ones at each commit, dear ones now and then.
+
+I1 an acknowledged submit is neither lost nor doubled. I2 a slot has one live owner, in the database and on the machine.
+I3 no older attempt writes after a newer one. I4 acknowledged metrics are there, once, as reported. I5 a committed
+checkpoint is complete. I7 every trial ends. I8 the journal replayed gives the decisions that were taken.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from detlab.launch.delivery import Ending
+from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
+from detlab.storage.manifest import Manifest
+from detlab.storage.posix import PosixStorage
+from detlab_hub.core.searchers import decision_to_json, event_from_json, replay
+from detlab_hub.services import TaskCaller
+
+if TYPE_CHECKING:
+    from simulation.master import Master
+    from simulation.network import Request
+    from simulation.node import Node
+    from simulation.world import World
+
+PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
+TERMINAL = {"COMPLETED", "CANCELED", "ERROR"}
+
+
+class BrokenPromise(AssertionError):
+    """A promise does not hold; the message begins with its name."""
+
+
+@dataclass
+class Attempt:
+    """What one attempt of a trial has done, as the machine knows it."""
+
+    trial_id: int
+    run: int
+    first: int | None = None
+    """Step of the checkpoint it went on from."""
+    reports: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
+    """seq -> (step, metrics)"""
+    acked: int = 0
+    ending: Ending | None = None
+
+
+@dataclass
+class Promises:
+    """The checks of one seed."""
+
+    world: World
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    submitted: dict[str, int] = field(default_factory=dict)
+    """Idempotency key -> experiment that was acknowledged."""
+    checks: Counter[str] = field(default_factory=Counter)
+    _reader: sqlite3.Connection | None = None
+    _runs: dict[int, int] = field(default_factory=dict)
+    _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
+    _epoch: int = 0
+    _commits: int = 0
+
+    # --- what happens, told by the world
+
+    def begins(self, node: Node, launch: Launch) -> None:
+        """A task starts on a machine: its slots must have no other live task (I2)."""
+        for other in node.tasks.values():
+            if other.alive and set(other.slots) & set(launch.slots):
+                self._broken("I2", f"{launch.allocation_id} starts on slots of {other.allocation_id}, which lives")
+        if launch.allocation_id in self.attempts:
+            self._broken("I2", f"{launch.allocation_id} is started a second time")
+        self.checks["I2 on the machine"] += 1
+        self.attempts[launch.allocation_id] = Attempt(launch.info.trial_id or 0, launch.run)
+
+    def resumed(self, launch: Launch, step: int) -> None:
+        """A trial goes on from a step."""
+        self.attempts[launch.allocation_id].first = step
+
+    def reported(self, launch: Launch, seq: int, kind: str, fields: dict[str, Any]) -> None:
+        """A trial has appended a record to its spool."""
+        if kind == "metrics":
+            self.attempts[launch.allocation_id].reports[seq] = (fields["steps_completed"], fields["metrics"])
+
+    def acknowledged(self, allocation_id: str, seq: int) -> None:
+        """The master said that it has all up to `seq`."""
+        attempt = self.attempts[allocation_id]
+        attempt.acked = max(attempt.acked, seq)
+
+    def delivered(self, launch: Launch, ending: Ending) -> None:
+        """A delivery has ended."""
+        self.attempts[launch.allocation_id].ending = ending
+
+    def answered(self, master: Master, request: Request, caller: Any, result: Any) -> None:
+        """A good answer leaves a master: what it says must be committed."""
+        if isinstance(result, RecordAck) and isinstance(caller, TaskCaller):
+            (mark,) = self._one("SELECT metrics_seq FROM allocations WHERE id=?", caller.allocation_id) or (0,)
+            if mark < result.acked:
+                self._broken("I4", f"{master.name} acknowledges {result.acked}, committed is {mark}")
+            self.checks["I4 acknowledged is committed"] += 1
+        if isinstance(result, CreateExperimentReply) and result.experiment is not None:
+            if self._one("SELECT id FROM experiments WHERE id=?", result.experiment.id) is None:
+                self._broken(
+                    "I1", f"{master.name} acknowledges experiment {result.experiment.id}, which is not committed"
+                )
+            self.checks["I1 acknowledged is committed"] += 1
+
+    def launch_sent(self, master: Master, launch: Launch) -> None:
+        """A launch leaves a master: the placement must be committed, for this attempt."""
+        row = self._one("SELECT run, state FROM allocations WHERE id=?", launch.allocation_id)
+        if row is None or row[0] != launch.run or row[1] == "PENDING":
+            self._broken("I2", f"{master.name} sends a launch of {launch.allocation_id} that is not committed: {row}")
+        self.checks["published is committed"] += 1
+
+    # --- at each commit
+
+    def committed(self, master: Master) -> None:
+        """A master has committed a transaction."""
+        self._commits += 1
+        (epoch,) = self._one("SELECT epoch FROM lease") or (0,)
+        assert master.store is not None
+        if master.store.epoch != epoch:
+            self._broken("I3", f"{master.name} of epoch {master.store.epoch} has written in epoch {epoch}")
+        self._check_slots()
+        self._check_attempts()
+        if self._commits % 40 == 0:
+            self.check_all()
+
+    def _check_slots(self) -> None:
+        owners: dict[tuple[str, str], str] = {}
+        marks = ",".join("?" * len(PLACED))
+        for name, agent, slots in self._all(
+            f"SELECT id, agent_id, slots FROM allocations WHERE state IN ({marks})", *PLACED
+        ):
+            for slot in json.loads(slots):
+                other = owners.setdefault((agent, slot), name)
+                if other != name:
+                    self._broken("I2", f"slot {slot} belongs to {other} and {name}")
+        self.checks["I2 in the database"] += 1
+
+    def _check_attempts(self) -> None:
+        """Points of an attempt that is not the newest may become fewer, never more."""
+        runs = dict(self._all("SELECT id, run FROM trials"))
+        counts = Counter[tuple[int, int]]()
+        for trial, run, number in self._all(
+            "SELECT s.trial_id, p.run, count(*) FROM points p JOIN series s ON s.id = p.series_id GROUP BY 1, 2"
+        ):
+            counts[trial, run] += number
+        for trial, run, number in self._all("SELECT trial_id, run, count(*) FROM checkpoints GROUP BY 1, 2"):
+            counts[trial, run] += number * 1_000_000
+        for (trial, run), number in counts.items():
+            before = self._runs.get(trial, 0)
+            if run < before and number > self._old_points.get((trial, run), 0):
+                self._broken("I3", f"attempt {run} of trial {trial} has written after attempt {before} began")
+            if run > runs[trial]:
+                self._broken("I3", f"trial {trial} has points of attempt {run}, its newest is {runs[trial]}")
+        self._runs, self._old_points = runs, dict(counts)
+        self.checks["I3"] += 1
+
+    # --- now and then
+
+    def check_all(self) -> None:
+        """The dear checks."""
+        self._check_submits()
+        self._check_metrics()
+        self._check_checkpoints()
+        self._check_journal()
+
+    def _check_submits(self) -> None:
+        (made,) = self._one("SELECT count(*) FROM experiments") or (0,)
+        (known,) = self._one("SELECT count(*) FROM idempotency") or (0,)
+        if made != known:
+            self._broken("I1", f"{made} experiments were made by {known} submits")
+        for key, experiment_id in self.submitted.items():
+            row = self._one("SELECT experiment_id FROM idempotency WHERE key=?", key)
+            if row is None or row[0] != experiment_id:
+                self._broken("I1", f"submit {key} was acknowledged as experiment {experiment_id}, now there is {row}")
+        self.checks["I1"] += 1
+
+    def _check_metrics(self) -> None:
+        marks = {
+            name: (trial, run, mark)
+            for name, trial, run, mark in self._all(
+                "SELECT id, trial_id, run, metrics_seq FROM allocations ORDER BY run"
+            )
+        }
+        expected: defaultdict[int, dict[int, tuple[int, dict[str, float]]]] = defaultdict(dict)
+        events = Counter[tuple[int, int, int]]()
+        for name, (trial, run, mark) in marks.items():
+            attempt = self.attempts.get(name)
+            if attempt is None:
+                continue
+            if attempt.acked > mark:
+                self._broken("I4", f"{name}: acknowledged up to {attempt.acked}, the database has {mark}")
+            reports = [report for seq, report in sorted(attempt.reports.items()) if seq <= mark]
+            if reports:
+                kept = {step: point for step, point in expected[trial].items() if step <= (attempt.first or 0)}
+                expected[trial] = kept
+            for step, metrics in reports:
+                expected[trial][step] = (run, metrics)
+                events[trial, run, step] += 1
+        self._compare_points(expected)
+        self._compare_events(events)
+        self.checks["I4"] += 1
+
+    def _compare_points(self, expected: dict[int, dict[int, tuple[int, dict[str, float]]]]) -> None:
+        found: defaultdict[int, dict[tuple[str, int], tuple[int, float]]] = defaultdict(dict)
+        query = (
+            "SELECT s.trial_id, n.name, p.step, p.run, p.value FROM points p "
+            "JOIN series s ON s.id = p.series_id JOIN metric_names n ON n.id = s.name_id"
+        )
+        for trial, name, step, run, value in self._all(query):
+            found[trial][name, step] = (run, value)
+        for trial in set(expected) | set(found):
+            wanted = {
+                (name, step): (run, value)
+                for step, (run, metrics) in expected[trial].items()
+                for name, value in metrics.items()
+            }
+            if wanted != found[trial]:
+                differences = sorted(set(wanted.items()) ^ set(found[trial].items()))[:6]
+                self._broken("I4", f"trial {trial}: reported and stored differ: {differences}")
+        for series, count, stored in self._all(
+            "SELECT s.id, s.count, count(p.step) FROM series s LEFT JOIN points p ON p.series_id = s.id GROUP BY s.id"
+        ):
+            if count != stored:
+                self._broken("I4", f"series {series} says {count} points and has {stored}")
+
+    def _compare_events(self, wanted: Counter[tuple[int, int, int]]) -> None:
+        found = Counter[tuple[int, int, int]]()
+        for trial, data in self._all("SELECT trial_id, data FROM events WHERE kind='metrics'"):
+            event = json.loads(data)
+            found[trial, event["run"], event["steps_completed"]] += 1
+        if found != wanted:
+            odd = {key: (wanted[key], found[key]) for key in wanted | found if wanted[key] != found[key]}
+            self._broken("I4", f"events of metrics (wanted, found): {dict(sorted(odd.items())[:6])}")
+
+    def _check_checkpoints(self) -> None:
+        store = PosixStorage(self.world.checkpoints)
+        for uuid, digest, steps in self._all(
+            "SELECT uuid, manifest_digest, steps_completed FROM checkpoints WHERE state='COMPLETED'"
+        ):
+            try:
+                manifest: Manifest = store.manifest(uuid)
+                with store.restore_path(uuid, manifest) as path:
+                    step = json.loads((path / "state.json").read_bytes())["step"]
+            except Exception as error:
+                self._broken("I5", f"checkpoint {uuid} is committed, and {error}")
+            if manifest.digest != digest or step != steps:
+                self._broken("I5", f"checkpoint {uuid} is not the one that was committed")
+            self.checks["I5"] += 1
+
+    def _check_journal(self) -> None:
+        for number, config, seed, _state in self._all("SELECT id, config, seed, state FROM experiments"):
+            journal = self._all(
+                "SELECT seq, event, decisions FROM searcher_journal WHERE experiment_id=? ORDER BY seq", number
+            )
+            if [seq for seq, _, _ in journal] != list(range(1, len(journal) + 1)):
+                self._broken("I8", f"experiment {number}: the journal has a gap: {[row[0] for row in journal]}")
+            plain = json.loads(config)
+            events = [event_from_json(json.loads(event)) for _, event, _ in journal]
+            _, again = replay(plain["searcher"], plain["hyperparameters"], seed, events)
+            taken = [json.loads(decisions) for _, _, decisions in journal]
+            if [[decision_to_json(decision) for decision in step] for step in again] != taken:
+                self._broken("I8", f"experiment {number}: the journal replayed decides otherwise")
+            self._check_decisions(number, [decision for step in taken for decision in step])
+            self.checks["I8"] += 1
+
+    def _check_decisions(self, number: int, decisions: list[dict[str, Any]]) -> None:
+        """Each decision in the journal has its consequence in the rows."""
+        trials = {
+            request: (state, stopped)
+            for request, state, stopped in self._all(
+                "SELECT request_id, state, searcher_stopped FROM trials WHERE experiment_id=?", number
+            )
+        }
+        made = [item["request_id"] for item in decisions if item["type"] == "create_trial"]
+        if sorted(made) != sorted(trials):
+            self._broken("I8", f"experiment {number}: decided on {sorted(made)}, there are {sorted(trials)}")
+        for item in decisions:
+            if item["type"] == "stop_trial":
+                state, stopped = trials[item["request_id"]]
+                if not stopped and state not in TERMINAL:
+                    self._broken("I8", f"experiment {number}: the stop of {item['request_id']} is lost ({state})")
+
+    # --- at the end
+
+    def check_end(self) -> None:
+        """Everything has ended, nothing is left over (I7)."""
+        for number, state in self._all("SELECT id, state FROM experiments"):
+            if state not in TERMINAL:
+                self._broken("I7", f"experiment {number} is {state}")
+        for number, state in self._all("SELECT id, state FROM trials"):
+            if state not in TERMINAL:
+                self._broken("I7", f"trial {number} is {state}")
+        for name, state in self._all("SELECT id, state FROM allocations WHERE state != 'TERMINATED'"):
+            self._broken("I7", f"allocation {name} is {state}")
+        for node in self.world.nodes:
+            if node.tasks:
+                self._broken("I7", f"{node.name} still has {sorted(node.tasks)}")
+        self.check_all()
+        self._check_complete()
+        self.checks["I7"] += 1
+
+    def _check_complete(self) -> None:
+        """A trial that completed by itself has every point of its last attempt."""
+        for trial, run, name in self._all(
+            "SELECT t.id, t.run, a.id FROM trials t JOIN allocations a ON a.trial_id = t.id AND a.run = t.run "
+            "WHERE t.state = 'COMPLETED' AND a.exit_code = 0"
+        ):
+            attempt = self.attempts.get(name)
+            if attempt is None:
+                continue
+            (mark,) = self._one("SELECT metrics_seq FROM allocations WHERE id=?", name) or (0,)
+            if attempt.reports and mark < max(attempt.reports):
+                self._broken(
+                    "I4", f"trial {trial} completed in attempt {run} with {mark} of {max(attempt.reports)} records"
+                )
+
+    # --- reading
+
+    def database_moved(self) -> None:
+        """The file is another one: what was not acknowledged may be gone."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+        self._runs, self._old_points = {}, {}
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.database_moved()
+
+    def _cursor(self) -> sqlite3.Connection:
+        if self._reader is None:
+            self._reader = sqlite3.connect(self.world.db_path, isolation_level=None)
+        return self._reader
+
+    def _all(self, query: str, *values: Any) -> list[Any]:
+        return self._cursor().execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: Any) -> Any:
+        return self._cursor().execute(query, values).fetchone()
+
+    def _broken(self, name: str, message: str) -> None:
+        self.world.loop.errors.append(f"{name}: {message}")
+        raise BrokenPromise(f"{name}: {message}")
