@@ -7,7 +7,7 @@ and the allocation's end are one commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import usage
@@ -15,6 +15,11 @@ from detlab_hub.store.tables import AllocationRow, TaskRow
 
 TRIAL = "trial"
 """Kind of what is no user task."""
+
+DAY = 86_400
+"""Seconds of a day; UTC as computers count it has no other."""
+
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def note(turn: Turn, row: AllocationRow) -> None:
@@ -37,7 +42,12 @@ def _payer(turn: Turn, row: AllocationRow) -> tuple[str, str]:
 
 def day_of(time: float) -> date:
     """The day (UTC) in which a moment lies."""
-    return datetime.fromtimestamp(time, UTC).date()
+    return date.fromordinal(_EPOCH + _number_of(time))
+
+
+def _number_of(time: float) -> int:
+    """Whole days since the epoch; `datetime` would round the last half microsecond into the next day."""
+    return int(time // DAY)
 
 
 def split_by_day(begin: float, end: float) -> Iterator[tuple[date, float]]:
@@ -48,8 +58,6 @@ def split_by_day(begin: float, end: float) -> Iterator[tuple[date, float]]:
         end: Seconds since the epoch; nothing comes out unless it is later than `begin`.
     """
     while begin < end:
-        day = day_of(begin)
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
-        upto = min(end, midnight.timestamp())
-        yield day, upto - begin
+        upto = min(end, float((_number_of(begin) + 1) * DAY))
+        yield day_of(begin), upto - begin
         begin = upto

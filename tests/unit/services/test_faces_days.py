@@ -7,7 +7,7 @@ import io
 from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detlab.schemas.taskwire import UsageRow, UsageView
@@ -19,6 +19,7 @@ spans = st.floats(0, 40 * 86400, allow_nan=False)
 
 
 @given(begin=moments, length=spans)
+@example(begin=431999.99999999953, length=86401.0).via("rounded to microseconds this is the day after")
 def test_the_parts_of_a_span_are_the_whole_span(begin: float, length: float) -> None:
     end = begin + length
     parts = list(split_by_day(begin, end))
