@@ -30,8 +30,10 @@ demo: setup  ## run the main job on real data and print where its results are
 	$(BIN)/python examples/run_demo.py --out $(DEMO_DIR)
 
 test: setup-test lint  ## everything that CI runs
-	$(PYTEST) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(PYTEST) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+	@failed=0; \
+	$(PYTEST) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(PYTEST) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
+	exit $$failed
 
 bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks, in an environment of its own
 	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)
