@@ -22,21 +22,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from detlab.cli.hub_server import ask, headers
 from detlab.cli.terminal_output import Output, write
+from detlab.cli.terminal_server import Terminals
 from detlab.client.discovery import ClusterAddress
-from detlab.errors import ApiError, DetlabError, NotFound
+from detlab.errors import DetlabError, NotFound
 
 if TYPE_CHECKING:
-    import httpx
     from websocket import WebSocket
 
-CONNECT_SECONDS = 15.0
 PING_SECONDS = 20.0
-SILENT_SECONDS = 60.0
-"""Longer than two pings without a word: the connection is dead."""
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
 """Pauses before each attempt to come back; the last one again and again."""
 COME_BACK_SECONDS = 600.0
@@ -97,7 +92,7 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
         DetlabError: It cannot be reached, or was lost for good.
     """
     _need_library()
-    terminals = _Terminals(address, server_url)
+    terminals = Terminals(address, server_url)
     if name is None:
         name = terminals.make()
     elif not terminals.has(name):
@@ -121,84 +116,10 @@ def _need_library() -> None:
         ) from error
 
 
-class _Terminals:
-    """The terminals of one server, over HTTP."""
-
-    def __init__(self, address: ClusterAddress, server_url: str) -> None:
-        self._address = address
-        self._url = server_url
-
-    def make(self) -> str:
-        """Make a terminal and return its name."""
-        reply = self._ask("POST", "api/terminals", json={})
-        if reply.status_code not in {200, 201}:
-            raise self._refused(reply.status_code)
-        try:
-            return str(reply.json()["name"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._refused(reply.status_code) from error
-
-    def has(self, name: str) -> bool:
-        """Tell whether there is a terminal of this name."""
-        status = self._ask("GET", f"api/terminals/{quote(name, safe='')}").status_code
-        if status not in {200, 404}:
-            raise self._refused(status)
-        return status == 200
-
-    def names(self) -> str:
-        """Return the names of all terminals, for a person."""
-        try:
-            names = [str(item["name"]) for item in self._ask("GET", "api/terminals").json()]
-        except (ValueError, KeyError, TypeError):
-            names = []
-        return ", ".join(names) or "none"
-
-    def connect(self, name: str) -> WebSocket:
-        """Open the WebSocket of a terminal."""
-        import websocket
-
-        url = f"ws{self._url.removeprefix('http')}terminals/websocket/{quote(name, safe='')}"
-        try:
-            socket = websocket.create_connection(
-                url,
-                timeout=CONNECT_SECONDS,
-                header=headers(self._address),
-                suppress_origin=True,
-                redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
-                http_no_proxy=["*"] if self._address.loopback else None,
-            )
-        except websocket.WebSocketBadStatusException as error:
-            raise self._refused(error.status_code) from error
-        except (websocket.WebSocketException, OSError) as error:
-            raise self._address.unreachable(str(error) or type(error).__name__) from error
-        if socket.getstatus() != 101:
-            socket.close()
-            raise self._refused(socket.getstatus() or 0)
-        socket.settimeout(SILENT_SECONDS)
-        return socket
-
-    def _ask(self, method: str, path: str, **body: Any) -> httpx.Response:
-        return ask(self._address, method, f"{self._url}{path}", **body)
-
-    def _refused(self, status: int) -> DetlabError:
-        if status in {301, 302, 303, 307, 308, 401, 403}:
-            return ApiError(
-                f"the shell's server does not let this token in (HTTP status {status})",
-                status=status,
-                hint="It must be yours, and the token must have the scope access:servers. Open it in the browser,"
-                " or make a token at the Hub (/hub/token): det login URL",
-            )
-        return ApiError(
-            f"the shell's server does not answer as one (HTTP status {status})",
-            status=status,
-            hint="It may be starting or ending. How it stands: det shell list",
-        )
-
-
 class _Attached:
     """One terminal, attached."""
 
-    def __init__(self, terminals: _Terminals, name: str) -> None:
+    def __init__(self, terminals: Terminals, name: str) -> None:
         self._terminals = terminals
         self._name = name
         self._wake_read, self._wake_write = os.pipe()
