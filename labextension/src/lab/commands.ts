@@ -1,16 +1,22 @@
 /** Commands for the palette, the launcher and the file browser's menu. */
 
 import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
+import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+import type { ILauncher } from '@jupyterlab/launcher';
 
 import { experimentActions, Verb } from '../components/experiment/actions';
 import { steer } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';
-import { OPEN } from './host';
 import { detlabIcon } from './icon';
 
+/** Shows a place (state/context) in the main area. */
+export const OPEN = 'detlab:open';
 export const RUN_AS_EXPERIMENT = 'detlab:run-as-experiment';
+const CATEGORY = 'detlab';
+/** After the notebooks (0) and before the consoles (20): lower ones lie below the fold. */
+const LAUNCHER_RANK = 10;
 const RUNNABLE = /\.(py|ipynb|ya?ml)$/;
 
 export function addCommands(
@@ -41,6 +47,17 @@ export function addCommands(
     }
   });
   addSteering(lab, app, shell);
+}
+
+/** Put the commands where people look for them. */
+export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
+  launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
+  for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
+    palette?.addItem({ command, category: CATEGORY });
+  }
+  lab.contextMenu.addItem({
+    command: RUN_AS_EXPERIMENT, selector: '.jp-DirListing-item[data-isdir="false"]', rank: 5.5
+  });
 }
 
 /** Pause, activate and kill of the experiment whose view is in front. */

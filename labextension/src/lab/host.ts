@@ -8,8 +8,7 @@ import type { AppContext, Place, Question } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
 import type { LabApi } from './api';
-
-export const OPEN = 'detlab:open';
+import { OPEN } from './commands';
 
 /** Make the context of all views of this Lab: one store, one stream. */
 export function makeApp(

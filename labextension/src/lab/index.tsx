@@ -11,15 +11,13 @@ import { version } from '../../package.json';
 import { Panel } from '../components/panel';
 import { AppContext, Place } from '../state/context';
 import { LabApi } from './api';
-import { addCommands, RUN_AS_EXPERIMENT } from './commands';
+import { addCommands, offer, OPEN } from './commands';
 import { VersionFoot, Versioning, VersionNotice } from './handshake';
-import { makeApp, OPEN } from './host';
+import { makeApp } from './host';
 import { detlabIcon } from './icon';
 import { NewExperiment } from './NewExperiment';
 import { StatusItem } from './StatusItem';
 import { makeTab, placeKey, View } from './views';
-
-const CATEGORY = 'detlab';
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: '@detlab/labextension:plugin',
@@ -45,13 +43,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     addTabs(lab, app, api, files, restorer);
     addCommands(lab, app, files, shell, panel.id);
-    launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1 });
-    for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
-      palette?.addItem({ command, category: CATEGORY });
-    }
-    lab.contextMenu.addItem({
-      command: RUN_AS_EXPERIMENT, selector: '.jp-DirListing-item[data-isdir="false"]', rank: 5.5
-    });
+    offer(lab, palette, launcher);
     statusBar?.registerStatusItem('detlab:status', {
       item: statusWidget(app, () => lab.shell.activateById(panel.id)), align: 'left', rank: 100
     });
