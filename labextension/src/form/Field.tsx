@@ -19,7 +19,8 @@ export function Field({ spec, value, problems, disabled, onChange }: FieldProps)
   const id = useId();
   const path = renderPath(spec.path);
   const text = shown(value);
-  const described = [spec.about && `${id}-a`, problems.length && `${id}-p`].filter(Boolean).join(' ') || undefined;
+  const closed = Object.entries(spec.closed ?? {});
+  const described = [spec.about && `${id}-a`, closed.length && `${id}-c`, problems.length && `${id}-p`].filter(Boolean).join(' ') || undefined;
   const common = {
     id, disabled, 'data-path': path, 'aria-describedby': described,
     'aria-invalid': problems.some(p => p.level === 'error') || undefined, 'aria-required': spec.needed || undefined
@@ -44,7 +45,9 @@ export function Field({ spec, value, problems, disabled, onChange }: FieldProps)
           {!spec.needed && <option value="">{spec.standard ? `default: ${spec.standard}` : 'default'}</option>}
           {spec.needed && !text && <option value="">choose …</option>}
           {text && !spec.choices.includes(text) && <option value={text}>{text}</option>}
-          {spec.choices.map(choice => <option key={choice} value={choice}>{choice}</option>)}
+          {spec.choices.map(choice => (
+            <option key={choice} value={choice} disabled={spec.closed?.[choice] !== undefined}>{choice}</option>
+          ))}
         </select>
       );
     }
@@ -55,6 +58,9 @@ export function Field({ spec, value, problems, disabled, onChange }: FieldProps)
       <label htmlFor={id} title={path}>{spec.label}{spec.needed && <span className="det-needed"> *</span>}</label>
       {control()}
       {spec.about && <div id={`${id}-a`} className="det-about"><Coded text={spec.about} /></div>}
+      {closed.length > 0 && (
+        <div id={`${id}-c`} className="det-about">{closed.map(([choice, why]) => `${choice}: ${why}`).join('; ')}.</div>
+      )}
       <Problems id={`${id}-p`} problems={problems} base={path} />
     </div>
   );

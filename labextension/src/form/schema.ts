@@ -18,6 +18,8 @@ export interface Schema {
   minimum?: number;
   maximum?: number;
   'x-needed-to-submit'?: boolean;
+  /** Choices that cannot be made here now, and why: the host's word, not the master's. */
+  'x-closed'?: Partial<Record<string, string>>;
 }
 
 export type Path = readonly (string | number)[];
@@ -31,6 +33,8 @@ export interface FieldSpec {
   needed: boolean;
   /** Of a choice. */
   choices: string[];
+  /** Of a choice: those that cannot be made now, and why. */
+  closed?: Partial<Record<string, string>>;
   /** The default as text, "" if there is none. */
   standard: string;
 }
@@ -90,7 +94,7 @@ function fieldOf(root: Schema, raw: Schema, path: Path): FieldSpec {
   const { kind, choices } = kindOf(root, schema);
   const standard = raw.default ?? schema.default;
   return {
-    path, kind, choices,
+    path, kind, choices, closed: raw['x-closed'],
     label: String(path[path.length - 1]).replaceAll('_', ' '),
     about: raw.description ?? schema.description ?? '',
     needed: Boolean(raw['x-needed-to-submit']),

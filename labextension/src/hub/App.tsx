@@ -6,6 +6,7 @@ import { Audit, Everybody, Nodes, Queue, Service, Tokens, Usage, View } from '..
 import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
+import { nameText } from '../components/logs/text';
 import { TaskView, TrialView } from '../components/trial';
 import { AppProvider, type AppContext, type Place } from '../state/context';
 import { viaHub } from '../state/serverurl';
@@ -30,7 +31,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       setEnded(true);
     };
   }, [api, pair]);
-  useArrival(place, main);
+  useArrival(keyOf(place), titleOf(place), main);
   const { confirm, notify } = overlay;
   const app = useMemo<AppContext>(
     () => ({
@@ -93,21 +94,16 @@ function useStores(api: HubApi, everything: boolean): { store: Store; pair: Stor
 }
 
 /** A new view begins at its top, with its name in the title and the focus on its heading. */
-function useArrival(place: HubPlace, main: { current: HTMLElement | null }): void {
-  const first = useRef(true);
-  const key = keyOf(place);
+function useArrival(key: string, title: string, main: { readonly current: HTMLElement | null }): void {
+  const shown = useRef(key);
   useEffect(() => {
-    document.title = `${titleOf(place)} · detlab`;
-    if (first.current) {
-      first.current = false;
-      return;
-    }
+    document.title = `${title} · detlab`;
+    if (shown.current === key) return; // the page itself has just been opened
+    shown.current = key;
     window.scrollTo(0, 0);
     const heading = main.current?.querySelector<HTMLElement>('h1[tabindex]');
     (heading ?? main.current)?.focus({ preventScroll: true });
-    // the key says all of the place
-    // eslint-disable-next-line
-  }, [key]);
+  }, [key, title, main]);
 }
 
 function titleOf(place: HubPlace): string {
@@ -119,7 +115,7 @@ function titleOf(place: HubPlace): string {
     case 'trial':
       return `Trial ${place.id}`;
     case 'task':
-      return place.id;
+      return nameText(place.id);
     case 'new':
       return 'New experiment';
     case 'nowhere':
@@ -144,7 +140,7 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
     case 'nowhere':
       return (
         <View title="There is nothing here">
-          <EmptyState title={`“${place.path}” is no view of this page.`}>
+          <EmptyState title={`“${nameText(place.path)}” is no view of this page.`}>
             <a href={page.base}>My work</a>
           </EmptyState>
         </View>

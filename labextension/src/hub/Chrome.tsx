@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
+import { nameText } from '../components/logs/text';
 import { LinkStatus } from '../components/panel';
 import { useStore } from '../state/context';
 import type { PageInfo } from './page';
@@ -30,7 +31,7 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
       <span className="det-hub-right">
         <ThemeSwitch />
         <span className="det-hub-user">
-          {page.user}
+          {nameText(page.user)}
           {page.admin && <span className="det-soft"> (admin)</span>}
         </span>
         <a href={`${page.hub}home`}>Hub</a>

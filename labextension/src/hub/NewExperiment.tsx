@@ -4,16 +4,18 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
+import { nameText } from '../components/logs/text';
 import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from '../form';
 import type { Judged } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
-import { useApp } from '../state/context';
+import { useApp, useStore } from '../state/context';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
 import type { HubApi } from './api';
 import type { PageInfo } from './page';
+import { closedRuntimes, withClosedRuntimes } from './runtimes';
 import { CodeChoice } from './upload/CodeChoice';
 import type { Source } from './upload/source';
-import { beginnings, useCode, type Coded } from './upload/useCode';
+import { beginnings, useCode, type Code, type Coded } from './upload/useCode';
 
 /** What the form begins with; another key is another form. */
 interface Start {
@@ -32,6 +34,11 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   const coded = useCode(api, page.bundleLimit);
   const key = useMemo(() => crypto.randomUUID?.() ?? String(Math.random()), []);
   const schema = useLoaded<Schema>(page.schema, signal => load(page.schema, signal));
+  const agents = useStore(snapshot => snapshot.agents);
+  const ready = useStore(snapshot => snapshot.ready);
+  const offered = useMemo(
+    () => schema.data && withClosedRuntimes(schema.data, ready ? closedRuntimes(agents, page.user) : {}), [schema.data, agents, ready, page.user]
+  );
   const busy = coded.state.kind === 'busy';
   const bundle = coded.state.kind === 'ready' ? coded.state.code.bundle : (source?.bundle ?? null);
   const begin = (file: string, text: string): void => {
@@ -52,7 +59,7 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
     store.learn({ experiment: reply.experiment });
     navigate({ kind: 'experiment', id: reply.experiment.id });
   };
-  if (!schema.data) {
+  if (!offered) {
     return (
       <View title="New experiment">
         {schema.error ? <ErrorBanner error={schema.error} onRetry={schema.reload} /> : <Loading what="Asking for the form" />}
@@ -61,7 +68,7 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   }
   return (
     <ExperimentForm
-      key={start.key} title="New experiment" schema={schema.data} sections={EXPERIMENT_SECTIONS} initial={start.text}
+      key={start.key} title="New experiment" schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text}
       judgedWith={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit, paused' : 'Submit'} judge={judge} submit={submit}
       extra={
         <>
@@ -79,14 +86,15 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
 /** While nothing was typed, the only config of the code that was chosen is taken, or a form for its only script. */
 function useBeginning(coded: Coded, begin: (file: string, text: string) => void, untouched: () => boolean): void {
   const code = coded.state.kind === 'ready' ? coded.state.code : null;
+  const seen = useRef<Code | null>(null);
   useEffect(() => {
+    if (code === seen.current) return; // once for each code, whatever else was drawn anew
+    seen.current = code;
     if (!code || !untouched()) return;
     const { configs, scripts } = beginnings(code.selection.files);
     const only = configs.length === 1 ? configs[0] : configs.length === 0 && scripts.length === 1 ? scripts[0] : undefined;
-    if (only) void textFor(only).then(text => begin(only.path, text));
-    // once for each code
-    // eslint-disable-next-line
-  }, [code]);
+    if (only) void textFor(only).then(text => untouched() && begin(only.path, text));
+  }, [code, begin, untouched]);
 }
 
 function Beginning({ coded, start, begin }: {
@@ -113,8 +121,8 @@ function Beginning({ coded, start, begin }: {
       <label htmlFor="det-config-of">Begin with</label>
       <select ref={select} id="det-config-of" className="det-input" value={start.file} onChange={event => void choose(event.target.value)}>
         <option value="">what is typed</option>
-        {configs.map(file => <option key={file.path} value={file.path}>{file.path}</option>)}
-        {scripts.map(file => <option key={file.path} value={file.path}>a config for {file.path}</option>)}
+        {configs.map(file => <option key={file.path} value={file.path}>{nameText(file.path)}</option>)}
+        {scripts.map(file => <option key={file.path} value={file.path}>a config for {nameText(file.path)}</option>)}
       </select>
       <div className="det-about">Replaces the YAML by that of the file; change it as you like.</div>
     </div>

@@ -3,6 +3,7 @@
 import { useCallback, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { ConfirmDialog } from '../components/common';
+import { visible } from '../components/logs/text';
 import type { AppContext, Question } from '../state/context';
 
 const NOTICE_MS = 6000;
@@ -42,7 +43,7 @@ export function useOverlay(): Overlay {
       <div className="det-hub-notes" aria-live="polite">
         {notes.map(note => (
           <div key={note.id} className="det-banner" data-tone={note.tone} role={note.tone === 'bad' ? 'alert' : undefined}>
-            <span>{note.text}</span>
+            <span>{visible(note.text)}</span>
             <button type="button" className="det-button det-compact" aria-label="Dismiss" onClick={() => drop(note.id)}>
               ✕
             </button>

@@ -54,7 +54,7 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
   const shown = agent.state !== 'connected' ? WORDS[agent.state] : agent.enabled ? 'connected' : 'disabled';
   const tone = agent.state === 'lost' ? 'bad' : shown === 'connected' ? 'good' : 'off';
   return (
-    <article className="det-adm-node" aria-label={`Node ${agent.id}`} data-state={shown}>
+    <article className="det-adm-node" aria-label={`Node ${nameText(agent.id)}`} data-state={shown}>
       <header>
         <h2>{nameText(agent.id)}</h2>
         <span className="det-badge" data-tone={tone}>
@@ -107,18 +107,18 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   const remove = async (): Promise<void> => {
     const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials run again elsewhere.` : '';
     const body = `Its key becomes void at once: it cannot come back without a new enrolment.${runs}`;
-    if (!(await confirm({ title: `Remove ${agent.id}?`, body, yes: 'Remove the node', danger: true }))) return;
+    if (!(await confirm({ title: `Remove ${nameText(agent.id)}?`, body, yes: 'Remove the node', danger: true }))) return;
     if (!(await act(() => api.del(at)))) return;
-    notify(`${agent.id} is removed`, 'good');
+    notify(`${nameText(agent.id)} is removed`, 'good');
     await store.refresh();
   };
   return (
     <div className="det-adm-tools">
       <ActionButton label={word} onRun={toggle}>
-        {word}<span className="det-hidden"> {agent.id}</span>
+        {word}<span className="det-hidden"> {nameText(agent.id)}</span>
       </ActionButton>
       <ActionButton label="Remove" danger onRun={remove}>
-        Remove …<span className="det-hidden"> {agent.id}</span>
+        Remove …<span className="det-hidden"> {nameText(agent.id)}</span>
       </ActionButton>
     </div>
   );
@@ -128,7 +128,7 @@ function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactEle
   const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: i % 8 }])));
   if (!agent.slots.length) return <p className="det-soft">It offers no slots: only tasks without slots run here.</p>;
   return (
-    <ul className="det-adm-slots" aria-label={`Slots of ${agent.id}`}>
+    <ul className="det-adm-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
       {agent.slots.map(slot => {
         const found = holderAt.get(slot.id);
         const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${nameText(found.holder.owner)}` : ''}` : 'free';

@@ -40,14 +40,14 @@ function Node({ agent, experiments, tasks, me }: {
   return (
     <li className="det-item">
       <div className="det-item-head">
-        <strong className="det-ellipsis" title={agent.address}>{nameText(agent.id)}</strong>
+        <strong className="det-ellipsis" title={nameText(agent.address)}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
           <span className="det-warn" title={`last heard of ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
         )}
         {!agent.enabled && <span className="det-warn" title="what runs goes on, nothing new starts">disabled</span>}
         <span className="det-age det-num">{free}/{plural(agent.slots.length, 'slot')} free</span>
       </div>
-      <ul className="det-slots" aria-label={`Slots of ${agent.id}`}>
+      <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
         {agent.slots.map(slot => <Slot key={slot.id} slot={slot} experiments={experiments} tasks={tasks} me={me} />)}
       </ul>
       {kinds.length > 0 && <div className="det-facts"><span className="det-ellipsis">{nameText(kinds.join(', '))}</span></div>}

@@ -8,6 +8,7 @@ import { nameText } from '../../components/logs/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
+import { closedRuntimes, type Runtime } from '../runtimes';
 import { Started } from './Started';
 import { blank, lacking, placed, requestOf, toldIn, type Answers, type StartKind } from './task';
 
@@ -148,19 +149,30 @@ function FreeSlots(): ReactElement {
 function RuntimeField({ answers, set, problem }: {
   answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;
 }): ReactElement {
-  const docker = useStore(snapshot => snapshot.agents.some(agent => agent.runtimes.includes('docker')));
+  const agents = useStore(snapshot => snapshot.agents);
+  const me = useStore(snapshot => snapshot.me?.name ?? '');
+  const closed = closedRuntimes(agents, me);
+  const whys = Object.values(closed);
+  const choices: [Runtime, string][] = [['process', 'a process'], ['docker', 'a container']];
   return (
-    <Field label="Runs as" name="runtime" problem={problem} hint={docker ? undefined : 'No node runs containers now.'}>
+    <Field label="Runs as" name="runtime" problem={problem} hint={whys.length > 0 && sentence(whys)}>
       <select
         className="det-input" value={answers.runtime}
         onChange={event => set({ runtime: event.target.value as Answers['runtime'] })}
       >
         <option value="">as the cluster says</option>
-        <option value="process">a process</option>
-        <option value="docker" disabled={!docker}>a container</option>
+        {choices.map(([runtime, word]) => (
+          <option key={runtime} value={runtime} disabled={closed[runtime] !== undefined}>{word}</option>
+        ))}
       </select>
     </Field>
   );
+}
+
+/** Reasons as one sentence, each told once. */
+function sentence(reasons: readonly string[]): string {
+  const text = [...new Set(reasons)].join('; ');
+  return `${text[0]!.toUpperCase()}${text.slice(1)}.`;
 }
 
 function Experiments({ answers, set, problem }: {

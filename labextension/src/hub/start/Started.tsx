@@ -63,9 +63,9 @@ function words(task: TaskView, kind: StartKind): string {
   if (task.url) return 'It is up, and opens in a tab of its own.';
   if (kind === 'command' && task.allocation_state === 'RUNNING') return 'It runs.';
   if (task.place !== null) {
-    return `Place ${task.place} in the queue${task.pending_reason ? `: ${task.pending_reason}` : ''}. It opens by itself when it is up.`;
+    return `Place ${task.place} in the queue${task.pending_reason ? `: ${nameText(task.pending_reason, 400)}` : ''}. It opens by itself when it is up.`;
   }
-  return task.stage_message || `It starts${task.agent_id ? ` on ${task.agent_id}` : ''} …`;
+  return nameText(task.stage_message, 400) || `It starts${task.agent_id ? ` on ${nameText(task.agent_id)}` : ''} …`;
 }
 
 function endWords(task: TaskView): string {
@@ -76,6 +76,6 @@ function endWords(task: TaskView): string {
     case null:
       return 'It has ended.';
     default:
-      return `It has ended: ${task.end_reason}.`;
+      return `It has ended: ${nameText(task.end_reason)}.`;
   }
 }

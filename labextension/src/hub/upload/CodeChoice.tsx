@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState, type DragEvent, type ReactElement } from 'react';
 
 import { ErrorBanner, formatBytes, plural } from '../../components/common';
+import { nameText } from '../../components/logs/text';
 import { useStore } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { fromDrop, fromFiles } from './gather';
@@ -56,14 +57,14 @@ function Ready({ code }: { code: Code }): ReactElement {
   return (
     <>
       <p className="det-hub-travels">
-        <strong>{wordsOf(code)}</strong>{code.from ? <> of <bdi>{code.from}</bdi></> : null}{' '}
+        <strong>{wordsOf(code)}</strong>{code.from ? <> of <bdi>{nameText(code.from)}</bdi></> : null}{' '}
         <span className="det-soft">({formatBytes(code.packed)} packed){stay && `; ${stay} left out`}</span>
       </p>
       <details>
         <summary>Which</summary>
         <ul className="det-hub-files det-mono" tabIndex={0} aria-label="Files that travel">
           {[...files].sort((a, b) => (a.path < b.path ? -1 : 1)).slice(0, MOST_SHOWN).map(file => (
-            <li key={file.path}><bdi>{file.path}</bdi> <span className="det-soft">{formatBytes(file.size)}</span></li>
+            <li key={file.path}><bdi>{nameText(file.path, 1024)}</bdi> <span className="det-soft">{formatBytes(file.size)}</span></li>
           ))}
           {files.length > MOST_SHOWN && <li>… and {files.length - MOST_SHOWN} more</li>}
         </ul>
@@ -134,7 +135,7 @@ function Earlier({ chosen, choose }: {
         onChange={event => choose(withCode.find(one => String(one.id) === event.target.value) ?? null)}
       >
         <option value="">none</option>
-        {withCode.map(one => <option key={one.id} value={one.id}>experiment {one.id}, {one.name}</option>)}
+        {withCode.map(one => <option key={one.id} value={one.id}>experiment {one.id}, {nameText(one.name)}</option>)}
       </select>
     </div>
   );

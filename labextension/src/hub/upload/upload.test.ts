@@ -79,11 +79,11 @@ test('.detignore says of drawn patterns and paths what the command line says', (
   ];
   const pattern = (): string => (draw(2) ? pick(lines) : many(6, () => pick([...'abc*?/![]-^\\ #:A1.é😀'])).join(''));
   const name = (): string => pick(['a', 'b', 'c', 'A', '1', 'a.b', '-', ']', 'a ', '#a', '!a', '^', '[a]', 'ab', 'é', '1x', '.git', '.venv', 'x.pyc']);
-  const cases = Array.from({ length: 3000 }, () => [
+  const cases = Array.from({ length: 1000 }, () => [
     many(4, pattern).join('\n'), many(5, () => [many(4, name).join('/'), draw(4) === 0] as const)
   ] as const);
   const told = JSON.parse(python(JUDGE, JSON.stringify(cases)).toString()) as boolean[][];
-  expect(told.flat().filter(Boolean).length).toBeGreaterThan(1000);
+  expect(told.flat().filter(Boolean).length).toBeGreaterThan(300);
   cases.forEach(([text, paths], i) => {
     const rules = new IgnoreRules(text);
     paths.forEach(([path, folder], j) => expect(rules.leavesOut(path, folder), JSON.stringify([text, path, folder])).toBe(told[i]![j]));
@@ -104,7 +104,7 @@ test('a bundle is byte for byte the one that the command line makes of the same 
     '.detignore': 'data/\n!.venv/\n*.tmp\r\n', 'train.py': 'print(1)\n'.repeat(3000), 'run.sh': '#!/bin/sh\nexit 0\n', empty: '', [deep]: 'ü',
     'data/large.bin': 'stays', 'x.tmp': 'stays', '.venv/kept': '1', '.git/config': 'stays', 'a/__pycache__/x.pyc': 'stays',
     'exactly/512': 'x'.repeat(512), ['x'.repeat(100)]: 'fits', ['y'.repeat(101)]: 'does not', 'é😀.py': '', 'éﬁ.py': '', 'a b/c\x01d': 'control',
-    'noise.txt': text(1_300_000, 26), 'few.txt': text(400_000, 3), 'same.txt': '\0'.repeat(300_000),
+    'noise.txt': text(500_000, 26), 'few.txt': text(200_000, 3), 'same.txt': '\0'.repeat(300_000),
     [`${'z'.repeat(90)}/${'é'.repeat(31)}`]: 'a length that counts its own digits'
   };
   const root = mkdtempSync(join(tmpdir(), 'det-bundle-'));
