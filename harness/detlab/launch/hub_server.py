@@ -89,6 +89,8 @@ def login_shell() -> str:
         own = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
         own = ""
+    if Path(own).name in {"nologin", "false"}:  # of an account of the system, which an image or an operator's map chose
+        own = ""
     return next(shell for shell in (own, "/bin/bash", "/bin/sh") if shell and os.access(shell, os.X_OK))
 
 

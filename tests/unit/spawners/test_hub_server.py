@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import pwd
 import select
 import signal
 import socket
@@ -41,6 +42,21 @@ def test_ipv6_is_written_in_brackets(tmp_path):
 def test_a_shell_opens_a_terminal_whatever_the_hubs_default(tmp_path):
     env = hub_server.server_environment({**HUB, "JUPYTERHUB_DEFAULT_URL": "/lab"}, "shell", root=tmp_path)
     assert env["JUPYTERHUB_DEFAULT_URL"] == "/terminals/1"
+
+
+@pytest.mark.parametrize(
+    ("account", "shell"),
+    [("/bin/sh", "/bin/sh"), ("", "/bin/bash"), ("/usr/sbin/nologin", "/bin/bash"), ("/bin/false", "/bin/bash")]
+    + [("/no/such/shell", "/bin/bash"), (None, "/bin/bash")],
+)
+def test_terminals_run_the_accounts_shell_unless_it_lets_nobody_in(monkeypatch, account, shell):
+    def look_up(uid):
+        if account is None:
+            raise KeyError(uid)
+        return pwd.struct_passwd(("ada", "x", uid, uid, "", "/", account))
+
+    monkeypatch.setattr(hub_server.pwd, "getpwuid", look_up)
+    assert hub_server.login_shell() == shell
 
 
 def test_the_users_own_startup_file_follows_ours(tmp_path):
