@@ -46,8 +46,10 @@ def test_a_shell_opens_a_terminal_whatever_the_hubs_default(tmp_path):
 
 @pytest.mark.parametrize(
     ("account", "shell"),
-    [("/bin/sh", "/bin/sh"), ("", "/bin/bash"), ("/usr/sbin/nologin", "/bin/bash"), ("/bin/false", "/bin/bash")]
-    + [("/no/such/shell", "/bin/bash"), (None, "/bin/bash")],
+    [
+        ("/bin/sh", "/bin/sh"),
+        *((account, "/bin/bash") for account in ("", "/usr/sbin/nologin", "/bin/false", "/no/such/shell", None)),
+    ],
 )
 def test_terminals_run_the_accounts_shell_unless_it_lets_nobody_in(monkeypatch, account, shell):
     def look_up(uid):
