@@ -1,10 +1,11 @@
 """A fake master and clients that talk to it."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from detlab.client.aclient import AsyncClient
 from detlab.client.calls import Backoff
 from detlab.client.client import Client
 from detlab.testing.api import FakeMaster
@@ -29,4 +30,10 @@ def master() -> Iterator[FakeMaster]:
 @pytest.fixture
 def client(master: FakeMaster) -> Iterator[Client]:
     with Client(master.url, master.token, backoff=QUICK) as made:
+        yield made
+
+
+@pytest.fixture
+async def aclient(master: FakeMaster) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(master.url, master.token, backoff=QUICK) as made:
         yield made
