@@ -120,6 +120,18 @@ def training(length: int, *, save_every: int = 2, time_metric: str = "batches") 
     return script
 
 
+def deaf(length: int) -> Script:
+    """Report at every step, never poll, and go on until SIGTERM."""
+
+    def script(launch: Launch) -> Iterator[Op]:
+        for step in range(1, length + 1):
+            yield report(step, loss=float(launch.info.trial_index), batches=step)
+        while True:
+            yield ("wait",)
+
+    return script
+
+
 @dataclass
 class ScriptedTask:
     """One task: carries out its script, one operation per turn, and repeats an operation that failed."""

@@ -1,0 +1,185 @@
+"""How the master takes trials that fail or end without metrics, with scripted agents and tasks."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, asha, config, report, training
+
+from detlab.schemas.wire import EndReason, ExperimentState, TrialState
+
+
+def failing(code: int, lines: tuple[str, ...] = ()):
+    def script(launch):
+        for line in lines:
+            yield ("log", 0, line)
+        yield ("exit", code)
+
+    return script
+
+
+async def test_services_failures_restart_until_max_restarts(make_world):
+    world = await make_world(failing(3))
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=2))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.ERROR
+    (trial,) = await world.trials(made.id)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 2, 3)
+    assert len(agent.launches) == 3
+    assert view.failure.exit_code == 3
+    assert view.failure.message == "exited with code 3"
+    assert f"det trial logs {trial.id}" in view.failure.hint
+
+
+async def test_services_a_traceback_becomes_a_failure_card(make_world):
+    lines = (
+        "starting",
+        "Traceback (most recent call last):",
+        '  File "/tmp/x/1.abc.1/work/train.py", line 12, in <module>',
+        "    main()",
+        '  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads',
+        "    return f(s)",
+        "ValueError: bad <img onerror=alert(1)>",
+    )
+
+    def script(launch):
+        yield from failing(1, tuple(line.replace("1.abc.1", launch.allocation_id) for line in lines))(launch)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0), source={"cells": {"train.py": {"cell": 4, "line_offset": 2}}})
+    view = await world.finish(made.id)
+    card = view.failure
+    assert (card.kind, card.message) == ("exception", "ValueError: bad <img onerror=alert(1)>")
+    assert card.where == "cell 4, line 10"
+    assert card.rank == 0
+    assert card.log_tail[0] == "starting"
+    assert len(card.log_tail) == 7
+
+
+async def test_services_an_experiment_with_one_good_trial_is_completed(make_world):
+    def script(launch):
+        if launch.info.trial_index == 0:
+            yield ("exit", 1)
+        yield report(1, loss=1.0)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    searcher = {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 3}
+    made = await world.submit(config(searcher, max_restarts=0))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert view.trials == {"COMPLETED": 2, "ERROR": 1}
+
+
+async def test_services_no_metrics_is_a_failure_under_asha(make_world):
+    world = await make_world(failing(0))
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2)))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.ERROR
+    for trial in await world.trials(made.id):
+        assert (trial.state, trial.end_reason) == (TrialState.ERROR, EndReason.NO_METRICS)
+        assert trial.failure.kind == "no_metrics"
+        assert "'loss'" in trial.failure.message
+
+
+@pytest.mark.parametrize("name", ["single", "random", "grid"])
+async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
+    world = await make_world(failing(0))
+    await world.add_agent()
+    searcher = {"name": name, "metric": "loss", **({"max_trials": 1} if name == "random" else {})}
+    made = await world.submit(config(searcher, hyperparameters={"lr": 0.1}))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert trial.warnings == ["never reported 'loss'"]
+    assert view.warnings == [f"trial {trial.id} never reported 'loss'"]
+
+
+async def test_services_invalid_hp_is_completed_and_replaced(make_world):
+    def script(launch):
+        if launch.info.trial_index == 0:
+            yield ("early_exit", "INVALID_HP")
+            yield ("exit", 0)
+        yield from training(9)(launch)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2, concurrent=1)))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    trials = await world.trials(made.id)
+    assert (trials[0].state, trials[0].end_reason) == (TrialState.COMPLETED, EndReason.INVALID_HP)
+    assert len(trials) == 3, "an invalid trial does not use up the budget"
+    assert trials[0].restarts == 0
+    assert view.trials_total == 3, "the plan of 2 made the progress line read 3/2"
+
+
+async def test_services_a_metric_that_is_no_number_fails_the_trial_only(make_world):
+    def script(launch):
+        if launch.info.trial_index == 0:
+            yield report(1, loss={"not": "a number"}, batches=1)
+            while True:
+                yield ("wait",)
+        yield from training(9)(launch)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2, concurrent=1)))
+    view = await world.finish(made.id)
+    first, *_ = await world.trials(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert (first.state, first.restarts, first.failure.kind) == (TrialState.ERROR, 0, "searcher")
+    assert "'loss'" in first.failure.message
+
+
+async def test_services_a_missing_time_metric_is_named_with_what_there_was(make_world):
+    def script(launch):
+        yield report(1, loss=0.5, other=2)
+        while True:
+            yield ("wait",)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=1, time_metric="epochs")))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.ERROR
+    assert "'epochs'" in view.failure.message
+    assert "loss, other" in view.failure.message
+
+
+async def test_services_steps_completed_stands_for_the_time_metric_batches(make_world):
+    def script(launch):
+        for step in range(1, 10):
+            yield report(step, loss=float(launch.info.trial_index))
+            if (yield ("poll",)):
+                yield ("exit", 0)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=3)))
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert any(trial.end_reason is EndReason.STOPPED for trial in await world.trials(made.id))
+
+
+async def test_services_nan_ranks_worst_and_is_kept(make_world):
+    def script(launch):
+        for step in range(1, 10):
+            yield report(step, loss="NaN" if launch.info.trial_index == 0 else 1.0, batches=step)
+            if (yield ("poll",)):
+                yield ("exit", 0)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=4, concurrent=1)))
+    view = await world.finish(made.id)
+    trials = await world.trials(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert view.best.value == 1.0
+    first = await world.services.trials.get(ALICE, trials[0].id)
+    assert first.summary["validation"]["loss"].nan_count >= 1
+    assert first.best_validation is None
