@@ -66,7 +66,7 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 TESTS = Path(__file__).parent
 # Where no test starts more than a database: these have one try.
-ONE_TRY = ("unit", "integration/services", "integration/store")
+ONE_TRY = ("unit", "integration/services", "integration/store", "simulation")
 # Fixtures of a whole session, each a cluster; a file that defines one of that name has its own.
 SHARED_CLUSTERS = ("cluster", "lab_cluster")
 

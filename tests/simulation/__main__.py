@@ -66,6 +66,7 @@ def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict:  # type: igno
             trials = outcome.trials if trials is None else min(trials, outcome.trials)
             if outcome.problem:
                 problems[seed] = outcome.problem
+                print(f"seed {seed}: {outcome.problem}", file=sys.stderr, flush=True)
                 if stop:
                     break
     finally:

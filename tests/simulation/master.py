@@ -121,6 +121,7 @@ class Master:
                 self.exit("the database cannot be opened")
                 return
         self.world.note("serves", self.name, self.store.epoch)
+        self.world.promises.check_all()
         _limit_pages(self.store, self.world)
         self.services = Services(
             self.store, settings=self.world.settings, clock=self.clock, draw=random.Random(self.world.seed)

@@ -60,7 +60,6 @@ class Promises:
     _reader: sqlite3.Connection | None = None
     _runs: dict[int, int] = field(default_factory=dict)
     _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
-    _epoch: int = 0
     _commits: int = 0
 
     # --- what happens, told by the world
@@ -119,10 +118,10 @@ class Promises:
     def committed(self, master: Master) -> None:
         """A master has committed a transaction."""
         self._commits += 1
-        (epoch,) = self._one("SELECT epoch FROM lease") or (0,)
         assert master.store is not None
-        if master.store.epoch != epoch:
-            self._broken("I3", f"{master.name} of epoch {master.store.epoch} has written in epoch {epoch}")
+        found = self._one("SELECT epoch, holder FROM lease")
+        if found != (master.store.epoch, master.name):
+            self._broken("I3", f"{master.name} of epoch {master.store.epoch} has written under the lease of {found}")
         self._check_slots()
         self._check_attempts()
         if self._commits % 40 == 0:

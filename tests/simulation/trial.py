@@ -41,8 +41,8 @@ from simulation.network import PATIENCE, Broken, Reply, Request
 if TYPE_CHECKING:
     from simulation.node import Node
 
-LENGTH = 9
-SAVE_EVERY = 3
+LENGTH = 4
+SAVE_EVERY = 2
 URL = "http://master/services/detlab/"
 LOOK = 0.3
 """Seconds between two looks at the spool; the launcher's own 50 ms would only cost."""
@@ -207,7 +207,7 @@ class Trial:
         self.process = Process(node.world.loop, f"trial {launch.allocation_id}", node.name)
         self.exit_code: int | None = None
         self.dies_saving: str | None = None
-        self.pace = 0.2 + 0.4 * random.Random(f"{node.world.seed} {launch.allocation_id}").random()
+        self.pace = 0.5 + random.Random(f"{node.world.seed} {launch.allocation_id}").random()
 
     def start(self) -> None:
         """Begin."""

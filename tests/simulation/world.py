@@ -33,11 +33,11 @@ from simulation.master import Doom, Master, copy_torn, default_settings, make_da
 from simulation.network import Network
 from simulation.node import Node
 from simulation.promises import BrokenPromise, Promises
-from simulation.trial import HttpBridge
+from simulation.trial import LENGTH, HttpBridge
 
 SLOTS = (2, 1, 1)
 TRIALS = 8
-FAULTS_END = 30.0
+FAULTS_END = 20.0
 """Virtual seconds after which nothing new goes wrong."""
 PATIENCE = 600.0
 """Virtual seconds in which everything must have ended."""
@@ -352,9 +352,9 @@ def _config(seed: int, key: str) -> dict[str, Any]:
             "name": "async_halving",
             "metric": "loss",
             "time_metric": "batches",
-            "max_time": 9,
+            "max_time": LENGTH,
             "num_rungs": 3,
-            "divisor": 3,
+            "divisor": 2,
             "max_trials": TRIALS,
             "max_concurrent_trials": 4,
         }
@@ -396,6 +396,7 @@ class Bench:
         self.folder = Path(tempfile.mkdtemp(prefix="detlab-sim-", dir=root if root.is_dir() else None))
         self.template = make_database(self.folder, lambda url: Store.open(url, holder="template"))
         self.world: World | None = None
+        self._warm = False
         # The template has the newest schema: alembic would only read its scripts again at each start.
         migrate.upgrade = lambda connection: None  # type: ignore[assignment]
         migrate.check_schema = lambda connection, where: "head"  # type: ignore[assignment]
@@ -425,6 +426,11 @@ class Bench:
                 self.world = World(seed, folder, self.template, calm=calm)
                 outcome = self.world.run()
                 self.world = None
+            if not self._warm:
+                # What is loaded by now stays: the collector need not look at it again and again.
+                self._warm = True
+                gc.collect()
+                gc.freeze()
             gc.collect()
             return outcome
         finally:

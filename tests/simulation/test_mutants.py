@@ -1,0 +1,49 @@
+"""The simulation finds bugs: each planted one (mutants/*.patch) breaks a promise within a few seeds.
+
+A patch that no longer applies fails: plant the bug anew in the code as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
+ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
+SEEDS = 40
+"""Enough for each of them, several times over."""
+
+
+def test_there_are_at_least_ten_planted_bugs() -> None:
+    assert len(MUTANTS) >= 10
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught(name: str, tmp_path: Path) -> None:
+    for root in ROOTS:
+        (tmp_path / root).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(REPOSITORY / root, tmp_path / root, ignore=shutil.ignore_patterns("static", "__pycache__"))
+    patch = HERE / "mutants" / f"{name}.patch"
+    outside = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    applied = subprocess.run(
+        ["git", "apply", "-p1", patch], cwd=tmp_path, env=outside, capture_output=True, text=True, check=False
+    )
+    assert applied.returncode == 0, f"{patch} no longer applies: plant this bug anew\n{applied.stderr}"
+    paths = [tmp_path / "harness", tmp_path / "hub_ext", HERE.parent]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, "-m", "simulation", "--seeds", f"0:{SEEDS}", "--stop"]
+    found = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=170
+    )
+    assert found.returncode == 1, (
+        f"{name} was not caught in {SEEDS} seeds\n{found.stdout[-2000:]}{found.stderr[-2000:]}"
+    )
+    assert "replay:" in found.stdout, found.stdout[-2000:] + found.stderr[-2000:]
+    print(found.stdout.splitlines()[0])
