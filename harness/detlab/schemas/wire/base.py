@@ -41,7 +41,14 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings")
 
 
-class ExperimentState(StrEnum):
+class _WorkState(StrEnum):
+    @property
+    def terminal(self) -> bool:
+        """Whether no more work will be done."""
+        return self.value in {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
+
+
+class ExperimentState(_WorkState):
     """Where an experiment stands (Determined's names)."""
 
     ACTIVE = "ACTIVE"
@@ -56,13 +63,8 @@ class ExperimentState(StrEnum):
     DELETING = "DELETING"
     DELETED = "DELETED"
 
-    @property
-    def terminal(self) -> bool:
-        """Whether no more work will be done."""
-        return self in _TERMINAL
 
-
-class TrialState(StrEnum):
+class TrialState(_WorkState):
     """Where a trial stands; what its allocation does is in `AllocationState`."""
 
     ACTIVE = "ACTIVE"
@@ -74,19 +76,6 @@ class TrialState(StrEnum):
     COMPLETED = "COMPLETED"
     CANCELED = "CANCELED"
     ERROR = "ERROR"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the trial will not run again."""
-        return self.value in {"COMPLETED", "CANCELED", "ERROR"}
-
-
-_TERMINAL = {
-    ExperimentState.COMPLETED,
-    ExperimentState.CANCELED,
-    ExperimentState.ERROR,
-    ExperimentState.DELETED,
-}
 
 
 class AllocationState(StrEnum):

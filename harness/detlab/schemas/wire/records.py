@@ -40,65 +40,59 @@ class ClusterInfoWire(Wire):
     owner: str = ""
 
 
-class MetricsRecord(Wire):
+class _Numbered(Wire):
+    kind: str
+    seq: int
+    """1, 2, 3, … per allocation, over all records of the same stream; a seq seen before is skipped."""
+    time: float
+
+
+class MetricsRecord(_Numbered):
     """One report. Scalars go to series; other values (dict, list, str) are kept as structured JSON."""
 
     kind: Literal["metrics"] = "metrics"
-    seq: int
-    """1, 2, 3, … per allocation, over all records of the `metrics` stream; a seq seen before is skipped."""
-    time: float
     group: str
     steps_completed: int
     metrics: dict[str, Any]
     batch_metrics: list[dict[str, Any]] | None = None
 
 
-class ProgressRecord(Wire):
+class ProgressRecord(_Numbered):
     """report_progress."""
 
     kind: Literal["progress"] = "progress"
-    seq: int
-    time: float
     progress: float
 
 
-class StatusRecord(Wire):
+class StatusRecord(_Numbered):
     """set_status."""
 
     kind: Literal["status"] = "status"
-    seq: int
-    time: float
     status: str
 
 
-class EarlyExitRecord(Wire):
+class EarlyExitRecord(_Numbered):
     """report_early_exit: the code says that it ends on purpose."""
 
     kind: Literal["early_exit"] = "early_exit"
-    seq: int
-    time: float
     reason: str
     """INVALID_HP | USER_REQUESTED_STOP | ERRORED"""
 
 
-class ResumedRecord(Wire):
+class ResumedRecord(_Numbered):
     """The attempt begins at an earlier step than the checkpoint it was given: that one's files are altered.
 
     Counts before the first metrics of the attempt: what earlier ones reported beyond this step is superseded then.
     """
 
     kind: Literal["resumed"] = "resumed"
-    seq: int
-    time: float
     steps_completed: int
 
 
-class LogRecord(Wire):
-    """One output line; `seq` counts the `logs` stream of the allocation."""
+class LogRecord(_Numbered):
+    """One output line, of the `logs` stream; all others are of `metrics`."""
 
     kind: Literal["log"] = "log"
-    seq: int
-    time: float
     rank: int | None = None
     stdtype: Literal["stdout", "stderr", "launcher"] = "stdout"
     level: str | None = None
