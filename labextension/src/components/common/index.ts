@@ -11,3 +11,4 @@ export { Progress } from './Progress';
 export { sortRows, type Sort, type SortValue } from './sorting';
 export { StateBadge } from './StateBadge';
 export { Table, type Column, type TableProps } from './Table';
+export { useFeed } from './useFeed';

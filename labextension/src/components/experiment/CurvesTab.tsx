@@ -10,13 +10,13 @@ import type { Scene } from '../charts/curvechart';
 import { CurvePlot } from '../charts/CurvePlot';
 import { EmptyState, formatValue, useLoaded } from '../common';
 import { nameText } from '../logs/text';
-import type { ExperimentFeed, FeedState } from './feed';
+import type { ExperimentFeed, ExperimentState } from './feed';
 import { Metric, MAX_CURVES } from './model';
 import { greyed } from './progress';
 
 const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];
 
-export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: FeedState }): ReactElement {
+export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: ExperimentState }): ReactElement {
   const { navigate } = useApp();
   const [options, setOptions] = useState<PlotOptions>({ x: 'steps', log: false, smoothing: 0, best: false, focus: true });
   const model = state.model!;
@@ -80,7 +80,7 @@ function Controls({ feed, metric, options, onOptions }: {
           id={`${id}-m`} className="det-input" value={keyOf(metric)}
           onChange={event => {
             const chosen = metrics.find(m => keyOf(m) === event.target.value);
-            if (chosen) void feed.start(chosen);
+            if (chosen) feed.show(chosen);
           }}
         >
           {metrics.map(m => <option key={keyOf(m)} value={keyOf(m)}>{`${nameText(m.group, 40)} / ${nameText(m.name, 60)}`}</option>)}

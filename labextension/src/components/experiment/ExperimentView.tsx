@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useRef, useState } from 'react';
 import { experimentState, isOver, stateTone } from '../../state/states';
 import { useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment } from '../../state/wire';
-import { formatAge, Loading, Notice, Progress, useNow, useVisible } from '../common';
+import { formatAge, Loading, Notice, Progress, useFeed, useNow, useVisible } from '../common';
 import { nameText } from '../logs/text';
 import { FailureCard } from '../trial/FailureCard';
 import { experimentActions } from './actions';
@@ -14,7 +14,7 @@ import { CodeTab } from './CodeTab';
 import { ConfigTab } from './ConfigTab';
 import { CurvesTab } from './CurvesTab';
 import { EventsTab } from './EventsTab';
-import type { ExperimentFeed, FeedState } from './feed';
+import { ExperimentFeed, ExperimentState } from './feed';
 import { Header, useAction } from './Header';
 import { LinkNotice } from './LinkNotice';
 import { Missing } from './Missing';
@@ -23,13 +23,12 @@ import { progressParts } from './progress';
 import { Tabs } from './Tabs';
 import { RowCache } from './trialtable';
 import { TrialsTab } from './TrialsTab';
-import { useFeed } from './useFeed';
 
 export type ExperimentTab = 'curves' | 'trials' | 'parallel' | 'config' | 'code' | 'events' | 'checkpoints';
 
 export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?: ExperimentTab }): ReactElement {
   const root = useRef<HTMLDivElement>(null);
-  const { feed, state } = useFeed(id, useVisible(root));
+  const { feed, state } = useFeed(({ api, store }) => new ExperimentFeed(api, store.channel, id), id, useVisible(root));
   const [tab, setTab] = useState<ExperimentTab>(first);
   let body: ReactElement;
   if (state?.model && feed) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} />;
@@ -39,7 +38,7 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
 }
 
 function Shown({ feed, state, tab, onTab }: {
-  feed: ExperimentFeed; state: FeedState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
+  feed: ExperimentFeed; state: ExperimentState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
 }): ReactElement {
   const { store } = useApp();
   const me = useStore(s => s.me);

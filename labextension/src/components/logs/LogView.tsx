@@ -1,11 +1,10 @@
 /** Log lines: filters, colours of ranks, follow; only the lines in sight are drawn, and text stays text. */
 
 import {
-  ReactElement, useDeferredValue, useEffect, useId, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore
+  ReactElement, useDeferredValue, useEffect, useId, useLayoutEffect, useMemo, useRef, useState
 } from 'react';
 
-import { useApp } from '../../state/context';
-import { EmptyState, ErrorBanner, formatTime, Loading } from '../common';
+import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common';
 import { LinkNotice } from '../experiment/LinkNotice';
 import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
@@ -22,22 +21,13 @@ export function LogView({ base, label, visible = true }: {
   label: string;
   visible?: boolean;
 }): ReactElement {
-  const { api } = useApp();
   const [filter, setFilter] = useState<LogFilter>(NO_FILTER);
   const [times, setTimes] = useState(false);
   const [follow, setFollow] = useState(true);
-  const [feed, setFeed] = useState<LogFeed | null>(null);
   const search = useSettled(filter.search, TYPING_MS);
-
-  useEffect(() => {
-    const made = new LogFeed(api, base);
-    setFeed(made);
-    return () => made.stop();
-  }, [api, base]);
+  const { feed, state } = useFeed(({ api }) => new LogFeed(api, base), base, visible);
   const { rank, level } = filter;
   useEffect(() => void feed?.start({ rank, level, search }), [feed, rank, level, search]);
-  useEffect(() => feed?.setVisible(visible), [feed, visible]);
-  const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
   const again = (): void => void feed?.start({ rank, level, search });
   const wanted = useDeferredValue(filter);
   const buffer = state?.buffer;
@@ -69,10 +59,6 @@ export function LogView({ base, label, visible = true }: {
         : <Lines lines={lines} label={label} search={wanted.search} times={times} follow={follow} onFollow={setFollow} />}
     </div>
   );
-}
-
-function nothing(): () => void {
-  return () => undefined;
 }
 
 function useSettled<T>(value: T, afterMs: number): T {

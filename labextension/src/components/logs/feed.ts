@@ -1,7 +1,8 @@
 /** The lines of one task: its last ones, then its stream until it ends. */
 
-import { Api, ApiError, asApiError } from '../../state/api';
-import { Follower, Link } from '../../state/follow';
+import { Api, asApiError } from '../../state/api';
+import { Feed, FeedState } from '../../state/feed';
+import { Follower } from '../../state/follow';
 import type { LogLine } from '../../state/wire';
 import { Level, LogBuffer } from './filter';
 
@@ -15,16 +16,13 @@ export interface LogQuery {
   search: string;
 }
 
-export interface LogState {
+export interface LogState extends FeedState {
   buffer: LogBuffer;
-  version: number;
   ready: boolean;
   /** There may be older lines that fit, before this one; the service looks at so many at once. */
   older: number | null;
   /** Older ones are on their way. */
   reaching: boolean;
-  link: Link;
-  error: ApiError | null;
 }
 
 interface Page {
@@ -32,27 +30,18 @@ interface Page {
   older?: number | null;
 }
 
-export class LogFeed {
-  private state: LogState = { buffer: new LogBuffer(), version: 0, ready: false, older: null, reaching: false, link: { kind: 'opening' }, error: null };
-  private listeners = new Set<() => void>();
+export class LogFeed extends Feed<LogState> {
   private follower: Follower | null = null;
   private head = 0;
   private query: LogQuery = { rank: null, level: '', search: '' };
-  private frame = 0;
   private round = 0;
   private waiting: LogLine[] = [];
-  private stopped = false;
   private held = false;
 
   /** `base`: `trials/5/logs` or `tasks/x/logs`. */
-  constructor(private api: Api, private base: string) {}
-
-  getState = (): LogState => this.state;
-
-  subscribe = (listener: () => void): (() => void) => {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  };
+  constructor(private api: Api, private base: string) {
+    super({ buffer: new LogBuffer(), version: 0, ready: false, older: null, reaching: false, link: { kind: 'opening' }, error: null });
+  }
 
   /** Fetch the lines that fit, then follow. Ask again with another query at any time. */
   async start(query: LogQuery): Promise<void> {
@@ -101,9 +90,8 @@ export class LogFeed {
   }
 
   stop(): void {
-    this.stopped = true;
+    super.stop();
     this.follower?.stop();
-    cancelAnimationFrame(this.frame);
   }
 
   private follow(): void {
@@ -121,20 +109,12 @@ export class LogFeed {
     if (line.id <= this.head) return;
     this.head = line.id;
     this.waiting.push(line);
-    if (!this.frame) {
-      this.frame = requestAnimationFrame(() => {
-        this.frame = 0;
-        this.state.buffer.add(this.waiting);
-        this.waiting = [];
-        this.set({});
-      });
-    }
+    this.later({});
   }
 
-  private set(change: Partial<LogState>): void {
-    if (this.stopped) return;
-    this.state = { ...this.state, ...change, version: this.state.version + 1 };
-    for (const listener of this.listeners) listener();
+  protected beforeDrawing(): void {
+    this.state.buffer.add(this.waiting);
+    this.waiting = [];
   }
 }
 

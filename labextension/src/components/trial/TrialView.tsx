@@ -1,11 +1,11 @@
 /** One trial in the main area: metrics, logs, checkpoints, hyperparameters, and why it failed if it did. */
 
-import { ReactElement, useEffect, useRef, useState, useSyncExternalStore } from 'react';
+import { ReactElement, useEffect, useRef, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
-import { ErrorBanner, formatDuration, formatNumber, Loading, Notice, useLoaded, useNow, useVisible } from '../common';
+import { ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../experiment/actions';
 import { Header, useAction } from '../experiment/Header';
 import { LinkNotice } from '../experiment/LinkNotice';
@@ -24,29 +24,16 @@ import { MetricsTab } from './MetricsTab';
 export type TrialTab = 'metrics' | 'logs' | 'checkpoints' | 'hparams';
 
 export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: TrialTab }): ReactElement {
-  const { api, store } = useApp();
   const root = useRef<HTMLDivElement>(null);
   const visible = useVisible(root);
-  const [feed, setFeed] = useState<TrialFeed | null>(null);
   const [tab, setTab] = useState<TrialTab>(first);
-  useEffect(() => {
-    const made = new TrialFeed(api, store.channel, id);
-    setFeed(made);
-    void made.start();
-    return () => made.stop();
-  }, [api, store, id]);
   useEffect(() => setTab(first), [first]);
-  useEffect(() => feed?.setVisible(visible), [feed, visible]);
-  const state = useSyncExternalStore(feed?.subscribe ?? nothing, () => feed?.getState() ?? null);
+  const { feed, state } = useFeed(({ api, store }) => new TrialFeed(api, store.channel, id), id, visible);
   let body: ReactElement;
   if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} visible={visible} />;
   else if (state?.error) body = <Missing error={state.error} what={`Trial ${id}`} onRetry={() => void feed?.start()} />;
   else body = <Loading what={`Loading trial ${id}`} />;
   return <div ref={root} className="det-view-main" aria-busy={!state?.trial && !state?.error}>{body}</div>;
-}
-
-function nothing(): () => void {
-  return () => undefined;
 }
 
 function Shown({ feed, state, tab, onTab, visible }: {
