@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,16 +15,15 @@ from detlab.pytorch._experimental import PyTorchExperimentalContext
 from detlab.pytorch._information import TrialInformation
 from detlab.pytorch._lr_scheduler import LRScheduler
 from detlab.pytorch._optimizing import OptimizerFacts
+from detlab.pytorch._position import TrainingPosition
 from detlab.pytorch._reducer import _PyTorchReducerContext
 from detlab.pytorch._wrapped_state import WrappedState
 
 if TYPE_CHECKING:
     from detlab.pytorch._watchdog import Pulse
 
-logger = logging.getLogger("detlab.pytorch")
 
-
-class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext):
+class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):
     """What a `PyTorchTrial` gets: wraps its models and optimizers, and knows what it runs in.
 
     Made by `with detlab.pytorch.init() as context:`; the names are those of Determined 0.38.
@@ -79,6 +77,7 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
             steps_completed,
             enable_tensorboard_logging,
         )
+        TrainingPosition.__init__(self)
         WrappedState.__init__(self, aggregation_frequency)
         _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
         self._managed_training = managed_training
@@ -93,12 +92,8 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
         self._owners: dict[int, _wrapping.Sharing] | None = None if self.distributed.size == 1 else {}
         self._auto_scaler: Any = None
         self._scaler_stepped = False
-        self._stop_requested = False
         self._to_device_warned_types: set[type] = set()
         self._pulse: Pulse | None = None
-        self._epoch_idx = 0
-        self._starts_epoch = self._ends_epoch = False
-        self._sample_ids: Any = None
 
     # --- wrapping
 
@@ -316,60 +311,7 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
             hint="self.optimizer = context.wrap_optimizer(optimizer) in the trial's __init__",
         )
 
-    # --- where training is
-
-    def is_epoch_start(self) -> bool:
-        """Return whether the current batch is the first of its epoch."""
-        self.current_train_batch()
-        return self._starts_epoch
-
-    def is_epoch_end(self) -> bool:
-        """Return whether the current batch is the last of its epoch."""
-        self.current_train_batch()
-        return self._ends_epoch
-
-    def current_train_epoch(self) -> int:
-        """Return the index of the current epoch, from 0."""
-        self.current_train_batch()
-        return self._epoch_idx
-
-    def current_train_batch(self) -> int:
-        """Return the index of the current batch, from 0 and over all epochs and attempts.
-
-        Raises:
-            TrainerError: Training has not started.
-        """
-        if self._batch_idx is None:
-            raise self._not_started("the current batch")
-        return self._batch_idx
-
-    def current_sample_ids(self) -> Any:
-        """Return the dataset indices of the samples in this rank's batch; None if the data loader is a foreign one.
-
-        Not a method of Determined.
-        """
-        self.current_train_batch()
-        return self._sample_ids
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask for the end of training; it validates, checkpoints and stops within about a second.
-
-        Raises:
-            TrainerError: The argument is no boolean.
-        """
-        if not isinstance(stop_requested, bool):
-            raise TrainerError(f"set_stop_requested() takes True or False, not {stop_requested!r}")
-        if stop_requested and not self._stop_requested:
-            logger.info("the trial has asked to stop")
-        self._stop_requested = stop_requested
-
-    def get_stop_requested(self) -> bool:
-        """Return whether the end of training was asked for on this rank."""
-        return self._stop_requested
-
-    @staticmethod
-    def _not_started(what: str) -> TrainerError:
-        return TrainerError(f"{what} is known while train_batch runs, and training has not started yet")
+    # --- device, profiler
 
     def to_device(self, data: Any) -> Any:
         """Return data with its tensors and arrays on this rank's device; dicts, lists and tuples are searched."""
@@ -389,11 +331,7 @@ class PyTorchTrialContext(TrialInformation, WrappedState, _PyTorchReducerContext
         self, batch_idx: int, epoch_idx: int, starts_epoch: bool, ends_epoch: bool, ids: Any = None
     ) -> None:
         """Say which batch comes: its indices, its place in the epoch, the dataset indices of its samples."""
-        self._batch_idx = batch_idx
-        self._epoch_idx = epoch_idx
-        self._starts_epoch = starts_epoch
-        self._ends_epoch = ends_epoch
-        self._sample_ids = ids
+        self._move_to(batch_idx, epoch_idx, starts_epoch, ends_epoch, ids)
         if self._aggregation_frequency != 1:
             self._is_sync_step = (batch_idx + 1) % self._aggregation_frequency == 0
         for replica in self._replicas:

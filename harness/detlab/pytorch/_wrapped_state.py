@@ -22,13 +22,15 @@ class WrappedState:
         aggregation_frequency: Batches whose gradients make one optimizer step.
     """
 
+    _batch_idx: int | None
+    """Of `TrainingPosition`, the part beside this one."""
+
     def __init__(self, aggregation_frequency: int) -> None:
         self.models: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
         self._facts: dict[Any, OptimizerFacts] = {}
         self._scaler: Any = None
-        self._batch_idx: int | None = None
         self._aggregation_frequency = aggregation_frequency
         self._is_sync_step = aggregation_frequency == 1
 
