@@ -8,8 +8,6 @@
          ├─ ResourcesError          resources.impossible  no agent could ever run the request
          ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
-         ├─ TrialFailed             trial.failed        raised by waiting for work that did not complete
-         │   └─ NeverReported       never_reported      no value of the searcher metric was ever reported
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
@@ -133,18 +131,6 @@ class CheckpointError(StorageError):
     """A checkpoint is incomplete, altered, or unknown."""
 
     default_code = "checkpoint.invalid"
-
-
-class TrialFailed(DetlabError):
-    """Work that was waited for did not complete."""
-
-    default_code = "trial.failed"
-
-
-class NeverReported(TrialFailed):
-    """A trial ended without one report of the searcher metric."""
-
-    default_code = "never_reported"
 
 
 class InvalidHP(DetlabError):

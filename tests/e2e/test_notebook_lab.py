@@ -31,7 +31,6 @@ max_restarts: 0
 searcher: {{name: grid, metric: "{metric}"}}
 hyperparameters: {{a: {{type: categorical, vals: [1, 2]}}, steps: {steps}}}
 """
-WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @pytest.fixture(scope="module")

@@ -114,10 +114,6 @@ class Tab:
         """Run a command of JupyterLab."""
         self.page.evaluate("([n, a]) => window.jupyterapp.commands.execute(n, a)", [name, arguments])
 
-    def run_all(self) -> None:
-        """Run the notebook, not waiting for it."""
-        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
-
     def run_cell(self, index: int) -> None:
         """Run one cell, not waiting for it."""
         self.page.evaluate(

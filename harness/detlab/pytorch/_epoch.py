@@ -343,7 +343,6 @@ class Share:
         self.rank = rank
         self.size = size
         rounds = len(batches) // size
-        self._rounds = rounds
         self._last: list[Any] | None = None
         self._dropped = batches.drop_last and (rounds > 0 or not batches.resumed)
         pool = [] if self._dropped else batches.beyond(rounds * size)

@@ -75,7 +75,6 @@ class Due:
         self._periods = {name: unit for name, unit in periods.items() if unit is not None}
         units = [max_length, *self._periods.values()]
         self._in_batches = [unit for unit in units if not isinstance(unit, Epoch)]
-        self.counts_epochs = len(self._in_batches) < len(units)
 
     def next_batch(self, batches: int) -> int:
         """Return the first batch count above `batches` at which something counted in batches may be due."""

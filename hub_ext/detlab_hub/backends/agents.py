@@ -6,7 +6,6 @@ who is overdue (lost). An agent that connects twice is served by its newer conne
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ class Connection:
     agent_id: str
     hello: Hello
     send: Send
-    serial: int
     last_heard: float
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
@@ -40,7 +38,6 @@ class Agents:
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
     """Agents without a connection: what they had, and when they were last heard."""
-    _serials: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expect(self, node: Node, now: float) -> None:
         """Wait for an agent that was there before this master started."""
@@ -48,7 +45,7 @@ class Agents:
 
     def connect(self, hello: Hello, send: Send, now: float) -> Connection:
         """Take a connection; an older one of the same agent is superseded."""
-        connection = Connection(hello.agent_id, hello, send, next(self._serials), now)
+        connection = Connection(hello.agent_id, hello, send, now)
         self._connections[hello.agent_id] = connection
         self._missed.pop(hello.agent_id, None)
         return connection

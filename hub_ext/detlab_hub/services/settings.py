@@ -42,7 +42,6 @@ class Settings:
     """Without a heartbeat for this long an agent is lost and its tasks run elsewhere."""
     heartbeat_period: float = 5.0
     task_token_ttl: float = 3600.0
-    enrolment_ttl: float = 3600.0
     bundle_limit: int = 95 * MIB
     outputs_limit: int = 200 * MIB
     """Bytes that one user task may have handed over at a time."""
@@ -62,8 +61,6 @@ class Settings:
     """The audit log says for this long who did what."""
     tick: float = 0.5
     """Period of the guard that looks for passed deadlines and lost agents."""
-    max_metrics_per_report: int = 20_000
-    max_structured_bytes: int = 256 * 1024
     checkpoint_file_limit: int = 100_000
     default_runtime: str = "process"
     """How tasks run that do not say it: process or docker."""
