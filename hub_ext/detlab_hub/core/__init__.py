@@ -1,1 +1,1 @@
-"""Empty until its room is furnished."""
+"""What the master decides, pure: no I/O, no clock, no randomness of its own."""
