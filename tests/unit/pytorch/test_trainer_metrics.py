@@ -6,7 +6,6 @@ import fractions
 import gc
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,26 +20,11 @@ from detlab.pytorch import _series
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._metrics import TrainingMetrics, ValidationMetrics, to_plain
 from detlab.pytorch._reducer import Reducer
-from testbed.rank_threads import RankThreads, rank_threads
+from testbed.rank_threads import RankThreads
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ALONE = DummyDistributedContext()
-
-
 SIZES = (2, 3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, RankThreads]]:
-    with rank_threads(SIZES, tmp_path_factory.mktemp("ranks")) as made:
-        yield made
 
 
 def averages(rows: list[Any], distributed: Any = ALONE) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import threading
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,24 +16,11 @@ from detlab.core import DummyDistributedContext
 from detlab.errors import InvalidHP
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._reducer import MetricReducer, Reducer, _PyTorchReducerContext, to_cpu
-from testbed.rank_threads import RankThreads, rank_threads
+from testbed.rank_threads import RankThreads
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = (1, 2, 3)
 CLASSES = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, RankThreads]]:
-    with rank_threads(SIZES, tmp_path_factory.mktemp("ranks")) as made:
-        yield made
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
