@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
 import websocket
 
 from testbed.cluster import Cluster
@@ -125,6 +126,18 @@ def person(cluster: Cluster, name: str) -> Person:
     return Person(cluster, name, cluster.make_token(*SCOPES, user=name))
 
 
+def user(name: str) -> Any:
+    """Return a fixture: this user of the `cluster` of a test's module."""
+
+    @pytest.fixture(scope="module")
+    def found(cluster: Cluster) -> Iterator[Person]:
+        one = person(cluster, name)
+        yield one
+        one.close()
+
+    return found
+
+
 def logged_in(cluster: Cluster, name: str) -> httpx.Client:
     """Return a client that has logged in at the Hub as a browser does, for its pages."""
     navigates = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
@@ -141,6 +154,14 @@ def xsrf(page: httpx.Client) -> str:
     """Return the token that forms of the Hub's pages carry."""
     found = (cookie for cookie in page.cookies.jar if cookie.name == "_xsrf" and cookie.path == "/hub/")
     return str(next(found).value)
+
+
+def open_terminal(server: str, token: str) -> str:
+    """Open a terminal at a server; return the address of its WebSocket."""
+    headers = {"Authorization": f"token {token}"}
+    made = httpx.post(f"{server}api/terminals", headers=headers, trust_env=False, timeout=30)
+    made.raise_for_status()
+    return f"{server}terminals/websocket/{made.json()['name']}".replace("http", "ws", 1)
 
 
 def kill_part(cluster: Cluster, part: str) -> None:
