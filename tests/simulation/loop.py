@@ -42,6 +42,7 @@ class Process:
         self.queue: deque[_Handle] = deque()
         self.at_death: list[Callable[[], None]] = []
         self._jobs = itertools.count(1)
+        loop.processes[name] = self
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a coroutine in this process."""
@@ -104,6 +105,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self.after_step: Callable[[], None] = lambda: None
         self.errors: list[str] = []
+        self.processes: dict[str, Process] = {}
         self.world = Process(self, "world", "world")
 
     # --- what asyncio asks of a loop
@@ -162,9 +164,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         pass
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, Exception) or "never" in context.get("message", ""):
-            self.errors.append(f"{context.get('message')}: {error!r}")
+        """A task that failed unseen in a living process is a defect; a future that nobody awaits any more is none."""
+        task = context.get("future") or context.get("task")
+        if isinstance(task, asyncio.Task):
+            owner = self.processes.get(task.get_name().rpartition("-")[0])
+            if owner is not None and owner.alive:
+                self.errors.append(f"{context.get('message')}: {task.get_name()}: {context.get('exception')!r}")
 
     # --- turns
 

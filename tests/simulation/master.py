@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 HEALTH_PERIOD = 2.0
-LEASE_TTL = 15.0
+LEASE_TTL = 10.0
 _AGENT_MESSAGE: TypeAdapter[Any] = TypeAdapter(AgentMessage)
 _log = logging.getLogger("simulation")
 
@@ -312,10 +312,10 @@ def default_settings(folder: Path) -> Settings:
         state_dir=folder,
         bundles_dir=folder / "bundles",
         default_checkpoint_storage={"type": "directory", "container_path": str(folder / "checkpoints")},
-        agent_suspect_after=6.0,
-        agent_reconnect_wait=15.0,
-        heartbeat_period=5.0,
-        task_token_ttl=40.0,
+        agent_suspect_after=4.0,
+        agent_reconnect_wait=8.0,
+        heartbeat_period=3.0,
+        task_token_ttl=120.0,
         preemption_timeout_default=20.0,
         tick=2.0,
     )

@@ -264,3 +264,4 @@ def _give(answer: asyncio.Future[Reply], reply: Reply) -> None:
 def _break(answer: asyncio.Future[Reply]) -> None:
     if not answer.done():
         answer.set_exception(Broken("the connection broke"))
+        answer.exception()  # whoever asked may have given up: then nobody wants to know

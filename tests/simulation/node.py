@@ -177,6 +177,8 @@ class Agent:
             self.table,
             self._hello,
             backoff=Backoff(first=0.5, cap=5.0, rand=self.node.rng.random),
+            heartbeat=2.0,
+            silence=8.0,
             dial=self._dial,  # type: ignore[arg-type]
             clock=self.node.clock,
         )

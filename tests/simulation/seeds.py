@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-NAMED: dict[int, str] = {}
+NAMED: dict[int, str] = {
+    25: "the master's clock jumped past the life of all task tokens: every launcher was refused for ever, its slots lost",
+}
 """seed -> the bug it found"""

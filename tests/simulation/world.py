@@ -37,7 +37,7 @@ from simulation.trial import LENGTH, HttpBridge
 
 SLOTS = (2, 1, 1)
 TRIALS = 8
-FAULTS_END = 20.0
+FAULTS_END = 16.0
 """Virtual seconds after which nothing new goes wrong."""
 PATIENCE = 600.0
 """Virtual seconds in which everything must have ended."""
@@ -232,7 +232,7 @@ class World:
         master.process.pause()
         await asyncio.sleep(self.rng.uniform(0.0, 5.0))
         self.start_master()
-        await asyncio.sleep(self.rng.uniform(16.0, 24.0))
+        await asyncio.sleep(self.rng.uniform(11.0, 15.0))
         self.note("continues", master.name)
         master.process.resume()
 
@@ -249,7 +249,7 @@ class World:
         self.note("fault", kind, node.name)
         match kind:
             case "partition":
-                self.network.partition(node.name, self.rng.choice((1.0, 4.0, 12.0, 25.0)))
+                self.network.partition(node.name, self.rng.choice((1.0, 4.0, 9.0, 14.0)))
             case "agent_killed" if node.agent is not None:
                 node.agent.process.kill()
                 self.loop.world.spawn(self._back(node))
@@ -274,21 +274,21 @@ class World:
                 return
             case "clock_jump_forward" | "clock_jump_back":
                 machine = self.rng.choice(("master", node.name))
-                jump = self.rng.choice((0.5, 5.0, 40.0))
+                jump = self.rng.choice((0.5, 5.0, 40.0, 200.0))
                 self.skew[machine] = self.skew.get(machine, 0.0) + (jump if kind.endswith("forward") else -jump)
             case _:
                 return
         self.faults.count(kind)
 
     async def _back(self, node: Node) -> None:
-        await asyncio.sleep(self.rng.choice((0.1, 1.0, 5.0, 20.0)))
+        await asyncio.sleep(self.rng.choice((0.1, 1.0, 5.0, 10.0)))
         node.start()
 
     async def _freeze(self, node: Node) -> None:
         frozen = node.processes()
         for process in frozen:
             process.pause()
-        await asyncio.sleep(self.rng.choice((3.0, 18.0, 30.0)))
+        await asyncio.sleep(self.rng.choice((3.0, 9.0, 14.0)))
         for process in frozen:
             process.resume()
 

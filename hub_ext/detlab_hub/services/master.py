@@ -174,8 +174,9 @@ class Services:
         now = self.shell.clock()
         away, self._ticked = now - self._ticked, now
         if away > self.settings.agent_suspect_after:
-            _log.warning("this master did not run for %.0f s; agents get as much longer", away)
+            _log.warning("this master did not run for %.0f s; agents and tokens of tasks get as much longer", away)
             self.connections.forgive(away)
+            await self.shell.write(_renew_task_tokens)
         await self.agents.lose_overdue()
         reachable = {node.id: not node.suspect for node in self.connections.nodes(now)}
         if reachable != self._reachable:
@@ -260,7 +261,7 @@ class Services:
 
 
 def _renew_task_tokens(turn: Turn) -> None:
-    """Tasks could not renew their tokens while there was no master: that time does not count."""
+    """Tasks could not renew their tokens while there was no master, or its clock jumped: that time does not count."""
     live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
     turn.session.execute(
         update(TokenRow)
