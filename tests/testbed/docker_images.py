@@ -13,6 +13,7 @@ import io
 import shutil
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,15 +54,56 @@ def cluster_config(*images: str) -> str:
     )
 
 
+def spawner_config(spawner: str, engine: Engine) -> str:
+    """Lines of a Hub's configuration: a spawner made from DockerSpawner starts servers in `EMPTY`, a whole system.
+
+    Args:
+        spawner: Name of the class.
+        engine: Where it starts them.
+    """
+    traits = {
+        "client_kwargs": {"base_url": engine.url, "version": "auto"},
+        "image": EMPTY,
+        "pull_policy": "never",
+        "remove": True,
+        "use_internal_ip": True,
+        "network_name": "bridge",
+        "cmd": ["jupyterhub-singleuser"],
+        "read_only_volumes": {str(path): str(path) for path in host_mounts()},
+        "notebook_dir": "/tmp",
+        "environment": {"HOME": "/tmp"},
+        "extra_create_kwargs": {"user": "1000:1000"},
+    }
+    return "".join(f"c.{spawner}.{name} = {value!r}\n" for name, value in traits.items())
+
+
+def build_with_accounts(engine: Engine, image: str, files: Mapping[str, bytes], links: Mapping[str, str]) -> None:
+    """Make an image like `EMPTY` with other accounts.
+
+    Args:
+        engine: Which gets it.
+        image: Its name.
+        files: Path without the first slash -> content; of `etc/passwd` and `etc/group` there is nothing else.
+        links: The same for symbolic links.
+    """
+    _whole(engine, image, f"{sys.prefix}/bin:{sys.base_prefix}/bin", files, links)
+
+
 def _empty(engine: Engine) -> None:
-    _whole(engine, EMPTY, f"{sys.prefix}/bin:{sys.base_prefix}/bin")
+    _whole(engine, EMPTY, f"{sys.prefix}/bin:{sys.base_prefix}/bin", _accounts_here())
 
 
 def _bare(engine: Engine) -> None:
-    _whole(engine, BARE, f"{sys.base_prefix}/bin")
+    _whole(engine, BARE, f"{sys.base_prefix}/bin", _accounts_here())
 
 
-def _whole(engine: Engine, image: str, path: str) -> None:
+def _accounts_here() -> dict[str, bytes]:
+    return {f"etc/{name}": Path("/etc", name).read_bytes() for name in ("passwd", "group")}
+
+
+def _whole(
+    engine: Engine, image: str, path: str, files: Mapping[str, bytes], links: Mapping[str, str] | None = None
+) -> None:
     """Make an image that is a whole system once the host's directories are in it."""
     with _Archive() as archive:
         for name in ("usr", "etc", "proc", "sys", "dev", "root", "opt", "run", "var", "home"):
@@ -70,8 +112,11 @@ def _whole(engine: Engine, image: str, path: str) -> None:
             archive.directory(name, 0o1777)
         for name in ("bin", "sbin", "lib", "lib64"):
             archive.link(name, f"usr/{name}")
-        for name in ("passwd", "group", "nsswitch.conf"):
-            archive.file(f"etc/{name}", Path("/etc", name).read_bytes())
+        archive.file("etc/nsswitch.conf", Path("/etc/nsswitch.conf").read_bytes())
+        for name, data in files.items():
+            archive.file(name, data)
+        for name, target in (links or {}).items():
+            archive.link(name, target)
     engine.add_image(image, archive.data, f"ENV PATH={path}:/usr/local/bin:/usr/bin:/bin", 'CMD ["/bin/sh"]')
 
 

@@ -250,15 +250,15 @@ def _mode(text: str) -> str:
 
 
 def container_environment(
-    order: Order, image: dict[str, Any], *, home: Path, network: str, ca_file: bool
+    order: Order, image: dict[str, Any], *, user: str, home: Path, network: str, ca_file: bool
 ) -> dict[str, str]:
     """Return the launcher's environment beside the image's own. Nothing the experiment says is in it."""
     theirs = dict(item.partition("=")[::2] for item in (image.get("Config") or {}).get("Env") or [])
     path = theirs.get("PYTHONPATH", "")
     env = {
         "HOME": str(home),
-        "USER": order.identity.name,
-        "LOGNAME": order.identity.name,
+        "USER": user,
+        "LOGNAME": user,
         "TMPDIR": str(order.task.tmp),
         "LANG": theirs.get("LANG", "C.UTF-8"),
         "PYTHONPATH": f"{PACKAGE}:{path}" if path else PACKAGE,

@@ -31,6 +31,7 @@ from detlab_agent.runtimes.docker_task import DockerTask, noted_fields
 from detlab_agent.runtimes.engine import AGENT_LABEL, PLACE_LABEL, Engine, EngineAway, EngineRefused, Gone
 from detlab_agent.runtimes.images import find_image, pull_image
 from detlab_agent.runtimes.making import Order, TaskMaker
+from detlab_agent.runtimes.names import ImageAccounts, forget_names, name_user, sweep_names, write_names
 from detlab_agent.runtimes.package import container_package
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class DockerRuntime:
         self._agent_env = agent_env
         # Two agents of one name may share an engine (two clusters on one machine): the directory tells them apart.
         self.engine = Engine(url, {AGENT_LABEL: agent_id, PLACE_LABEL: str(maker.directory)})
+        self._accounts = ImageAccounts(self.engine)
         self._on_change: Callable[[], None] = lambda: None
 
     def watch(self, on_change: Callable[[], None]) -> None:
@@ -154,8 +156,9 @@ class DockerRuntime:
         try:
             self._create(order, plan)
             self._start(order, plan)
-        except (RefusedTask, SetupFailed, EngineAway):
+        except (RefusedTask, SetupFailed, EngineAway, OSError):
             self._discard(plan.name)
+            forget_names(order.record)
             raise
         running.pid, running.started = self._process(order, plan.name)
         running.note()
@@ -177,8 +180,12 @@ class DockerRuntime:
             SetupFailed: The engine refuses.
             EngineAway: It does not answer.
         """
-        home = self._maker.homes.home_of(order.identity) if order.launch.user_home else None
-        mounts = mounts_for(order, plan.spec, self._allowance, home)
+        own_home = self._maker.homes.home_of(order.identity) if order.launch.user_home else None
+        home = own_home or order.task.home
+        mounts = mounts_for(order, plan.spec, self._allowance, own_home)
+        targets = {str(mount["Target"]) for mount in mounts}
+        naming = name_user(self._accounts.of(plan.image["Id"]), order.identity, home, targets)
+        mounts += write_names(order.record, naming)
         ca_file = Path(self._agent_env.get("SSL_CERT_FILE", ""))
         if ca_file.is_file():
             mounts.append(docker.types.Mount(CA_FILE, str(ca_file.resolve()), type="bind", read_only=True))
@@ -192,7 +199,7 @@ class DockerRuntime:
             mounts=mounts,
             package=container_package(self._package),
             environment=container_environment(
-                order, plan.image, home=home or order.task.home, network=plan.network, ca_file=ca_file.is_file()
+                order, plan.image, user=naming.user, home=home, network=plan.network, ca_file=ca_file.is_file()
             ),
             allowance=self._allowance,
         )
@@ -253,10 +260,14 @@ class DockerRuntime:
 
     def sweep(self, kept: set[str] | None) -> None:
         """See `NodeRuntime.sweep`; None keeps what has a record."""
+
+        def keeps(allocation: str) -> bool:
+            return (self._maker.directory / f"{allocation}.json").exists() if kept is None else allocation in kept
+
+        sweep_names(self._maker.directory, keeps)
         try:
             for container, allocation in self.engine.ours().items():
-                noted = (self._maker.directory / f"{allocation}.json").exists() if kept is None else allocation in kept
-                if not noted:
+                if not keeps(allocation):
                     _log.info("container of %s is left from an earlier life: removed", allocation)
                     self.engine.remove(container)
         except (EngineAway, EngineRefused) as error:

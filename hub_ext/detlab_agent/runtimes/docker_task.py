@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from detlab.launch import procfs
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.engine import Ended, Engine, EngineAway, EngineRefused
+from detlab_agent.runtimes.names import forget_names
 from detlab_agent.runtimes.noted import NotedTask
 
 _log = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class DockerTask(NotedTask):
             self.engine.remove(self.container)
         except (EngineAway, EngineRefused) as error:
             _log.warning("container %s stays until the engine is back: %s", self.container, error)
+        forget_names(self.record)
         self.forget(clean=clean)
 
 

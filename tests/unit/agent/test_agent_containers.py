@@ -64,9 +64,9 @@ def test_gpus_are_requested_by_uuid_and_hidden_from_those_without(tmp_path):
     assert request["DeviceIDs"] == ["GPU-1"]
     assert request["Capabilities"] == [["gpu", "compute", "utility"]]
     assert arguments(order(tmp_path, CPU), spec)["device_requests"] == []
-    env = container_environment(order(tmp_path, GPU), {}, home=tmp_path, network="host", ca_file=False)
+    env = container_environment(order(tmp_path, GPU), {}, user="alice", home=tmp_path, network="host", ca_file=False)
     assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("GPU-1", "GPU-1")
-    env = container_environment(order(tmp_path, CPU), {}, home=tmp_path, network="host", ca_file=False)
+    env = container_environment(order(tmp_path, CPU), {}, user="alice", home=tmp_path, network="host", ca_file=False)
     assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("void", "")
     assert env["DET_UNIQUE_PORT_OFFSET"] == "3"
 
@@ -87,16 +87,16 @@ def test_a_service_is_published_only_where_the_network_is_another(tmp_path):
     spec = wire.ContainerSpec(image="i")
     assert arguments(served, spec, network="bridge")["ports"] == {"31000/tcp": ("10.0.0.2", 31000)}
     assert arguments(served, spec, network="host")["ports"] == {}
-    inside = container_environment(served, {}, home=tmp_path, network="bridge", ca_file=True)
+    inside = container_environment(served, {}, user="alice", home=tmp_path, network="bridge", ca_file=True)
     assert (inside["DET_SERVICE_ADDRESS"], inside["DET_SERVICE_PORT"]) == ("0.0.0.0", "31000")
     assert inside["SSL_CERT_FILE"] == "/opt/detlab-ca.pem"
-    outside = container_environment(served, {}, home=tmp_path, network="host", ca_file=False)
+    outside = container_environment(served, {}, user="alice", home=tmp_path, network="host", ca_file=False)
     assert outside["DET_SERVICE_ADDRESS"] == "10.0.0.2"
 
 
 def test_an_images_own_variables_are_kept(tmp_path):
     image = {"Config": {"Env": ["PYTHONPATH=/theirs", "LANG=de_DE.UTF-8", "PATH=/opt/conda/bin"]}}
-    env = container_environment(order(tmp_path, CPU), image, home=tmp_path, network="host", ca_file=False)
+    env = container_environment(order(tmp_path, CPU), image, user="alice", home=tmp_path, network="host", ca_file=False)
     assert env["PYTHONPATH"] == "/opt/detlab:/theirs"
     assert env["LANG"] == "de_DE.UTF-8"
     assert "PATH" not in env
