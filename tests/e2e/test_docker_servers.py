@@ -9,7 +9,7 @@ import websocket
 
 from testbed import docker_images
 from testbed.cluster import running_cluster
-from testbed.servers import Kernel, kill_part, logged_in, person, until, xsrf
+from testbed.servers import Kernel, kill_part, logged_in, open_terminal, until, user, xsrf
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -25,11 +25,7 @@ def cluster(tmp_path_factory, docker_engine):
         yield running
 
 
-@pytest.fixture(scope="module")
-def ada(cluster):
-    found = person(cluster, "ada")
-    yield found
-    found.close()
+ada = user("ada")
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +107,7 @@ def test_files_outlive_the_container_and_a_process_finds_them(ada, notebook, doc
     ada.stop("plain")
 
 
+NAMED = 'echo "<$(id -un) $USER $LOGNAME $(eval echo "~$USER") $HOME>"'
 STUBBORN = "setsid sh -c \"trap '' TERM HUP INT; while :; do sleep 1; done\" &"
 
 
@@ -118,16 +115,19 @@ def test_a_shell_in_a_container_ends_although_a_program_in_it_ignores_sigterm(ad
     ada.start("sh", kind="shell", slots=1, **BOX)
     server = ada.ready("sh")
     header = {"Authorization": f"token {ada.token}"}
-    made = httpx.post(f"{server}api/terminals", headers=header, trust_env=False, timeout=30)
-    assert made.status_code == 200, made.text
-    url = f"{server}terminals/websocket/{made.json()['name']}".replace("http", "ws", 1)
+    url = open_terminal(server, ada.token)
     with contextlib.closing(websocket.create_connection(url, header=header, timeout=60)) as terminal:
-        terminal.send(json.dumps(["stdin", f"ls -d /opt/detlab/*; det user whoami; {STUBBORN} echo $((6*7))\r"]))
+        terminal.send(
+            json.dumps(["stdin", f"ls -d /opt/detlab/*; det user whoami; {NAMED}; {STUBBORN} echo $((6*7))\r"])
+        )
         seen = ""
         while "42\\r" not in seen:
             seen += terminal.recv()
     assert "/opt/detlab/detlab\\r" in seen, seen
     assert "ada" in seen.rpartition("whoami")[2], seen
+    home = ada.cluster.folder / "homes" / "ada"
+    assert f"<ada ada ada {home} {home}>" in seen, "its user has a name, and a home under that name"
+    assert "have no name" not in seen
     task = ada.task("sh")
     ada.stop("sh")
     until(lambda: container_of(docker_engine, task) is None, ada.cluster.logs)
