@@ -60,20 +60,7 @@ c.SimpleLocalProcessSpawner.home_dir_template = "{root}/home-{{username}}"
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 c.Spawner.args = ["--allow-root"]
 """
-DOCKER = """
-c.JupyterHub.spawner_class = "docker"
-c.DockerSpawner.client_kwargs = {{"base_url": {engine!r}, "version": "auto"}}
-c.DockerSpawner.image = {image!r}
-c.DockerSpawner.pull_policy = "never"
-c.DockerSpawner.remove = True
-c.DockerSpawner.use_internal_ip = True
-c.DockerSpawner.network_name = "bridge"
-c.DockerSpawner.cmd = ["jupyterhub-singleuser"]
-c.DockerSpawner.read_only_volumes = {volumes!r}
-c.DockerSpawner.notebook_dir = "/tmp"
-c.DockerSpawner.environment = {{"HOME": "/tmp"}}
-c.DockerSpawner.extra_create_kwargs = {{"user": "1000:1000"}}
-"""
+DOCKER = "c.JupyterHub.spawner_class = 'docker'\n"
 
 
 @contextmanager
@@ -82,8 +69,7 @@ def plain_hub(root: Path, engine: Engine | None) -> Iterator[tuple[str, str]]:
     port, token = free_port(), secrets.token_hex(16)
     spawner, gateway = PROCESS.format(root=root), "127.0.0.1"
     if engine is not None:
-        volumes = {str(path): str(path) for path in docker_images.host_mounts()}
-        spawner = DOCKER.format(engine=engine.url, image=docker_images.EMPTY, volumes=volumes)
+        spawner = DOCKER + docker_images.spawner_config("DockerSpawner", engine)
         gateway = engine.gateway
     config = root / "jupyterhub_config.py"
     config.write_text(

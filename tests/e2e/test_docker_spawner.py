@@ -31,18 +31,7 @@ c.JupyterHub.spawner_class = "detlab_hub.spawners.docker.DetDockerSpawner"
 c.DetDockerSpawner.service_token_file = str(state / "secrets" / "spawner_token")
 c.DetDockerSpawner.poll_interval = 1
 c.DetDockerSpawner.http_timeout = 120
-c.DetDockerSpawner.client_kwargs = {{"base_url": {url!r}, "version": "auto"}}
-c.DetDockerSpawner.image = {image!r}
 c.DetDockerSpawner.allowed_images = [{image!r}]
-c.DetDockerSpawner.pull_policy = "never"
-c.DetDockerSpawner.remove = True
-c.DetDockerSpawner.use_internal_ip = True
-c.DetDockerSpawner.network_name = "bridge"
-c.DetDockerSpawner.cmd = ["jupyterhub-singleuser"]
-c.DetDockerSpawner.read_only_volumes = {volumes!r}
-c.DetDockerSpawner.notebook_dir = "/tmp"
-c.DetDockerSpawner.environment = {{"HOME": "/tmp"}}
-c.DetDockerSpawner.extra_create_kwargs = {{"user": "1000:1000"}}
 """
 
 
@@ -51,12 +40,8 @@ def cluster(tmp_path_factory, docker_engine):
     """A cluster with one slot, whose agent has no engine: the Hub has."""
     root = tmp_path_factory.mktemp("held")
     config = CONFIG.format(
-        state=str(root / ".detlab"),
-        gateway=docker_engine.gateway,
-        url=docker_engine.url,
-        image=docker_images.EMPTY,
-        volumes={str(path): str(path) for path in docker_images.host_mounts()},
-    )
+        state=str(root / ".detlab"), gateway=docker_engine.gateway, image=docker_images.EMPTY
+    ) + docker_images.spawner_config("DetDockerSpawner", docker_engine)
     with running_cluster(root, slots=1, config=config) as running:
         yield running
 
