@@ -9,7 +9,7 @@ import pytest
 import websocket
 
 from testbed.cluster import running_cluster
-from testbed.servers import Kernel, kill_part, person
+from testbed.servers import Kernel, kill_part, logged_in, open_terminal, user, xsrf
 from testbed.waiting import until
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,18 +27,8 @@ def cluster(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module")
-def ada(cluster):
-    found = person(cluster, "ada")
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def ben(cluster):
-    found = person(cluster, "ben")
-    yield found
-    found.close()
+ada = user("ada")
+ben = user("ben")
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +147,7 @@ def test_a_neighbour_gets_neither_the_notebook_nor_its_kernel_nor_its_logs(ada, 
 
 def test_a_neighbours_shell_is_refused_and_its_owner_works_in_it(ada, full):
     server = full.ready("hog")
-    made = httpx.post(f"{server}api/terminals", headers=token_of(full), trust_env=False, timeout=30)
-    assert made.status_code == 200, made.text
-    url = f"{server}terminals/websocket/{made.json()['name']}".replace("http", "ws", 1)
+    url = open_terminal(server, full.token)
     with pytest.raises(websocket.WebSocketBadStatusException):
         websocket.create_connection(url, header=[f"Authorization: token {ada.token}"], timeout=30)
     connection = websocket.create_connection(url, header=[f"Authorization: token {full.token}"], timeout=30)
@@ -288,23 +276,8 @@ def test_the_spawners_routes_are_closed_to_people_and_the_spawners_token_to_the_
         assert reply.status_code == 403, path
 
 
-def browser(cluster, name):
-    """A browser that has logged in at the Hub, as far as its pages need one."""
-    navigates = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
-    opened = httpx.Client(base_url=cluster.url, headers=navigates, follow_redirects=True, trust_env=False, timeout=60)
-    opened.get("/hub/login")
-    secret = (cluster.folder / "secrets" / f"password-{name}").read_text().strip()
-    form = {"username": name, "password": secret, "_xsrf": xsrf(opened)}
-    assert opened.post("/hub/login?next=%2Fhub%2Fhome", data=form).status_code == 200
-    return opened
-
-
-def xsrf(opened):
-    return next(cookie.value for cookie in opened.cookies.jar if cookie.name == "_xsrf" and cookie.path == "/hub/")
-
-
 def test_the_form_is_there_names_all_mistakes_and_the_page_of_a_failure_shows_the_log(ada, cluster):
-    with contextlib.closing(browser(cluster, "ada")) as page:
+    with contextlib.closing(logged_in(cluster, "ada")) as page:
         form = page.get("/hub/spawn/ada/formed").text
         for field in ("kind", "slots", "idle_timeout"):
             assert f'name="{field}"' in form
