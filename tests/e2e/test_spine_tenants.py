@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from spine_lab import Lab, is_root, lab_of, landing_page, single, task_dir, until
+from spine_lab import TRIALS, Lab, is_root, lab_of, landing_page, single, task_dir, until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import NotFound
@@ -157,9 +158,12 @@ def test_i9_no_tenants_task_reads_anothers_files_or_the_masters_secrets(cluster:
 
 
 def test_i3_only_the_current_attempt_can_write_and_its_token_does_nothing_else(
-    cluster: Cluster, ada: Tenant, lab: Lab
+    cluster: Cluster, ada: Tenant, lab: Lab, tmp_path: Path
 ) -> None:
-    other = lab.submit(single("pries.py", hparams={"paths": []}))
+    for name in ("pries.py", "two_ranks.py"):  # other code than hers: a bundle that her task does not run
+        shutil.copy(TRIALS / name, tmp_path)
+    other = lab.client.create_experiment(single("pries.py", hparams={"paths": []}), tmp_path)
+    assert other.view.bundle != ada.experiment.view.bundle
     token = (task_dir(cluster, ada.trial) / "token").read_text().strip()
     assert token.startswith("dttask_")
     with cluster.client(token) as task:
@@ -184,7 +188,8 @@ def test_i3_only_the_current_attempt_can_write_and_its_token_does_nothing_else(
         (checkpoint,) = theirs.list_checkpoints()
         assert task.get(f"task/checkpoints/{checkpoint.uuid}").status_code == 404, "another trial's"
         assert task.delete(f"task/checkpoints/{checkpoint.uuid}").status_code == 404
-        assert task.get(f"bundles/{theirs.get_experiment().view.bundle}").status_code in (200, 403, 404)
+        assert task.get(f"bundles/{ada.experiment.view.bundle}").status_code == 200, "what it runs"
+        assert task.get(f"bundles/{theirs.get_experiment().view.bundle}").status_code == 404, "another's"
     (said,) = [line.text.split()[-1] for line in theirs.logs() if line.text.startswith("PRY token")]
     with cluster.client(said) as late:
         metrics = {"kind": "metrics", "seq": 99, "time": 0.0, "group": "training", "steps_completed": 9}

@@ -88,6 +88,8 @@ async def test_names_with_a_comma_are_told_apart(master: Any) -> None:
                 if line and (event := json.loads(line))["kind"] == "metrics":
                     assert event["data"]["metrics"] == {"a,b": 1.0, "c": 4.0}
                     break
+            else:
+                pytest.fail("the stream ended without what it was to follow")
         for text in ("[0]", '["', '[1, "a"]', '["a"'):  # these are names themselves
             reply = await client.get("trials/1/metrics", params={"name": text})
             assert reply.status_code == 200, f"{text} is no mistake: {reply.text}"

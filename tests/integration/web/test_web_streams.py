@@ -49,6 +49,8 @@ async def test_events_are_lines_and_can_be_resumed(master: Any) -> None:
                 if line:
                     assert json.loads(line)["id"] > cursors[-1]
                     break
+            else:
+                pytest.fail("the stream ended before the next event")
 
 
 async def test_silence_is_broken_by_empty_lines(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
