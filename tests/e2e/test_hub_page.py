@@ -8,14 +8,17 @@ import re
 import shutil
 import signal
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from spine_lab import Lab, asha, lab_of, single, until
 
+from detlab.client import build_bundle
 from testbed.cluster import Cluster, running_cluster
 from testbed.hub_page import HubTab, hub_tab
 from testbed.lab import chromium
@@ -24,6 +27,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "<img src=x onerror=alert(1)>"
+STRANGER = "o'neil <b>%41 & \u202egnp"
+"""A user that a site's own way of logging in may let in."""
 STREAM = re.compile(r"/api/v1/stream")
 VIEWS = ["", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service"]
 
@@ -211,7 +216,7 @@ def test_an_experiment_is_submitted_by_the_form_with_the_code_of_another(operato
     expect(page.locator("main")).to_contain_text("1/1 trial", timeout=60_000)
 
 
-def test_a_search_is_submitted_with_a_folder_of_this_computer(admin: HubTab, tmp_path: Path) -> None:
+def test_a_search_is_submitted_with_a_folder_of_this_computer(admin: HubTab, cluster: Cluster, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(EXAMPLES / "core_api", tmp_path / "core_api"))
     (folder / ".detignore").write_text("*.csv\n/data/\n")
     for name in ("notes.csv", "data/large.bin", "__pycache__/x.pyc"):
@@ -236,6 +241,10 @@ def test_a_search_is_submitted_with_a_folder_of_this_computer(admin: HubTab, tmp
     )
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("main h1")).to_contain_text("core-api-3-search", timeout=30_000)
+    with cluster.client() as client:
+        made = client.get(f"experiments/{page.url.rpartition('/')[2]}").json()
+    if "ng" not in zlib.ZLIB_RUNTIME_VERSION:  # zlib-ng packs the same files to other bytes
+        assert made["bundle"] == build_bundle(folder).digest, "the command line would send the same"
     page.get_by_role("tab", name="Code").click()
     expect(page.locator("main")).to_contain_text("tumours.py")
     expect(page.locator("main")).not_to_contain_text("notes.csv")
@@ -388,6 +397,27 @@ def test_usage_is_shown_and_downloaded(admin: HubTab) -> None:
     rows = list(csv.reader(Path(started.value.path()).read_text().splitlines()))
     assert rows[0] == ["day", "user", "kind", "slot_hours"]
     assert any(row[1] == "ada" for row in rows[1:])
+    page.set_viewport_size({"width": 360, "height": 800})
+    table = page.get_by_role("region", name="Slot-hours by person")
+    expect(table).to_contain_text("ada")
+    assert table.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, "all of it is seen on a phone"
+    assert admin.overflow() <= 0
+
+
+def test_a_user_of_a_hostile_name_is_text_on_every_page(admin: HubTab, cluster: Cluster) -> None:
+    name = quote(STRANGER, safe="")
+    with cluster.hub() as hub:
+        hub.post(f"users/{name}").raise_for_status()
+    with lab_of(cluster, name) as stranger:
+        paused = stranger.submit(slow("of a stranger"), activate=False)
+    page = admin.page
+    for view in ("everybody", "audit", "plain"):
+        page.goto(cluster.service + view)
+        expect(page.locator("main")).to_contain_text("o'neil <b>%41 & ⟨U+202E⟩gnp")
+        assert page.locator("main b", has_text="%41").count() == 0
+        assert "\u202e" not in page.locator("body").inner_text()
+    with cluster.client() as client:
+        client.post(f"experiments/{paused.id}/kill").raise_for_status()
 
 
 def test_the_keyboard_alone_reaches_everything(admin: HubTab) -> None:
