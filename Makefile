@@ -16,12 +16,13 @@ PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
 # Two cores keep two workers busy; with three, whole clusters starve each other.
 TEST_WORKERS ?= 2
-QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
+SEEDS ?= 0:10000
+QUICK_TESTS := tests/unit tests/integration/services tests/integration/store tests/simulation
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25 -n $(TEST_WORKERS) --dist loadgroup
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench setup setup-test lint unit front docs clean system-packages
+.PHONY: help demo test soak bench setup setup-test lint unit front docs clean system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +35,9 @@ test: setup-test lint  ## everything that CI runs
 	$(PYTEST) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	$(PYTEST) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
+
+soak: setup-test  ## simulate clusters with faults, as many seeds as wished: make soak SEEDS=0:100000
+	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
 bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks, in an environment of its own
 	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)

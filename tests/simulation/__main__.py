@@ -11,6 +11,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from simulation.faults import KINDS
+
 
 def main() -> int:
     """Run seeds; return 1 if a promise was broken."""
@@ -101,6 +103,7 @@ def _many(first: int, last: int, options: argparse.Namespace) -> int:
     print(f"{last - first} seeds in {time.monotonic() - started:.1f} s, {len(total['problems'])} failed")
     print(f"at least {total['least_faults']} faults and {total['least_trials']} trials in each")
     print("faults:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["faults"].items())))
+    print("faults that never happened:", ", ".join(kind for kind in KINDS if not total["faults"].get(kind)) or "none")
     print("checks:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["checks"].items())))
     return 1 if total["problems"] else 0
 

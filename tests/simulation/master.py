@@ -9,6 +9,7 @@ import logging
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -60,19 +61,43 @@ class Writer(InlineExecutor):
 
     def __init__(self, master: Master) -> None:
         self._master = master
+        self._last = 0.0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a read or a write."""
         if not self._master.process.alive:
             raise MasterDied
-        if getattr(fn, "__name__", "") != "_write":
-            return super().submit(fn, *args, **kwargs)
+        writes = getattr(fn, "__name__", "") == "_write"
+        future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)
+        # A caller that awaits hears of it a little later, as from a thread; what is written, in its order.
+        awaited = sys._getframe(1).f_code.co_name in {"write", "read"}
+        return self._later(future, in_order=writes) if awaited else future
+
+    def _later(self, done: Future[Any], *, in_order: bool) -> Future[Any]:
+        process = self._master.process
+        loop = process.loop
+        at = loop.time() + 0.003 * self._master.world.thread_rng.random()
+        if in_order:
+            at = self._last = max(at, self._last + 1e-6)
+        future: Future[Any] = Future()
+
+        def hand_over() -> None:
+            error = done.exception()
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(error)
+
+        process.call_later(at - loop.time(), hand_over)
+        return future
+
+    def _write(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
         doom = self._master.doomed()
         if doom == "master_killed_before_a_commit":
             self._master.die(doom)
             raise MasterDied
         before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
-        future = super().submit(fn, *args, **kwargs)
+        future = super().submit(fn, *args)
         if future.exception() is None:
             self._master.world.promises.committed(self._master)
         if doom is not None:

@@ -61,6 +61,7 @@ class Promises:
     _runs: dict[int, int] = field(default_factory=dict)
     _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
     _commits: int = 0
+    _began: set[tuple[int, int]] = field(default_factory=set)
 
     # --- what happens, told by the world
 
@@ -141,7 +142,12 @@ class Promises:
 
     def _check_attempts(self) -> None:
         """Points of an attempt that is not the newest may become fewer, never more."""
-        runs = dict(self._all("SELECT id, run FROM trials"))
+        trials = self._all("SELECT id, run, metrics_run FROM trials")
+        runs = {number: run for number, run, _ in trials}
+        began = {(number, metrics_run) for number, _, metrics_run in trials if metrics_run > 1}
+        if began - self._began:
+            self._check_metrics()  # a new attempt has reported: what lies beyond its checkpoint is gone
+        self._began = began
         counts = Counter[tuple[int, int]]()
         for trial, run, number in self._all(
             "SELECT s.trial_id, p.run, count(*) FROM points p JOIN series s ON s.id = p.series_id GROUP BY 1, 2"

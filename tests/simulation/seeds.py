@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 NAMED: dict[int, str] = {
-    25: "the master's clock jumped past the life of all task tokens: every launcher was refused for ever, its slots lost",
+    25: "the master's clock jumped past the life of all task tokens: every launcher was refused for ever",
 }
 """seed -> the bug it found"""

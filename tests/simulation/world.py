@@ -64,6 +64,7 @@ class World:
     def __init__(self, seed: int, folder: Path, template: Path, *, calm: bool = False) -> None:
         self.seed, self.folder = seed, folder
         self.rng = random.Random(f"world {seed}")
+        self.thread_rng = random.Random(f"threads {seed}")
         self.trace: list[str] = []
         self.loop = SimLoop(random.Random(f"turns {seed}"), self.note)
         self.faults = Faults(random.Random(f"faults {seed}"), wanted=self.rng.randrange(18, 30), calm=calm)
