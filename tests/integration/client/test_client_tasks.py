@@ -34,7 +34,7 @@ def test_a_command_from_start_to_its_exit_code(client: Client) -> None:
         {"entrypoint": ["python3", "x.py"]},
         files={"x.py": "print('one')\nprint('two')\nraise SystemExit(5)\n"},
     )
-    assert task.await_up(60) in {True, False}
+    task.await_up(60)  # whether it is seen up or has ended by then is luck
     assert [line.text for line in task.iter_logs(follow=True) if line.stdtype == "stdout"] == ["one", "two"]
     assert task.wait(60) is TrialState.ERROR
     assert (task.exit_code, task.view.end_reason) == (5, TaskEnd.FAILED)
