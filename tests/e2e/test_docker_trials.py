@@ -86,7 +86,10 @@ def test_a_trial_in_a_container_is_paused_and_resumes_where_it_was(site: Lab) ->
     site.completed(experiment, 90)
     steps = site.steps(trial)
     assert steps == sorted(set(steps))
-    assert [what for what, _, _ in site.journal(trial)].count("resumed") >= 1 or site.trial(trial).view.restarts == 0
+    begins, (left,) = site.journal(trial, "start"), site.journal(trial, "preempted")
+    assert [int(more[0]) for _, _, more in begins] == [0, int(left[2][0])], "at first from nothing, then from its pause"
+    assert int(left[2][0]) >= 10
+    assert site.trial(trial).view.restarts == 0
 
 
 def test_an_agent_and_an_engine_that_are_killed_cost_a_trial_nothing(
