@@ -53,10 +53,9 @@ async function stage(): Promise<Stage> {
     commands.addCommand(`test:${category}`, { label: category, execute: () => undefined });
     model.add({ command: `test:${category}`, category });
   }
-  // As JupyterLab's own palette adds them.
   const items: Pick<ICommandPalette, 'addItem'> = {
     addItem: item => {
-      const added = palette.addItem({ ...item, args: { ...item.args, isPalette: true } });
+      const added = palette.addItem(item);
       return new DisposableDelegate(() => palette.removeItem(added));
     }
   };
@@ -69,7 +68,7 @@ async function stage(): Promise<Stage> {
   return { ...shown, palette, launcher, opened, front };
 }
 
-/** Type into the palette and press keys; what it then shows. */
+/** Type into the palette, whose first match is chosen then, and press keys; what it then shows. */
 function search(palette: CommandPalette, text: string, ...keys: number[]): string[] {
   palette.activate();
   MessageLoop.flush();
@@ -80,7 +79,6 @@ function search(palette: CommandPalette, text: string, ...keys: number[]): strin
   return [...palette.node.querySelectorAll('.lm-CommandPalette-itemLabel')].map(el => el.textContent!);
 }
 
-const DOWN = 40;
 const ENTER = 13;
 
 describe('the command palette', () => {
@@ -94,17 +92,17 @@ describe('the command palette', () => {
 
   it('opens the form and the panel by keyboard', async () => {
     const { palette, opened } = await stage();
-    search(palette, 'new experiment', DOWN, ENTER);
-    search(palette, 'detlab panel', DOWN, ENTER);
+    search(palette, 'new experiment', ENTER);
+    search(palette, 'detlab panel', ENTER);
     expect(opened).toEqual(['{"kind":"new"}', PANEL]);
   });
 
   it('steers the experiment in view by keyboard, and nothing else', async () => {
     const { palette, api, front } = await stage();
-    search(palette, 'pause the experiment', DOWN, ENTER);
+    search(palette, 'pause the experiment', ENTER);
     expect(palette.node.querySelector('.lm-CommandPalette-itemCaption')!.textContent).toBe('no view of an experiment is in front');
     front.id = 'detlab-experiment:2';
-    expect(search(palette, 'pause the experiment', DOWN, ENTER)).toEqual(['Pause the Experiment in View (2)']);
+    expect(search(palette, 'pause the experiment', ENTER)).toEqual(['Pause the Experiment in View (2)']);
     await waitFor(() => expect(api.asked.filter(path => path.startsWith('POST'))).toEqual(['POST experiments/2/pause']));
   });
 });

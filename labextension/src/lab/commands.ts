@@ -53,7 +53,7 @@ export function addCommands(
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
   for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
-    palette?.addItem({ command, category: CATEGORY });
+    palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   lab.contextMenu.addItem({
     command: RUN_AS_EXPERIMENT, selector: '.jp-DirListing-item[data-isdir="false"]', rank: 5.5
