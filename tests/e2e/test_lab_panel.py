@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import tarfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ with det.core.init() as core:
     for step in range(1, 100_000):
         core.train.report_validation_metrics(step, {"loss": hp.get("lr", 0.5) + 1 / step})
         print("step", step, flush=True)
+        if step == 1:
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "weights.txt").write_text("1.5")
         if core.preempt.should_preempt():
             break
         time.sleep(0.1)
@@ -85,6 +89,11 @@ class Lab:
 
     def command(self, name, **arguments):
         self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
+
+    def launched(self):
+        """JupyterLab fills its empty main area late, and its launcher then takes the focus from whoever has it."""
+        self.page.wait_for_selector(".jp-Launcher .jp-LauncherCard", timeout=SECONDS)
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
     def item(self, number):
         """The panel's entry of an experiment."""
@@ -219,6 +228,18 @@ def test_logs_code_and_id_are_one_choice_away(stage, running):
         expect(lab.page.locator("[id^='detlab-trial:']")).to_contain_text("step", timeout=SECONDS)
 
 
+def test_a_whole_checkpoint_comes_down_as_one_archive(stage, running):
+    with opened(stage) as lab:
+        lab.command("detlab:open", kind="experiment", id=running)
+        view = lab.page.locator(f"[id='detlab-experiment:{running}']")
+        view.get_by_role("tab", name="Checkpoints").click(timeout=SECONDS)
+        with lab.page.expect_download(timeout=SECONDS) as started:
+            view.get_by_role("link", name="Download all files of the checkpoint at step 1").first.click(timeout=SECONDS)
+        uuid = re.fullmatch(r"checkpoint-([0-9a-f-]{36})\.tar", started.value.suggested_filename)[1]
+        with tarfile.open(started.value.path()) as tar:
+            assert tar.extractfile(f"{uuid}/weights.txt").read() == b"1.5"
+
+
 def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gone(stage):
     with opened(stage) as lab:
         lab.command("detlab:run-as-experiment", path="train.py")
@@ -304,9 +325,7 @@ def test_by_keyboard_alone(stage):
     with opened(stage) as lab:
         expect(lab.item(exp)).to_be_visible(timeout=SECONDS)
         page = lab.page
-        # JupyterLab fills its empty main area late, and its launcher then takes the focus from whoever has it.
-        page.wait_for_selector(".jp-Launcher .jp-LauncherCard", timeout=SECONDS)
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        lab.launched()
         search = page.get_by_role("searchbox", name="Filter", exact=True)
         search.focus()
         page.keyboard.type(f"#{exp}")
@@ -368,9 +387,26 @@ def test_the_status_bar_tells_of_free_slots_and_my_work(stage, running):
 
 def test_launcher_and_file_browser_lead_to_the_form(stage):
     with opened(stage) as lab:
-        lab.page.locator(".jp-LauncherCard", has_text="New experiment").first.click()
+        card = lab.page.locator(".jp-LauncherCard", has_text="New experiment").first
+        expect(card).to_be_in_viewport(ratio=1, timeout=SECONDS)  # before anything scrolls to it
+        card.click()
         expect(lab.page.locator(".det-form h1")).to_have_text("New experiment", timeout=SECONDS)
         lab.command("filebrowser:activate")
         lab.page.locator(".jp-DirListing-item", has_text="notes.ipynb").click(button="right")
         lab.page.get_by_role("menuitem", name="Run as Experiment").click()
         expect(lab.page.locator(".det-form h1", has_text="notes.ipynb")).to_be_visible(timeout=SECONDS)
+
+
+def test_the_palette_leads_to_the_panel_and_the_form_by_keyboard_alone(stage):
+    with opened(stage) as lab:
+        keyboard = lab.page.keyboard
+        lab.launched()
+        lab.command("filebrowser:activate")
+        expect(lab.page.locator("#detlab-panel")).to_be_hidden(timeout=SECONDS)
+        for words, there in (("Show the detlab Panel", "#detlab-panel"), ("New Experiment", ".det-form h1")):
+            keyboard.press("Control+Shift+C")
+            expect(lab.page.locator(".lm-CommandPalette-input")).to_be_focused(timeout=SECONDS)
+            keyboard.type(words)
+            expect(lab.page.locator(".lm-CommandPalette-item.lm-mod-active")).to_contain_text(words, timeout=SECONDS)
+            keyboard.press("Enter")
+            expect(lab.page.locator(there)).to_be_visible(timeout=SECONDS)
