@@ -2,7 +2,7 @@ import { render, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import { overview, task } from '../components/admin/fixtures';
+import { overview, task, waiting } from '../components/admin/fixtures';
 import { FakeApi } from '../testing/app';
 import { HubApi } from './api';
 import { App } from './App';
@@ -143,6 +143,17 @@ test('a shell is started, waited for and opened', async () => {
   const link = await screen.findByRole('link', { name: 'Open' });
   expect(link.getAttribute('href')).toBe('/hub/user/root/sh/');
   expect(opened).toHaveBeenCalledWith('/hub/user/root/sh/', '_blank', 'noopener');
+});
+
+test('the queue tells the place of what was started when the reply to the start is older', async () => {
+  const shell = task({ id: 'shell-1', kind: 'shell', owner: 'root', name: 'sh', url: null, place: null, allocation_state: 'PENDING' });
+  const queue = [waiting({ task_id: 'shell-1', experiment_id: null, trial_id: null, place: 3, reason: 'waits for 4 free slots' })];
+  const api = new FakeApi({ overview: { ...overview(), queue }, 'POST tasks': { task: shell, created: true, warnings: [], config: {} } });
+  open('', api);
+  await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
+  await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
+  await userEvent.click(screen.getByRole('button', { name: 'Start' }));
+  expect(await screen.findByText(/Place 3 in the queue: waits for 4 free slots/)).toBeTruthy();
 });
 
 test('mistakes of a form stand at their fields', () => {

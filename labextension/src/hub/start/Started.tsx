@@ -8,13 +8,15 @@ import { nameText } from '../../components/logs/text';
 import { useApp, useStore } from '../../state/context';
 import { viaHub } from '../../state/serverurl';
 import { isOver, shownState } from '../../state/states';
-import type { TaskView } from '../../state/wire';
+import type { QueueItem, TaskView } from '../../state/wire';
 import type { StartKind } from './task';
 
 export function Started({ id, kind, onClose }: { id: string; kind: StartKind; onClose: () => void }): ReactElement {
   const { api, store, openUrl, navigate } = useApp();
   const act = useAct();
   const task = useStore(snapshot => snapshot.tasks.find(one => one.id === id));
+  // the reply to the start may be older than what the stream has said of the task; the queue is asked for anew
+  const queued = useStore(snapshot => snapshot.queue.find(one => one.task_id === id));
   const url = task?.url ?? null;
   const opened = useRef(false);
   const link = useRef<HTMLAnchorElement>(null);
@@ -37,7 +39,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
       <p role="status">
         {task && <strong className="det-adm-name">{nameText(task.name)}</strong>}
         {task && <StateBadge state={shownState(task)} />}
-        <span>{task ? words(task, kind) : 'Asked for …'}</span>
+        <span>{task ? words(task, kind, queued) : 'Asked for …'}</span>
       </p>
       {task?.failure && (
         <p className="det-banner" data-tone="bad">
@@ -58,12 +60,14 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
   );
 }
 
-function words(task: TaskView, kind: StartKind): string {
+function words(task: TaskView, kind: StartKind, queued?: QueueItem): string {
   if (isOver(task.state)) return endWords(task);
   if (task.url) return 'It is up, and opens in a tab of its own.';
   if (kind === 'command' && task.allocation_state === 'RUNNING') return 'It runs.';
-  if (task.place !== null) {
-    return `Place ${task.place} in the queue${task.pending_reason ? `: ${nameText(task.pending_reason, 400)}` : ''}. It opens by itself when it is up.`;
+  const place = queued?.place ?? task.place;
+  if (place !== null) {
+    const why = queued?.reason || task.pending_reason;
+    return `Place ${place} in the queue${why ? `: ${nameText(why, 400)}` : ''}. It opens by itself when it is up.`;
   }
   return nameText(task.stage_message, 400) || `It starts${task.agent_id ? ` on ${nameText(task.agent_id)}` : ''} …`;
 }
