@@ -291,6 +291,7 @@ def test_the_form_is_there_names_all_mistakes_and_the_page_of_a_failure_shows_th
         assert "<script>alert" not in refused.text
         ada.start("broken", config={"environment": {"environment_variables": ["JUPYTERHUB_SINGLEUSER_APP=no.such"]}})
         ada.until_task(name="broken", state="ERROR")
+        until(lambda: not ada.model("broken"), cluster.logs)  # the Hub hears of it a moment after the master
         failed = page.get("/hub/spawn-pending/ada/broken")
         assert "det-log-tail" in failed.text
         assert "no.such" in failed.text
