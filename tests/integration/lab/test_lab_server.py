@@ -2,6 +2,7 @@
 
 import json
 import time
+import uuid
 from importlib.metadata import version
 from pathlib import Path
 
@@ -142,6 +143,9 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
         assert front.get(f"api/{path}").status_code == 200, path
     for path in ("audit", "tokens", "service", "spawns", "tasks/%2e%2e/kill", "agents/enrolments", "task/outputs/x"):
         assert front.get(f"api/{path}").status_code == 404, path
+    for path in ("archive", f"files/sha256:{'0' * 64}"):
+        reply = front.get(f"api/checkpoints/{uuid.UUID(int=1)}/{path}")
+        assert (reply.status_code, "there is no checkpoint" in reply.json()["message"]) == (404, True), path
 
 
 def test_code_comes_back_as_a_download_never_as_a_page(front, lab_cluster):
