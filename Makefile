@@ -18,7 +18,7 @@ DEMO_DIR ?= demo-output
 TEST_WORKERS ?= 2
 SEEDS ?= 0:10000
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store tests/simulation
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25 -n $(TEST_WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25 -n $(TEST_WORKERS) --dist loadfile
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help

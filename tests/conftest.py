@@ -67,35 +67,17 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 TESTS = Path(__file__).parent
 # Where no test starts more than a database: these have one try.
 ONE_TRY = ("unit", "integration/services", "integration/store", "simulation")
-# Fixtures of a whole session, each a cluster; a file that defines one of that name has its own.
-SHARED_CLUSTERS = ("cluster", "lab_cluster")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests of whole clusters and browsers one second try, and keep together what shares costly fixtures.
-
-    A busy machine is no bug, and the summary names each second try. Where several workers run the tests, a file goes
-    to one worker; so do all tests of one Docker engine, and those of a folder that share one cluster.
-    """
+    """Give tests of whole clusters and browsers one second try: a busy machine is no bug; the summary names each."""
     for item in items:
         if config.pluginmanager.hasplugin("rerunfailures") and _starts_clusters(item):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
-        if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 def _starts_clusters(item: pytest.Item) -> bool:
     return not any(item.path.is_relative_to(TESTS / part) for part in ONE_TRY)
-
-
-def _group(item: pytest.Item) -> str:
-    """The name of the tests that one worker runs together with this one."""
-    fixtures = getattr(item, "fixturenames", ())
-    if "docker_engine" in fixtures:
-        return "docker"
-    own = vars(getattr(item, "module", None) or object)
-    shared = next((name for name in SHARED_CLUSTERS if name in fixtures and name not in own), None)
-    return f"{item.path.parent.name}-{shared}" if shared else item.path.stem
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
