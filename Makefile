@@ -18,7 +18,9 @@ DEMO_DIR ?= demo-output
 TEST_WORKERS ?= 2
 SEEDS ?= 0:10000
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store tests/simulation
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25 -n $(TEST_WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
+# One worker per file; tests that are marked `alone` come last, with nothing beside them.
+WORKERS := -n $(TEST_WORKERS) --dist loadfile -m "not alone"
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
@@ -32,8 +34,9 @@ demo: setup  ## run the main job on real data and print where its results are
 
 test: setup-test lint  ## everything that CI runs
 	@failed=0; \
-	$(PYTEST) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
-	$(PYTEST) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
+	$(PYTEST) $(WORKERS) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(PYTEST) $(WORKERS) --no-loadscope-reorder $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
+	$(PYTEST) -m alone $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
 
 soak: setup-test  ## simulate clusters with faults, as many seeds as wished: make soak SEEDS=0:100000

@@ -64,8 +64,8 @@ def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
         least = min(taken.cpu)
         more_least = "" if taken is base else f"{least - min(base.cpu):+.1f}"
         lines.append(
-            f"  {name:20}{wall:9.1f}{more:>34}{ratio:8.3f}{cpu:9.1f}{more_cpu:>9}{least:9.1f}{more_least:>9}"
-            f"{taken.loss:9.4f}"
+            f"  {name:20} {wall:8.1f} {more:>33} {ratio:7.3f} {cpu:8.1f} {more_cpu:>8} {least:8.1f} {more_least:>8}"
+            f" {taken.loss:8.4f}"
         )
     lines += [f"  {name:20}skipped: {why}" for name, why in skipped.items()]
     return "\n".join(lines)

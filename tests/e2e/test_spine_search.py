@@ -8,7 +8,7 @@ from spine_lab import Lab, asha
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import EndReason, TrialState
 
-pytestmark = pytest.mark.hub
+pytestmark = [pytest.mark.hub, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ class Backoff:
 
     first: float = 0.25
     most: float = 5.0
-    attempts: int = 5
+    attempts: int = 8
     refused: int = 2
 
     def delay(self, failures: int, *, refused: bool = False, rng: Callable[[], float] = random.random) -> float | None:
