@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from simulation.faults import KINDS
 
@@ -51,11 +52,13 @@ def _replay(seed: int, *, calm: bool, trace: bool) -> int:
     return 1 if outcome.problem else 0
 
 
-def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict:  # type: ignore[type-arg]
+def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict[str, Any]:
     from simulation.world import Bench
 
     bench = Bench()
-    faults, checks, problems, digests = Counter(), Counter(), {}, {}  # type: ignore[var-annotated]
+    faults, checks = Counter[str](), Counter[str]()
+    problems: dict[int, str] = {}
+    digests: dict[int, str] = {}
     least = trials = None
     try:
         for seed in range(first, last):
@@ -108,8 +111,10 @@ def _many(first: int, last: int, options: argparse.Namespace) -> int:
     return 1 if total["problems"] else 0
 
 
-def _summary(results: list) -> dict:  # type: ignore[type-arg]
-    faults, checks, problems, digests = Counter(), Counter(), {}, {}  # type: ignore[var-annotated]
+def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
+    faults, checks = Counter[str](), Counter[str]()
+    problems: dict[int, str] = {}
+    digests: dict[int, str] = {}
     for result in results:
         faults.update(result["faults"])
         checks.update(result["checks"])

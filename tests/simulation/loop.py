@@ -14,6 +14,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -154,14 +155,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         future = self.create_future()
         try:
             result = func(*args)
-        except Exception as error:
+        except Exception as error:  # it is the future's
             self.call_soon(_fail, future, error)
         else:
             self.call_soon(_settle, future, result)
         return future
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        pass
+        """asyncio's own loop counts them here; ours drops them when their time comes."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A task that failed unseen in a living process is a defect; a future that nobody awaits any more is none."""
@@ -229,7 +230,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps += 1
         try:
             handle._context.run(handle._callback, *handle._args)
-        except Exception as error:
+        except Exception as error:  # as asyncio does; here it fails the seed
             if process.alive:
                 self.errors.append(f"{process.name}: {error!r}")
         self.after_step()
@@ -248,11 +249,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     def dispose(self) -> None:
         """Put the coroutines of the dead away; what they do in their `finally` reaches nobody any more."""
         for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            try:
-                task.get_coro().close()  # type: ignore[union-attr]
-            except BaseException:
-                pass
+            task._log_destroy_pending = False  # they are meant to be pending
+            coroutine = task.get_coro()
+            assert coroutine is not None
+            with suppress(BaseException):  # the last words of the dead, SystemExit and GreenletExit among them
+                coroutine.close()
         self._timers.clear()
 
 
@@ -277,7 +278,7 @@ async def as_thread(function: Callable[[], Any]) -> Any:
     while not thread.dead:
         try:
             value = await result
-        except Exception as error:
+        except Exception as error:  # thrown into the thread that waits
             result = _resume(thread, error=error)
         else:
             result = _resume(thread, value)

@@ -200,7 +200,7 @@ class Master:
         try:
             caller = await self._caller(request)
             result = await self._route(request, caller)
-        except Exception as error:
+        except Exception as error:  # as the handlers do: the table of statuses judges each
             status, view = status_of(error), error_view(error)
             if status == 500:
                 self.world.loop.errors.append(f"{self.name}: {request.path}: {error!r}")

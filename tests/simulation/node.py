@@ -173,13 +173,13 @@ class Agent:
         self.table.recover()
         connector = Connector(
             Endpoints("http://master/services/detlab/"),
-            Keys(self.node.key),  # type: ignore[arg-type]
+            Keys(self.node.key),  # as much of it as is asked for
             self.table,
             self._hello,
             backoff=Backoff(first=0.5, cap=5.0, rand=self.node.rng.random),
             heartbeat=2.0,
             silence=8.0,
-            dial=self._dial,  # type: ignore[arg-type]
+            dial=self._dial,  # a wire without a socket
             clock=self.node.clock,
         )
         await connector.run()

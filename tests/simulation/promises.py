@@ -251,7 +251,7 @@ class Promises:
                 manifest: Manifest = store.manifest(uuid)
                 with store.restore_path(uuid, manifest) as path:
                     step = json.loads((path / "state.json").read_bytes())["step"]
-            except Exception as error:
+            except Exception as error:  # whatever keeps it from being read breaks the promise
                 self._broken("I5", f"checkpoint {uuid} is committed, and {error}")
             if manifest.digest != digest or step != steps:
                 self._broken("I5", f"checkpoint {uuid} is not the one that was committed")

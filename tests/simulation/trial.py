@@ -12,6 +12,7 @@ import errno
 import json
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -105,7 +106,7 @@ class WatchedSpool(Spool):
         self._trial.node.world.promises.reported(self._trial.launch, seq, kind, fields)
         return seq
 
-    def _write(self, fd: int, line: bytes, at: int) -> None:  # type: ignore[override]
+    def _write(self, fd: int, line: bytes, at: int) -> None:
         if self._trial.node.disk_full:
             self._trial.node.world.faults.count("disk_full_spool")
             self._trial.node.disk_full -= 1
@@ -192,11 +193,9 @@ class Watcher:
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
 
 
 class Trial:
@@ -238,9 +237,9 @@ class Trial:
             clock=loop.time,
         )
         ranks, spool = DummyDistributedContext(), WatchedSpool(self)
-        train = TrainContext(spool, session, ranks, None)  # type: ignore[arg-type]
+        train = TrainContext(spool, session, ranks, None)  # it writes no event files
         saved = CheckpointContext(ranks, FragileStorage(self.node.world.checkpoints, self), session, spool)
-        preempt = PreemptContext(session, ranks, make_watcher=lambda: Watcher(self)).start()  # type: ignore[arg-type]
+        preempt = PreemptContext(session, ranks, make_watcher=lambda: Watcher(self)).start()  # no thread
         first = 0
         if info.latest_checkpoint is not None:
             with saved.restore_path(info.latest_checkpoint) as path:
@@ -276,7 +275,7 @@ class Marks(DirMarks):
     """The launcher's marks; what is acknowledged is noted for the promises."""
 
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__(launcher.directory, _NoLogs())  # type: ignore[arg-type]
+        super().__init__(launcher.directory, _NoLogs())
         self._launcher = launcher
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:

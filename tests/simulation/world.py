@@ -307,11 +307,11 @@ class World:
         self.loop.after_step = self._look
         try:
             self.loop.run_forever()
-            if main.done() and main.exception() is not None:
-                raise main.exception()  # type: ignore[misc]
+            if main.done():
+                main.result()
         except (BrokenPromise, Stuck) as error:
             problem = str(error)
-        except Exception as error:
+        except Exception as error:  # a fault of the simulation itself fails its seed, by name
             problem = f"{type(error).__name__}: {error}"
         if self.loop.errors:
             problem = self.loop.errors[0]
@@ -380,12 +380,12 @@ def determined(seed: int, living: World | None = None) -> Iterator[None]:
     rng = random.Random(f"entropy {seed}")
     random.seed(seed)
     kept = os.urandom, random._urandom
-    os.urandom = random._urandom = rng.randbytes  # type: ignore[attr-defined]
+    os.urandom = random._urandom = rng.randbytes  # the seam of `random` and `uuid`
     gc.disable()
     try:
         yield
     finally:
-        os.urandom, random._urandom = kept  # type: ignore[attr-defined]
+        os.urandom, random._urandom = kept
         gc.enable()
 
 
@@ -399,12 +399,12 @@ class Bench:
         self.world: World | None = None
         self._warm = False
         # The template has the newest schema: alembic would only read its scripts again at each start.
-        migrate.upgrade = lambda connection: None  # type: ignore[assignment]
-        migrate.check_schema = lambda connection, where: "head"  # type: ignore[assignment]
-        migrate._quick_check = lambda path: None  # type: ignore[assignment]
-        lease._start_time = self._start_time  # type: ignore[assignment]
+        migrate.upgrade = lambda connection: None
+        migrate.check_schema = lambda connection, where: "head"
+        migrate._quick_check = lambda path: None  # a fresh copy is sound
+        lease._start_time = self._start_time  # of the simulated process
         _share_compiled_statements()
-        asyncio.Event.__hash__ = _serial_hash  # type: ignore[method-assign,assignment]
+        asyncio.Event.__hash__ = _serial_hash  # see there
         # No user tasks and no servers of the Hub are simulated: what looks for them need not.
         services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
         logging.getLogger().addHandler(_Errors(self))
@@ -481,8 +481,8 @@ _serials: list[int] = []
 def _serial_hash(event: asyncio.Event) -> int:
     """Events lie in sets: by their address the order would differ from run to run."""
     try:
-        return event._serial  # type: ignore[attr-defined]
+        return event._serial
     except AttributeError:
-        event._serial = len(_serials)  # type: ignore[attr-defined]
+        event._serial = len(_serials)
         _serials.append(0)
-        return event._serial  # type: ignore[attr-defined]
+        return event._serial

@@ -80,7 +80,7 @@ async def served(world):
     """The address of an application on a world's services."""
     background = Background()
     web = WebSettings(cookie_secret=b"x" * 32, hub_public_url="/hub/", background=background)
-    identifier = Names(SimpleNamespace(), world.services)  # type: ignore[arg-type]  # no Hub is asked
+    identifier = Names(SimpleNamespace(), world.services)  # no Hub is asked
     server = HTTPServer(make_application(world.services, identifier, web))
     sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
     server.add_sockets(sockets)

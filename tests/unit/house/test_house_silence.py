@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("harness", "hub_ext", "kernel_magics", "server_ext", "docs", "bench", "examples")
+TOOLS = ("docs", "bench", "examples", "tests/simulation", "tests/testbed")
+FOLDERS = ("harness", "hub_ext", "kernel_magics", "server_ext", *TOOLS)
 BROAD = {"Exception", "BaseException"}
 SILENCER = re.compile(r"#\s*(?:ruff:\s*noqa|noqa|type:\s*ignore)\b(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*|\[[\w, -]+\])?")
 
