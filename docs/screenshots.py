@@ -32,7 +32,11 @@ def camera(folder: Path) -> Callable[[str, Page], None]:
     """What saves a page as a small PNG in a folder."""
 
     def take(name: str, page: Page) -> None:
-        page.wait_for_timeout(400)  # what fades has faded, what was pressed is no longer pressed
+        if name == "tensorboard":  # without a graphics card it draws its curves as SVG only
+            page.goto(f"{page.url.partition('#')[0]}?forceSVG=true")
+            expect(page.locator("line-chart svg path").first).to_be_attached(timeout=LONG)
+        page.evaluate("document.querySelectorAll('.jp-Notification-Toast-Close').forEach(close => close.click())")
+        page.wait_for_timeout(700)  # what fades has faded, what was pressed is no longer pressed
         picture = Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
         small = picture.quantize(COLOURS, dither=Image.Dither.NONE)
         small.save(folder / f"{name}.png", optimize=True)

@@ -276,6 +276,20 @@ def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gon
     made.kill()
 
 
+def test_the_head_of_the_form_stays_in_sight_while_its_fields_are_scrolled(stage):
+    """Hints for screen readers, deep among the fields, made the page around them longer: its top went out of sight."""
+    with opened(stage) as lab:
+        lab.command("detlab:run-as-experiment", path="train.py")
+        form = lab.page.locator(".det-form")
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        fields = form.locator("[data-path]")
+        assert fields.count() > 10
+        fields.last.evaluate("field => field.scrollIntoView({ block: 'center' })")
+        assert form.locator(".det-form-fields").evaluate("box => box.scrollTop") > 0
+        expect(form.locator("h1")).to_be_in_viewport(ratio=1)
+        assert form.evaluate("form => form.parentElement.scrollTop") == 0
+
+
 def test_a_hidden_tab_closes_the_stream_and_a_shown_one_opens_it_where_it_was(stage, running):
     with opened(stage) as lab:
         expect(lab.item(running)).to_be_visible(timeout=SECONDS)

@@ -288,10 +288,14 @@ def open_a_shell(tour: Tour) -> None:
     shell.locator(".xterm").first.click()
     command = "det experiment list"
     tour.ran.append(command)
-    _typed(shell, said, command, "digits-trial-search")
+    _typed(shell, said, command, ANSWERED)
     tour.picture("shell", shell)
     shell.close()
     dialog.get_by_role("button", name="Close").last.click()
+
+
+ANSWERED = r'digits-trial-search[\s\S]*[$#] "'
+"""The frame that brings the next prompt ends with it."""
 
 
 def _typed(shell: Page, said: list[str], command: str, answer: str) -> None:
@@ -336,6 +340,7 @@ def kill_a_trial(tour: Tour) -> None:
     trial = page.locator("[id^='detlab-trial:']")
     expect(trial).to_contain_text("Metrics", timeout=SECONDS)
     trial.get_by_role("tab", name="Logs").click()
+    expect(trial.locator(".det-log-line").first).to_be_visible(timeout=LONG)
     tour.picture("logs")
     trial.get_by_role("button", name="Kill").click()
     page.get_by_role("dialog").get_by_role("button", name="Kill").click()

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pwd
+import re
 import shlex
 import shutil
 import signal
@@ -69,8 +70,28 @@ def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> di
     elif kind == "notebook":
         env["JUPYTERHUB_DEFAULT_URL"] = env.get("JUPYTERHUB_DEFAULT_URL") or DEFAULT_URLS[kind]
     env["SHELL"] = env.get("SHELL") or login_shell()
+    _name_the_user(env)
     _preload_magics(env)
     return env
+
+
+def _name_the_user(env: MutableMapping[str, str]) -> None:
+    """Let programs know the user by name where the machine has no account of it (bash: "I have no name!")."""
+    name = env.get("JUPYTERHUB_USER", "")
+    if not name or _has_account():
+        return
+    for variable in ("USER", "LOGNAME"):
+        env[variable] = env.get(variable) or name
+    if re.fullmatch(r"[\w.@+-]+", name):  # bash expands what stands in a prompt
+        env["PROMPT_COMMAND"] = env.get("PROMPT_COMMAND") or r'PS1="${PS1//\\u/$USER}"; unset PROMPT_COMMAND'
+
+
+def _has_account() -> bool:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
 
 
 def _preload_magics(env: MutableMapping[str, str]) -> None:

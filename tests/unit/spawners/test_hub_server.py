@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+import detlab
 from detlab.launch import hub_server, idle_watch
 
 HUB = {
@@ -59,6 +61,39 @@ def test_terminals_run_the_accounts_shell_unless_it_lets_nobody_in(monkeypatch, 
 
     monkeypatch.setattr(hub_server.pwd, "getpwuid", look_up)
     assert hub_server.login_shell() == shell
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become an account that does not exist")
+@pytest.mark.parametrize(("name", "prompt"), [("ada", "ada@"), ("o.b-1@site", "o.b-1@site@"), ("$(id)", "no name!")])
+def test_a_shell_knows_its_user_by_name_where_the_machine_has_no_account_of_it(name, prompt):
+    harness = Path(detlab.__file__).resolve().parents[1]
+    command = [sys.executable, "-S", "-c", NAMELESS, name, str(harness)]
+    said = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True, timeout=60).stdout
+    assert prompt in said
+    assert "user=" + name in said
+
+
+NAMELESS = """
+import os, pty, sys
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from detlab.launch import hub_server
+os.setuid(54321)
+hub = {"DET_SERVICE_ADDRESS": "::1", "DET_SERVICE_PORT": "1", "JUPYTERHUB_USER": sys.argv[1]}
+env = {**hub_server.server_environment(hub, "shell", root=Path("/")), "PATH": os.environ["PATH"], "HOME": "/"}
+child, terminal = pty.fork()
+if not child:
+    os.execve("/bin/bash", ["bash"], env)
+said = b""
+while b"$ " not in said:
+    said += os.read(terminal, 4096)
+os.write(terminal, b'echo "user=$USER"; exit\\n')
+try:
+    while True:
+        said += os.read(terminal, 4096)
+except OSError:
+    print(said.decode())
+"""
 
 
 def test_the_users_own_startup_file_follows_ours(tmp_path):

@@ -158,21 +158,25 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
         <li key={holder.what}>
           <span className="det-adm-slot" data-colour={i % 8} aria-hidden="true">
             {slots.length}
-          </span>{' '}
-          {holder.place ? <Go to={holder.place}>{holder.what}</Go> : holder.what}
-          {holder.name && <span className="det-adm-name"> {holder.name}</span>}
-          {holder.owner && <span className="det-soft"> of {nameText(holder.owner)}</span>}
-          <span className="det-soft">, {plural(slots.length, 'slot')}</span>
+          </span>
+          <span>
+            {holder.place ? <Go to={holder.place}>{holder.what}</Go> : holder.what}
+            {holder.name && <span className="det-adm-name"> {holder.name}</span>}
+            {holder.owner && <span className="det-soft"> of {nameText(holder.owner)}</span>}
+            <span className="det-soft">, {plural(slots.length, 'slot')}</span>
+          </span>
         </li>
       ))}
       {props.slotless.map(task => (
         <li key={task.id}>
           <span className="det-adm-slot" data-free="" aria-hidden="true">
             0
-          </span>{' '}
-          <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
-          <span className="det-adm-name"> {nameText(task.name)}</span>
-          <span className="det-soft"> of {nameText(task.owner)}, no slot</span>
+          </span>
+          <span>
+            <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
+            <span className="det-adm-name"> {nameText(task.name)}</span>
+            <span className="det-soft"> of {nameText(task.owner)}, no slot</span>
+          </span>
         </li>
       ))}
     </ul>

@@ -25,7 +25,7 @@ export function UsageChart({ stack }: { stack: Stack }): ReactElement {
         {marks.map(mark => (
           <g key={mark}>
             <line className="det-adm-gridline" x1={LEFT} x2={width} y1={y(mark)} y2={y(mark)} />
-            <text x={LEFT - 8} y={y(mark) + 4} textAnchor="end">{formatHours(mark)}</text>
+            <text x={LEFT - 8} y={y(mark) + 4} textAnchor="end">{mark}</text>
           </g>
         ))}
         {stack.days.map((day, i) => {
