@@ -282,9 +282,13 @@ def test_the_head_of_the_form_stays_in_sight_while_its_fields_are_scrolled(stage
         lab.command("detlab:run-as-experiment", path="train.py")
         form = lab.page.locator(".det-form")
         expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
-        fields = form.locator("[data-path]")
-        assert fields.count() > 10
-        fields.last.evaluate("field => field.scrollIntoView({ block: 'center' })")
+        yaml = form.get_by_label("YAML")
+        yaml.fill(yaml.input_value() + "\nhyperparameters: {a: 1, b: 2, c: 3, d: 4}\n")
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        form.locator(".det-form-section:not([open]) summary").evaluate_all("all => all.forEach(one => one.click())")
+        hidden = form.locator(".det-form-fields .det-hidden")
+        expect(hidden.last).to_be_attached(timeout=SECONDS)
+        hidden.last.evaluate("hint => hint.parentElement.scrollIntoView({ block: 'center' })")
         assert form.locator(".det-form-fields").evaluate("box => box.scrollTop") > 0
         expect(form.locator("h1")).to_be_in_viewport(ratio=1)
         assert form.evaluate("form => form.parentElement.scrollTop") == 0
