@@ -282,18 +282,6 @@ async def test_the_docker_spawner_asks_the_sites_function_at_each_start(given, m
     ]
 
 
-async def test_the_kube_spawner_is_made_and_goes_to_the_node_of_its_slots(monkeypatch):
-    from detlab_hub.spawners.kube import DetKubeSpawner
-
-    # there is no cluster here whose address could be found
-    monkeypatch.setattr("kubespawner.spawner.load_config", lambda **kwargs: None)
-    async with listening() as master:
-        mine = spawner(master, DetKubeSpawner)
-        mine.use(_view(gpu_uuids=["GPU-1", "GPU-2"], agent_id="node-7"))
-        assert mine.extra_resource_limits == {"nvidia.com/gpu": "2"}
-        assert mine.node_selector == {"kubernetes.io/hostname": "node-7"}
-
-
 def _view(**more):
     from detlab.schemas.taskwire import SpawnView
     from detlab.schemas.wire import TrialState

@@ -1,0 +1,160 @@
+"""`DetKubeSpawner` without a cluster: the pod that it would make, what the Hub keeps of it, what its page says."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from spawn_master import listening, user
+
+from detlab.schemas.taskwire import SpawnView
+from detlab.schemas.wire import AllocationState, TrialState
+from detlab_hub.spawners import SpawnFailed
+from detlab_hub.spawners.kube import DetKubeSpawner
+from testbed.waiting import soon
+
+IMAGE = "registry.example/lab:4"
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch):
+    """There is no cluster here whose address could be found."""
+    monkeypatch.setattr("kubespawner.spawner.load_config", lambda **kwargs: None)
+
+
+def spawner(master, cls=DetKubeSpawner, **more):
+    """A spawner as the Hub makes it at a site of this image and these resources."""
+    site = {
+        "image": IMAGE,
+        "namespace": "lab",
+        "cmd": ["jupyterhub-singleuser"],
+        "mem_limit": "2G",
+        "cpu_guarantee": 0.5,
+        "extra_resource_limits": {"example.com/fpga": "1"},
+        "node_selector": {"zone": "b"},
+        "environment": {"SITE": "north"},
+    }
+    hub = SimpleNamespace(api_url="http://hub:8081/hub/api", base_url="/hub/", public_host="", server=None)
+    made = cls(user=user(), hub=hub, service_url=master.url, service_token="dthub_x", **(site | more))
+    made.api_token, made.oauth_client_id = "hub-token", "jupyterhub-user-ada"
+    return made
+
+
+def view(**more):
+    return SpawnView(task_id="notebook-5", state=TrialState.ACTIVE, **more)
+
+
+async def pod_of(mine):
+    return mine.api.api_client.sanitize_for_serialization(await mine.get_pod_manifest())
+
+
+async def test_the_pod_has_the_sites_image_and_the_slots_of_its_allocation_on_their_node():
+    async with listening() as master:
+        mine = spawner(master, cluster_url="https://hub.example/")
+        mine.use(view(gpu_uuids=["GPU-1", "GPU-2"], agent_id="node-7"))
+        pod = await pod_of(mine)
+        (container,) = pod["spec"]["containers"]
+        assert container["image"] == IMAGE
+        assert container["args"][0] == "jupyterhub-singleuser"
+        limits = container["resources"]["limits"]
+        assert limits == {"memory": 2 * 2**30, "example.com/fpga": "1", "nvidia.com/gpu": "2"}
+        assert container["resources"]["requests"]["cpu"] == 0.5
+        assert pod["spec"]["nodeSelector"] == {"zone": "b", "kubernetes.io/hostname": "node-7"}
+        assert pod["metadata"]["name"].startswith("jupyter-ada")
+        env = {item["name"]: item.get("value") for item in container["env"]}
+        assert env["DET_URL"] == "https://hub.example/"
+        assert env["JUPYTERHUB_API_TOKEN"] == "hub-token"
+        assert env["SITE"] == "north"
+        assert "JUPYTERHUB_DEFAULT_URL" not in env
+        assert "dthub_x" not in str(pod), "the spawners' token stays in the Hub"
+
+
+async def test_the_next_pod_has_the_next_allocations_slots_alone():
+    async with listening() as master:
+        mine = spawner(master)
+        mine.use(view(gpu_uuids=["GPU-1"], agent_id="node-7"))
+        mine.use(view(agent_id="node-8"))
+        pod = await pod_of(mine)
+        (container,) = pod["spec"]["containers"]
+        assert "nvidia.com/gpu" not in container["resources"]["limits"]
+        assert container["resources"]["limits"]["example.com/fpga"] == "1"
+        assert pod["spec"]["nodeSelector"] == {"zone": "b", "kubernetes.io/hostname": "node-8"}
+
+
+async def test_a_shells_pod_opens_a_terminal_and_an_image_of_ones_own_is_refused():
+    async with listening() as master:
+        mine = spawner(master)
+        mine.user_options = {"kind": "shell"}
+        (container,) = (await pod_of(mine))["spec"]["containers"]
+        assert {"name": "JUPYTERHUB_DEFAULT_URL", "value": "/terminals/1"} in container["env"]
+        mine.user_options = {"image": "other.example/x:1"}
+        with pytest.raises(SpawnFailed) as refused:
+            await mine.start()
+        assert "docker is not offered here" in refused.value.jupyterhub_message
+        assert not master.posts
+
+
+async def test_the_hub_keeps_the_pod_and_the_allocation_and_forgets_both():
+    async with listening() as master:
+        mine = spawner(master)
+        mine.load_state({"task_id": "notebook-5", "pod_name": "of-old", "namespace": "then", "dns_name": "of-old.then"})
+        assert (mine.task_id, mine.pod_name, mine.namespace) == ("notebook-5", "of-old", "then")
+        kept = mine.get_state()
+        again = spawner(master)
+        again.load_state(kept)
+        assert again.get_state() == kept
+        assert kept["task_id"] == "notebook-5"
+        assert kept["pod_name"] == "of-old"
+        master.views["notebook-5"] = view()
+        again.clear_state()
+        assert again.pod_name.startswith("jupyter-ada")
+        assert "task_id" not in again.get_state()
+        await soon(lambda: master.deleted == ["notebook-5"])
+
+
+class InACluster(DetKubeSpawner):
+    """What would call the cluster's API is scripted; all else is KubeSpawner's."""
+
+    event = None
+
+    async def _start_watching_events(self, replace=False):
+        """There are no events to watch but the scripted one."""
+
+    @property
+    def events(self):
+        return [self.event] if self.event else []
+
+    async def _start(self):
+        await self.pod_is_up.wait()
+        return "http://10.0.0.7:8888"
+
+
+async def test_the_page_shows_the_queue_and_then_the_pods_events():
+    async with listening() as master:
+        mine = spawner(master, InACluster)
+        mine.pod_is_up = asyncio.Event()
+        starting = asyncio.create_task(mine.start())
+        said = []
+
+        async def read():
+            async for event in mine.progress():
+                said.append(event)
+
+        reading = asyncio.create_task(read())
+        await soon(lambda: master.views)
+        await soon(lambda: said)
+        assert not mine._start_future, "no pod before its slots"
+        assert master.posts[0]["hold"] is True
+        mine.event = {"lastTimestamp": "now", "eventTime": None, "type": "Normal", "message": "Pulled the image"}
+        master.put("notebook-0", allocation_state=AllocationState.RUNNING, agent_id="node-7", gpu_uuids=["GPU-1"])
+        await soon(lambda: any("Pulled the image" in event["message"] for event in said))
+        assert not starting.done()
+        mine.pod_is_up.set()
+        assert await asyncio.wait_for(starting, 10) == "http://10.0.0.7:8888"
+        await asyncio.wait_for(reading, 10)
+        texts = [event["message"] for event in said]
+        place = texts.index("node-7 has room; the server is being started")
+        assert place < texts.index("now [Normal] Pulled the image")
+        assert mine.node_selector["kubernetes.io/hostname"] == "node-7"
+        assert mine.extra_resource_limits["nvidia.com/gpu"] == "1"
