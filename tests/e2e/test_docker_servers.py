@@ -4,11 +4,13 @@ import contextlib
 import json
 
 import httpx
+import nbformat
 import pytest
 import websocket
 
 from testbed import docker_images
 from testbed.cluster import running_cluster
+from testbed.kernels import Notebook
 from testbed.servers import Kernel, kill_part, logged_in, open_terminal, until, user, xsrf
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -198,3 +200,61 @@ def test_a_tensorboard_in_a_container_shows_what_a_trial_in_one_reported(ada, do
     assert container_of(docker_engine, ada.task(name)) is not None
     ada.post(f"tasks/{ada.task(name)['id']}/kill")
     until(lambda: docker_engine.containers() == [], ada.cluster.logs)
+
+
+# --- what runs once: commands, notebook runs, cells on borrowed slots
+
+IN_BOX = ["--runtime", "docker", "--image", docker_images.EMPTY]
+HERE = (
+    "import os, sys; print('slots', os.environ['DET_SLOT_IDS'], 'in a container', os.path.isdir('/opt/detlab/detlab'))"
+)
+
+
+def all_given_back(ada, engine):
+    """Wait until no container is left and nobody holds a slot."""
+    until(lambda: engine.containers() == [], ada.cluster.logs)
+    until(lambda: ada.get("cluster").json()["slots_used"] == 0, ada.cluster.logs)
+
+
+def test_a_command_in_a_container_has_its_files_and_brings_output_and_exit_code(ada, docker_engine, tmp_path):
+    (tmp_path / "work.py").write_text(f"{HERE}\nprint(open('data.txt').read())\nsys.exit(7)\n")
+    (tmp_path / "data.txt").write_text("of the context")
+    done = ada.cluster.det(
+        "cmd", "run", *IN_BOX, "--slots", "1", "--context", str(tmp_path), "--", "python3", "work.py"
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    slots, words = done.stdout.splitlines()
+    assert slots.startswith("slots [")
+    assert slots.endswith("in a container True")
+    assert words == "of the context"
+    assert "failed, exit code 7" in done.stderr
+    all_given_back(ada, docker_engine)
+
+
+def test_a_notebook_run_in_a_container_prints_its_parameter_and_brings_the_executed_notebook(
+    ada, docker_engine, tmp_path
+):
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in ("lr = 1", f"{HERE}; print('lr is', lr)")]
+    notebook.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(notebook, tmp_path / "run.ipynb")
+    paths = [str(tmp_path / name) for name in ("run.ipynb", "out.ipynb")]
+    done = ada.cluster.det("notebook", "run", paths[0], *IN_BOX, "-p", "lr", "3", "-o", paths[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = nbformat.read(paths[1], as_version=4).cells
+    said = "".join(output.get("text", "") for cell in cells for output in cell.get("outputs", []))
+    assert "in a container True" in said
+    assert "lr is 3" in said
+    all_given_back(ada, docker_engine)
+
+
+def test_a_cell_runs_on_a_borrowed_slot_in_a_container_and_its_variable_comes_back(ada, docker_engine, tmp_path):
+    env = {**ada.cluster.environment, "DET_URL": ada.cluster.url, "DET_TOKEN": ada.cluster.token}
+    with contextlib.closing(Notebook(tmp_path, env)) as notebook:
+        notebook.run("%load_ext detlab_magics\ny = 20")
+        cell = notebook.run(f"%%det_run {' '.join(IN_BOX)} --in y --out x\n{HERE}\nx = y + 1", timeout=120)
+        assert cell.status == "ok", cell.traceback
+        assert "in a container True" in cell.stdout
+        assert notebook.run("x").result["text/plain"] == "21"
+    all_given_back(ada, docker_engine)
