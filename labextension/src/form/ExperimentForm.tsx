@@ -31,6 +31,8 @@ export interface FormProps {
   submitLabel: string;
   /** The host's own fields, such as which code travels. */
   extra?: ReactNode;
+  /** What is wrong in the host's own fields, shown there under a `data-path` of that name. */
+  mistakes?: readonly ProblemView[];
   judge(text: string): Promise<Judged>;
   /** Beside what it is judged (the code): when it changes, it is judged anew. */
   judgedWith?: string | null;
@@ -45,7 +47,8 @@ export function ExperimentForm(props: FormProps): ReactElement {
   const judged = useDryRun(text, props.judgedWith ?? '', props.judge);
   const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
   const { at, rest } = useMemo(() => assign(judged.problems, plan.paths), [judged.problems, plan.paths]);
-  const errors = judged.problems.filter(p => p.level === 'error').length;
+  const all = [...(props.mistakes ?? []), ...rest, ...judged.problems.filter(p => !rest.includes(p))];
+  const errors = all.filter(p => p.level === 'error').length;
   const change = (path: Path, value: unknown): void => setText(now => withValue(now, path, value));
 
   const why = parsed.error !== null
@@ -62,7 +65,7 @@ export function ExperimentForm(props: FormProps): ReactElement {
     }
   };
   const show = (problem: ProblemView): void => {
-    const owner = [...at.entries()].find(([, list]) => list.includes(problem))?.[0];
+    const owner = [...at.entries()].find(([, list]) => list.includes(problem))?.[0] ?? problem.path;
     const fields = [...(root.current?.querySelectorAll<HTMLElement>('[data-path]') ?? [])];
     const el = fields.find(field => field.dataset['path'] === owner)
       ?? root.current?.querySelector<HTMLElement>('.det-yaml');
@@ -76,7 +79,7 @@ export function ExperimentForm(props: FormProps): ReactElement {
       <div className="det-form-head">
         <h1>{props.title}</h1>
         <Verdict
-          judging={judged.judging} errors={errors} problems={judged.problems} error={parsed.error} failed={judged.error !== null}
+          judging={judged.judging} errors={errors} problems={all} error={parsed.error} failed={judged.error !== null}
         />
         <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
       </div>
@@ -102,7 +105,7 @@ export function ExperimentForm(props: FormProps): ReactElement {
             aria-invalid={parsed.error !== null || undefined} onChange={e => setText(e.target.value)}
           />
           {parsed.error !== null && <div className="det-yaml-error" role="alert">{parsed.error}</div>}
-          <ProblemList problems={[...rest, ...judged.problems.filter(p => !rest.includes(p))]} onShow={show} />
+          <ProblemList problems={all} onShow={show} />
         </div>
       </div>
     </div>

@@ -1,12 +1,14 @@
 /** The form with the choice of the code that travels. */
 
-import { ReactElement, useState } from 'react';
+import { ReactElement, useMemo, useState } from 'react';
 
 import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
+import { Problems } from '../form/Field';
 import type { Judged } from '../form/useDryRun';
 import type { LabApi } from './api';
 import type { Chosen, Context } from './NewExperiment';
+import { Parameters, parametersOf } from './parameters';
 
 interface Code { bundle: string | null; files: string[]; size: number }
 
@@ -25,7 +27,8 @@ export function FormTab({ chosen, api, submit }: {
   const script = path !== null && !/\.ya?ml$/.test(path);
   const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');
   const [paused, setPaused] = useState(false);
-  const [parameters, setParameters] = useState('');
+  const [typed, setTyped] = useState('');
+  const parameters = useMemo(() => parametersOf(typed), [typed]);
   const code = useLoaded(`${context}`, () => api.own<Code>('code', { path: script ? path : null, folder: chosen.folder, context }));
   const bundle = code.loading ? null : code.data?.bundle ?? null;
   const judge = (text: string): Promise<Judged> =>
@@ -40,8 +43,9 @@ export function FormTab({ chosen, api, submit }: {
       submitLabel={run ? 'Run' : paused ? 'Submit, paused' : 'Submit'} judge={judge}
       submit={text => submit({
         config: text, kind, path: script ? path : null, folder: chosen.folder, context, activate: !paused,
-        parameters: run ? pairs(parameters) : {}
+        parameters: run ? parameters.values : {}
       })}
+      mistakes={run ? parameters.problems : []}
       extra={(
         <>
           <fieldset className="det-code-choice">
@@ -58,15 +62,7 @@ export function FormTab({ chosen, api, submit }: {
               : <div className="det-about" role="status">{code.loading ? 'packing …' : codeWords(code.data!)}</div>}
           </fieldset>
           {run
-            ? (
-              <div className="det-field">
-                <label htmlFor="det-parameters">Parameters of the notebook, one a line: name = value</label>
-                <textarea
-                  id="det-parameters" className="det-input det-mono" rows={3} value={parameters} spellCheck={false}
-                  onChange={e => setParameters(e.target.value)}
-                />
-              </div>
-            )
+            ? <ParametersField text={typed} problems={parameters.problems} onChange={setTyped} />
             : (
               <label className="det-check">
                 <input type="checkbox" checked={paused} onChange={e => setPaused(e.target.checked)} /> start it paused
@@ -75,6 +71,22 @@ export function FormTab({ chosen, api, submit }: {
         </>
       )}
     />
+  );
+}
+
+function ParametersField({ text, problems, onChange }: {
+  text: string; problems: Parameters['problems']; onChange(text: string): void;
+}): ReactElement {
+  return (
+    <div className="det-field">
+      <label htmlFor="det-parameters">Parameters of the notebook, one a line: name = value</label>
+      <textarea
+        id="det-parameters" className="det-input det-mono" rows={3} value={text} spellCheck={false} data-path="parameters"
+        aria-invalid={problems.length > 0 || undefined} aria-describedby={problems.length ? 'det-parameters-p' : undefined}
+        onChange={e => onChange(e.target.value)}
+      />
+      <Problems id="det-parameters-p" problems={problems} base="parameters" />
+    </div>
   );
 }
 
@@ -91,20 +103,4 @@ function Radio({ value, now, onChoose, children }: {
 
 function base(path: string): string {
   return path.split('/').pop()!;
-}
-
-/** `name = value` lines; values are numbers, true, false, null or text. */
-export function pairs(text: string): Record<string, unknown> {
-  const found: Record<string, unknown> = {};
-  for (const line of text.split('\n')) {
-    const at = line.indexOf('=');
-    if (at < 1) continue;
-    const raw = line.slice(at + 1).trim();
-    try {
-      found[line.slice(0, at).trim()] = JSON.parse(raw);
-    } catch {
-      found[line.slice(0, at).trim()] = raw;
-    }
-  }
-  return found;
 }

@@ -122,7 +122,11 @@ def test_a_notebook_runs_with_its_parameters(front, lab_cluster):
             assert time.monotonic() < deadline, view
             time.sleep(0.2)
         assert view["state"] == "COMPLETED", master.get(f"{path}/logs").text
-        assert [item["name"] for item in master.get(f"{path}/outputs").json()["items"]] == ["executed.ipynb"]
+        (output,) = master.get(f"{path}/outputs").json()["items"]
+        assert output["name"] == "executed.ipynb"
+    executed = front.get(f"api/{path}/outputs/{output['digest']}").json()
+    printed = [piece["text"] for cell in executed["cells"] for piece in cell.get("outputs", ()) if "text" in piece]
+    assert "".join("".join(text) for text in printed) == "3\n", "the default is 1"
 
 
 def test_a_config_with_mistakes_is_refused_with_all_of_them(front):

@@ -1,0 +1,74 @@
+/** A notebook's parameters: what is typed arrives, or is said to be wrong; nothing is dropped. */
+
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import axe from 'axe-core';
+import { describe, expect, it, vi } from 'vitest';
+
+import { show } from '../testing/app';
+import { overview } from '../testing/fixtures';
+import type { LabApi } from './api';
+import { FormTab } from './FormTab';
+import { parametersOf } from './parameters';
+
+describe('the lines', () => {
+  it('give numbers, true, false, null, other JSON and text', () => {
+    const text = 'lr = 3\n\n  deep=true\nnone = null\nname = a = b\nlayers = [1, 2]\nempty = ""\nβ_1 = 1e-3\r\n';
+    expect(parametersOf(text)).toEqual({
+      values: { lr: 3, deep: true, none: null, name: 'a = b', layers: [1, 2], empty: '', β_1: 0.001 }, problems: []
+    });
+    expect(parametersOf(' \n\n')).toEqual({ values: {}, problems: [] });
+  });
+
+  it('are each a mistake with its number when they set nothing, or not what they seem to', () => {
+    const { values, problems } = parametersOf('lr: 3\nseed = 1\n\nnonsense\n= 4\na b = 1\n# lr = 2\nseed = 2\nx =');
+    expect(values).toEqual({ seed: 1 });
+    expect(problems.map(p => [p.message, p.hint])).toEqual([
+      ['line 1: has no `=`', 'write `lr = 3`'],
+      ['line 4: has no `=`', 'write `name = value`'],
+      ['line 5: has no name before the `=`', 'write `name = value`'],
+      ['line 6: `a b` is no name of a variable', 'write `name = value`'],
+      ['line 7: `# lr` is no name of a variable', 'write `name = value`'],
+      ['line 8: `seed` was set above', 'keep one of the lines'],
+      ['line 9: `x` has no value', 'write `x = ""` for an empty text']
+    ]);
+    expect(new Set(problems.map(p => `${p.path} ${p.level}`))).toEqual(new Set(['parameters error']));
+  });
+});
+
+describe('the form of a notebook run', () => {
+  const schema = { properties: { description: { type: 'string' }, resources: { properties: { slots: { type: 'integer' } } } } };
+  const own = async (path: string): Promise<unknown> =>
+    path === 'code' ? { bundle: null, files: ['report.ipynb'], size: 10 } : { problems: [], config: {} };
+
+  it('says which line cannot be used at the field and in the list, and runs only when all can', async () => {
+    const submit = vi.fn(async () => undefined);
+    const chosen = { kind: 'notebook_run' as const, path: 'a/report.ipynb', folder: 'a', schema, text: null };
+    const { container } = show(
+      <FormTab chosen={chosen} api={{ own } as unknown as LabApi} submit={submit} />, { overview: overview() }
+    );
+    const field = screen.getByLabelText(/^Parameters of the notebook/);
+    await screen.findByText('no mistakes');
+    expect(field.getAttribute('aria-invalid')).toBeNull();
+    await userEvent.type(field, 'seed = 7{Enter}lr: 3');
+    const verdict = await screen.findByText('1 mistake');
+    expect(verdict.getAttribute('role')).toBe('status');
+    expect(field.getAttribute('aria-invalid')).toBe('true');
+    expect(document.getElementById(field.getAttribute('aria-describedby')!)!.textContent).toBe('line 2: has no = (write lr = 3)');
+    const run = screen.getByRole('button', { name: 'Run' });
+    expect(run.getAttribute('aria-disabled')).toBe('true');
+    await userEvent.click(run);
+    expect(submit).not.toHaveBeenCalled();
+    const list = screen.getByRole('list', { name: 'Mistakes and warnings' });
+    await userEvent.click(within(list).getByRole('button', { name: 'parameters' }));
+    expect(document.activeElement).toBe(field);
+    const found = await axe.run(container, { rules: { 'color-contrast': { enabled: false }, region: { enabled: false } } });
+    expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
+    await userEvent.clear(field);
+    await userEvent.type(field, 'seed = 7{Enter}lr = 3');
+    await screen.findByText('no mistakes');
+    await userEvent.click(run);
+    await waitFor(() => expect(submit).toHaveBeenCalledTimes(1));
+    expect(submit.mock.calls[0]).toMatchObject([{ kind: 'notebook_run', parameters: { seed: 7, lr: 3 } }]);
+  });
+});
