@@ -1,9 +1,14 @@
 """The engine and the agent die, together or alone, under running containers: nothing is lost, nothing is left."""
 
+import base64
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -212,6 +217,56 @@ def test_a_pull_is_broken_off_when_its_task_is_killed(master, docker_agent):
         master.wait_for(exited(task))
         assert time.monotonic() - began < 5
         assert "before it had begun" in task.exits[0].message
+
+
+@contextmanager
+def closed_registry() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A registry that wants a password and has no image: its address, and (path, Authorization) of what it is asked."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Closed(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given = self.headers.get("Authorization")
+            asked.append((self.path, given))
+            self.send_response(404 if "/manifests/" in self.path else 200 if given else 401)
+            if not given:
+                self.send_header("WWW-Authenticate", 'Basic realm="closed"')
+            self.send_header("Docker-Distribution-Api-Version", "registry/2.0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+
+
+def test_a_registry_gets_the_tasks_own_credentials_and_nobody_else_does(master, docker_agent):
+    auth = {"username": "ada", "password": "registry-secret-41"}
+    encoded = base64.b64encode(b"ada:registry-secret-41").decode()
+    said: list[str] = []
+    for given, last in ((auth, ("/v2/closed/manifests/1", f"Basic {encoded}")), (None, ("/v2/", None))):
+        with closed_registry() as (address, asked):
+            task = in_container(master, ["true"], image=f"{address}/closed:1", registry_auth=given)
+            master.wait_for(exited(task), timeout=40)
+        assert last in asked, asked
+        assert {header for _, header in asked} == {None, last[1]}, "what it wants, and never anything else"
+        assert task.exits[0].reason == "setup"
+        assert f"{address}/closed:1 is not on this node and cannot be pulled" in task.exits[0].message
+        said += [task.exits[0].message, *(stage.message for stage in task.stages), *master.texts(task)]
+    docker_agent.terminate()
+    kept = [path.read_text(errors="replace") for path in docker_agent.directory.rglob("*") if path.is_file()]
+    for text in [*said, *kept, docker_agent.log.read_text()]:
+        assert "registry-secret-41" not in text
+        assert encoded not in text
 
 
 @pytest.mark.parametrize("options", [("--runtime", "vm"), ("--service-ports", "9"), ("--service-ports", "0-9")])
