@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.agents import printed_agent
 from testbed.cluster import Cluster, running_cluster
 from testbed.local_terminal import on_a_terminal
 from testbed.waiting import until
@@ -143,3 +144,21 @@ def test_agents_are_disabled_and_enabled(place: Cluster) -> None:
     assert "enabled" in det(place, "agent", "enable", agent).stdout
     assert det(place, "audit", "--action", "agent.disable").stdout.count(agent) >= 1
     assert os.environ.get("DET_URL") is None
+
+
+def test_a_second_agent_comes_by_the_printed_command_and_is_refused_once_it_is_removed(
+    place: Cluster, tmp_path: Path
+) -> None:
+    printed = det(place, "agent", "enrol")
+    assert printed.returncode == 0, printed.stderr
+    command = printed.stderr.rpartition("→")[2].strip()
+    assert command.startswith("det agent run "), printed.stderr
+    with printed_agent(command, printed.stdout.strip(), tmp_path, "second", place.environment) as second:
+        second.until_it_says("enrolled as second", "connected to cluster")
+        agents = {agent["id"]: agent for agent in json.loads(det(place, "agent", "list", "--json").stdout)}
+        assert agents["second"]["state"] == "connected"
+        assert len(agents["second"]["slots"]) == 1
+        assert det(place, "agent", "remove", "second", "--yes").returncode == 0
+        second.until_it_says("the master does not know this agent's key, and the master refuses the enrolment token")
+    left = json.loads(det(place, "agent", "list", "--json").stdout)
+    assert "connected" not in [agent["state"] for agent in left if agent["id"] == "second"]
