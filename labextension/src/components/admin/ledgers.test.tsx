@@ -128,10 +128,19 @@ test('everybody: who holds how much, filtered by person and word', async () => {
 });
 
 test('the queue tells places, priorities and reasons', async () => {
-  show(<Queue />, { overview: overview({ queue: [waiting(), waiting({ allocation_id: 'b', place: 2, mine: true, task_id: 'command-1', trial_id: null, kind: 'command' })] }) });
-  const rows = within(await screen.findByRole('region', { name: 'Queue' })).getAllByRole('row');
-  expect(rows[1]!.textContent).toContain('needs 4 slots, 2 are free');
-  expect(rows[2]!.textContent).toContain('you');
+  const second = waiting({
+    allocation_id: 'b', place: 2, mine: true, task_id: 'command-1', trial_id: null, kind: 'command', priority: 7, slots: 1, reason: ''
+  });
+  show(<Queue />, { overview: overview({ queue: [waiting(), second] }) });
+  const table = await screen.findByRole('region', { name: 'Queue' });
+  const head = within(table).getAllByRole('columnheader').map(one => one.textContent);
+  const column = (name: string): (string | null)[] => within(table).getAllByRole('row').slice(1)
+    .map(row => within(row).getAllByRole('cell')[head.indexOf(name)]!.textContent);
+  expect(column('Place')).toEqual(['1', '2']);
+  expect(column('Owner')).toEqual(['ada', 'you']);
+  expect(column('Slots')).toEqual(['4', '1']);
+  expect(column('Priority')).toEqual(['42', '7']);
+  expect(column('Why')).toEqual(['needs 4 slots, 2 are free', '–']);
 });
 
 test('an empty queue says what is free', async () => {

@@ -1,11 +1,13 @@
 /** Logs: hostile text stays text, filters, the feed and its stream. */
 
+import { readFileSync } from 'node:fs';
+
 import { act, fireEvent, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it } from 'vitest';
 
 import { HOSTILE, logLine } from '../../harness/fixtures';
 import { show } from '../../testing/app';
-import { LogBuffer, NO_FILTER, passes, pieces, shownLine } from './filter';
+import { LogBuffer, NO_FILTER, passes, pieces, rankColour, shownLine } from './filter';
 import { LogView } from './LogView';
 import { logText, MAX_LINE, nameText, visible, withoutAnsi } from './text';
 
@@ -64,6 +66,30 @@ describe('filters', () => {
     roomy.add([5, 6].map(id => logLine(id)));
     roomy.prepend([1, 2, 3, 5].map(id => logLine(id, { rank: 9 })));
     expect([roomy.lines.map(l => l.id), roomy.full, roomy.ranks.has(9)]).toEqual([[2, 3, 5, 6], true, true]);
+  });
+});
+
+describe('the colour of a rank', () => {
+  it('is one of eight, another for each neighbour, always the same, set in both themes, and none without a rank', () => {
+    const eight = [0, 1, 2, 3, 4, 5, 6, 7].map(rankColour);
+    expect(new Set(eight).size).toBe(8);
+    expect([0, 1, 2, 3, 4, 5, 6, 7].map(rankColour)).toEqual(eight);
+    expect(rankColour(8)).toBe(eight[0]);
+    expect(rankColour(1023)).toBe(eight[7]);
+    expect(rankColour(null)).toBe('inherit');
+    const css = readFileSync('src/components/trial/trial.css', 'utf8');
+    for (const colour of eight) {
+      const defined = [...css.matchAll(new RegExp(`${colour.slice(4, -1)}: (#[0-9a-f]{6});`, 'g'))].map(found => found[1]);
+      expect(new Set(defined).size, colour).toBe(2);
+    }
+  });
+
+  it('marks the number of each line', async () => {
+    const lines = [0, 1, 1, null].map((rank, i) => logLine(20 + i, { rank }));
+    const { container } = show(<LogView base="trials/7/logs" label="Logs" />, { 'trials/7/logs': { items: lines } });
+    await screen.findByRole('log');
+    const shades = [...container.querySelectorAll<HTMLElement>('.det-log-rank')].map(el => el.style.color);
+    expect(shades).toEqual([rankColour(0), rankColour(1), rankColour(1), rankColour(null)]);
   });
 });
 
