@@ -9,7 +9,7 @@ from detlab.core._context import Context, init
 from detlab.core._distributed import DistributedContext, DummyDistributedContext
 from detlab.core._experimental import ExperimentalCoreContext
 from detlab.core._preempt import DummyPreemptContext, PreemptContext, PreemptMode
-from detlab.core._profiler import ProfilerContext
+from detlab.core._profiler import DummyProfilerContext, ProfilerContext
 from detlab.core._searcher import (
     DummySearcherContext,
     SearcherContext,
@@ -32,6 +32,7 @@ __all__ = [
     "DummyCheckpointContext",
     "DummyDistributedContext",
     "DummyPreemptContext",
+    "DummyProfilerContext",
     "DummySearcherContext",
     "DummyTrainContext",
     "EarlyExitReason",

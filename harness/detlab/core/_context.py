@@ -20,7 +20,7 @@ from detlab.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from detlab.core._distributed import DistributedContext, DummyDistributedContext
 from detlab.core._experimental import ExperimentalCoreContext
 from detlab.core._preempt import DummyPreemptContext, PreemptContext, PreemptMode
-from detlab.core._profiler import ProfilerContext
+from detlab.core._profiler import DummyProfilerContext, ProfilerContext
 from detlab.core._searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core._session import TaskSession
 from detlab.core._spool import Spool
@@ -75,7 +75,7 @@ class Context:
         self.train = train
         self.searcher = searcher
         self.info = info
-        self.profiler = profiler or ProfilerContext()
+        self.profiler = profiler or DummyProfilerContext()
         self.experimental = experimental or ExperimentalCoreContext()
         self._tensorboard = tensorboard
         self._session = session
@@ -114,6 +114,7 @@ class Context:
                 stack.callback(self._tensorboard.close)
             stack.callback(self.distributed.close)
             stack.callback(self.preempt.close)
+            stack.callback(self.profiler.off)
 
     def __enter__(self) -> Context:
         self.start()
@@ -193,6 +194,10 @@ def _init_on_cluster(
         train=train,
         searcher=SearcherContext(distributed, parse_length(searcher), train.report_progress, parse_units(searcher)),
         info=info,
+        # All ranks of a trial are on one node: one of them samples for all.
+        profiler=ProfilerContext(
+            train._report_system if distributed.rank == 0 else None, lambda: train._steps_completed
+        ),
         tensorboard=tensorboard,
         session=session,
     )
@@ -215,6 +220,7 @@ def _init_off_cluster(
         preempt=DummyPreemptContext(distributed, preempt_mode),
         train=DummyTrainContext(distributed),
         searcher=DummySearcherContext(distributed),
+        profiler=DummyProfilerContext(),
     )
 
 

@@ -44,6 +44,9 @@ class TrainContext:
     the master too. What the master refuses is raised by the next report.
     """
 
+    _steps_completed: int | None = None
+    """Of the last report of metrics in this process."""
+
     def __init__(
         self,
         sink: _Sink,
@@ -124,6 +127,11 @@ class TrainContext:
         """
         self._send("resumed", {"steps_completed": check_steps(steps_completed)})
 
+    def _report_system(self, group: str, steps_completed: int, metrics: dict[str, float]) -> None:
+        """Report metrics of the node, from the profiler's thread: refusals are left for the training's own calls."""
+        fields = {"group": group, "steps_completed": metric_steps(steps_completed), "metrics": check_metrics(metrics)}
+        self._sink.append("metrics", fields)
+
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
         """Replace the metadata of this trial and return what is now stored.
 
@@ -195,6 +203,7 @@ class TrainContext:
                 check_metrics(item, what=f"batch_metrics[{index}]") for index, item in enumerate(batch_metrics)
             ]
         self._send("metrics", fields)
+        self._steps_completed = fields["steps_completed"]
         logger.info("%s metrics at step %d: %s", group, fields["steps_completed"], fields["metrics"])
 
     def _send(self, kind: str, fields: dict[str, Any]) -> None:

@@ -179,6 +179,7 @@ class Loop:
             watchdog = Watchdog(self._pulse, distributed, self._plan.hang_timeout)
             watchdog.start()
             stack.push(lambda _type, error, _traceback: watchdog.close(error))
+        self._core.profiler._follow(lambda: self._progress.steps_completed)
         if self._plan.profiling:
             self._core.profiler.on()
             stack.callback(self._core.profiler.off)

@@ -164,7 +164,8 @@ class Trainer:
                 anew.
             step_zero_validation: Validate before the first batch.
             test_mode: Train and validate on one batch, to see that everything works; local runs only.
-            profiling_enabled: Sample system metrics.
+            profiling_enabled: Report the node's CPU, memory, disk, network and GPUs, as `core_context.profiler` does;
+                on a cluster.
 
         Raises:
             TrainerError: Wrong arguments (all are listed), or a trial that cannot be trained.

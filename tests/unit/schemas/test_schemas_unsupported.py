@@ -87,6 +87,7 @@ def test_a_trial_class_is_trained_by_the_config() -> None:
         "perform_initial_validation": True,
         "checkpoint_policy": "all",
         "debug": True,
+        "profiling": {"enabled": True},
         "optimizations": {
             "aggregation_frequency": 2,
             "gradient_compression": True,
@@ -101,6 +102,7 @@ def test_a_trial_class_is_trained_by_the_config() -> None:
         "checkpoint_policy",
         "debug",
         "optimizations",
+        "profiling.enabled",
     }
 
 

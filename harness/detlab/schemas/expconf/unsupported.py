@@ -99,8 +99,6 @@ def _services(config: ExperimentConfig) -> Iterator[Problem]:
             continue
         key = "action" if policy.action is not None else "pattern"
         yield _ignored(f"log_policies[{index}].{key}", "log lines are not matched yet: neither labels nor actions")
-    if config.profiling.enabled:
-        yield _ignored("profiling.enabled", "the system profiler is not there yet")
     if config.retention_policy.log_retention_days is not None:
         yield _ignored("retention_policy.log_retention_days", "logs are kept until the experiment is deleted")
 
@@ -141,6 +139,8 @@ def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
         yield _ignored("debug", "set the level in the training code: logging.basicConfig(level=logging.DEBUG)")
     if config.optimizations != OptimizationsConfig():
         yield _ignored("optimizations", scripts)
+    if config.profiling.enabled:
+        yield _ignored("profiling.enabled", "a script turns it on: fit(profiling_enabled=True) or core.profiler.on()")
 
 
 def _trial_class(config: ExperimentConfig) -> Iterator[Problem]:
