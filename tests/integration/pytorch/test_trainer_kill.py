@@ -1,4 +1,7 @@
-"""kill -9 at any batch, resume, and nothing differs: sample ids and losses, bit by bit, with one and two processes."""
+"""kill -9 at any batch, resume, and nothing differs: sample ids and losses, bit by bit, with one and two processes.
+
+A restart from batch 0 would give the same numbers, so each attempt must also begin where its checkpoint ends.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ torch.set_num_threads(1)
 RANK = int(os.environ.get("RANK", "0"))
 KILL_AT = int(os.environ.get("KILL_AT", "-1"))
 KILL_RANK = int(os.environ.get("KILL_RANK", "0"))
+ATTEMPT = int(os.environ.get("ATTEMPT", "1"))
 
 class Net(torch.nn.Sequential):
     def __init__(self):
@@ -61,7 +65,7 @@ class Trial(pytorch.PyTorchTrial):
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer, clip_grads=lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0))
         ids = list(self.context.current_sample_ids())
-        self.log.write(json.dumps([batch_idx, epoch_idx, ids, float(loss.detach()).hex()]) + "\\n")
+        self.log.write(json.dumps([batch_idx, epoch_idx, ids, float(loss.detach()).hex(), ATTEMPT]) + "\\n")
         return {"loss": loss}
     def evaluate_batch(self, batch, batch_idx):
         x, y = batch
@@ -76,9 +80,23 @@ with pytorch.init(enable_tensorboard_logging=False, aggregation_frequency=AGGREG
 """
 
 
+def logged(task: Any, rank: int) -> list[list[Any]]:
+    """What a rank wrote for each batch: its index, epoch, sample ids and loss, and the attempt."""
+    return [json.loads(line) for line in (task.root / "work" / f"rank{rank}.log").read_text().splitlines()]
+
+
 def batches(task: Any, rank: int) -> list[tuple[int, Any]]:
-    lines = (task.root / "work" / f"rank{rank}.log").read_text().splitlines()
-    return [(entry[0], tuple(map(str, entry))) for entry in map(json.loads, lines)]
+    return [(entry[0], tuple(map(str, entry[:-1]))) for entry in logged(task, rank)]
+
+
+def starts(task: Any, rank: int) -> list[int]:
+    """The first batch of each attempt; each must go on from there without a gap."""
+    by_attempt: dict[int, list[int]] = {}
+    for batch, *_, attempt in logged(task, rank):
+        by_attempt.setdefault(attempt, []).append(batch)
+    for trained in by_attempt.values():
+        assert trained == list(range(trained[0], trained[0] + len(trained)))
+    return [trained[0] for _, trained in sorted(by_attempt.items())]
 
 
 def run_calm(task: Any, ranks: int, **extra: str) -> list[dict[int, Any]]:
@@ -95,22 +113,30 @@ def run_calm(task: Any, ranks: int, **extra: str) -> list[dict[int, Any]]:
     return calm
 
 
-def run_with_kills(task: Any, ranks: int, kills: list[int], **extra: str) -> None:
+def run_with_kills(task: Any, ranks: int, kills: list[int], **extra: str) -> list[int]:
+    """Train in attempts that are killed, and a last one that is not; return at which batch each has to begin."""
+    expected = []
     for attempt, kill_at in enumerate([*kills, -1], start=2):
         latest = task.newest_checkpoint() if task.api.checkpoints else None
+        expected.append(task.api.checkpoints[latest]["steps_completed"] if latest else 0)
         task.set_info(latest_checkpoint=latest, run=attempt)
-        rank = str(attempt % ranks)
-        status, output = task.run(PROGRAM, ranks=ranks, KILL_AT=str(kill_at), KILL_RANK=rank, **extra)
+        faults = {"KILL_AT": str(kill_at), "KILL_RANK": str(attempt % ranks), "ATTEMPT": str(attempt)}
+        status, output = task.run(PROGRAM, ranks=ranks, **faults, **extra)
         assert (status == 0) == (kill_at < 0), output
+    return expected
 
 
-def validations(path: Any) -> dict[int, Any]:
-    records = map(json.loads, path.read_text().splitlines())
-    return {
-        record["steps_completed"]: record["metrics"]
-        for record in records
-        if record["kind"] == "metrics" and record["group"] == "validation"
-    }
+def reports(path: Any) -> dict[tuple[str, int], Any]:
+    """Training and validation metrics by group and step; what several attempts report must be the same.
+
+    A stretch of training metrics ends at each checkpoint, so an attempt's stretches are those of the calm run.
+    """
+    found: dict[tuple[str, int], Any] = {}
+    for record in map(json.loads, path.read_text().splitlines()):
+        if record["kind"] == "metrics":
+            key = (record["group"], record["steps_completed"])
+            assert found.setdefault(key, record["metrics"]) == record["metrics"], key
+    return found
 
 
 @pytest.mark.slow
@@ -128,14 +154,17 @@ def test_killed_and_resumed_equals_calm(trial_task: Any, ranks: int, seed: int, 
     draw = random.Random(seed)
     kills = sorted(draw.sample(range(3, 48), 3))
     calm = run_calm(trial_task, ranks, **extra)
-    run_with_kills(trial_task, ranks, kills, **extra)
+    expected = run_with_kills(trial_task, ranks, kills, **extra)
+    assert max(expected) > 0, f"kills at {kills} left no checkpoint to resume from"
     for rank in range(ranks):
+        assert starts(trial_task, rank) == expected, f"kills at {kills}"
         seen = batches(trial_task, rank)
         assert {batch for batch, _ in seen} == set(range(48)), f"kills at {kills}"
         different = [(batch, entry, calm[rank][batch]) for batch, entry in seen if entry != calm[rank][batch]]
         assert different == [], f"kills at {kills}"
-    again = validations(trial_task.root / "spool" / "metrics.jsonl")
-    assert again == validations(trial_task.root / "calm.jsonl")
+    calm_reports = reports(trial_task.root / "calm.jsonl")
+    assert {group for group, _ in calm_reports} == {"training", "validation"}
+    assert reports(trial_task.root / "spool" / "metrics.jsonl") == calm_reports
 
 
 DRAWS = textwrap.dedent(PROGRAM).split("AGGREGATION =")[0] + textwrap.dedent("""
