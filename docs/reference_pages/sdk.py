@@ -23,7 +23,6 @@ preempted, and `det.get_cluster_info()` is None.
         ("core_context.preempt", core.PreemptContext),
         ("core_context.distributed", core.DistributedContext),
         ("core_context.searcher", core.SearcherContext),
-        ("core_context.profiler", core.ProfilerContext),
         ("core_context.experimental", core.ExperimentalCoreContext),
     ]
     enums = [
@@ -40,6 +39,9 @@ preempted, and `det.get_cluster_info()` is None.
         function_section("det.core.init", core.init),
         class_section("core_context", core.Context),
         *(class_section(name, cls) for name, cls in members),
+        class_section("core_context.profiler", core.ProfilerContext)
+        + "\n\n"
+        + "\n\n".join(_rest(core.ProfilerContext)),
         class_section("det.core.SearcherOperation", core.SearcherOperation),
         function_section("det.get_cluster_info", info.get_cluster_info),
         fields_section("det.ClusterInfo", info.ClusterInfo),
@@ -50,6 +52,11 @@ preempted, and `det.get_cluster_info()` is None.
             ("", "values"), [(f"`det.core.{e.__name__}`", ", ".join(f"`{m}`" for m in e.__members__)) for e in enums]
         ),
     )
+
+
+def _rest(cls: type) -> list[str]:
+    """The paragraphs of a class's docstring after the first, which its section begins with."""
+    return doc_of(cls).split("\n\n")[1:]
 
 
 def client() -> str:

@@ -131,6 +131,22 @@ def test_a_resumed_run_supersedes_what_lies_beyond_its_checkpoint(store: Store, 
     assert [v["steps_completed"] for v in notes] == [1, 2, 3, 4]
 
 
+def test_a_resumed_run_reports_other_groups_where_the_first_had(store: Store, trial_id: int) -> None:
+    """As the profiler does: system metrics at the step of the checkpoint, and again at it, from both runs."""
+
+    def both(run: int, step: int, cpu: float) -> None:
+        said = [metrics.Report(T, step, 0.0, {"loss": float(step)}), metrics.Report("cpu", step, 0.0, {"util": cpu})]
+        store.write_sync(lambda s: metrics.insert_reports(s, trial_id, run, said, resume_step=4 if run > 1 else None))
+
+    for run, step, cpu in [(1, 2, 20.0), (1, 4, 40.0), (1, 6, 60.0)]:
+        both(run, step, cpu)
+    store.write_sync(lambda s: metrics.insert_report(s, trial_id, 2, "cpu", 4, 0.0, {"util": 41.0}, resume_step=4))
+    both(2, 5, 50.0)
+    assert curve(store, trial_id) == {2: 2.0, 4: 4.0, 5: 5.0}
+    (cpu,) = store.read_sync(lambda s: metrics.series(s, [trial_id], "cpu", ["util"]))
+    assert dict(zip(cpu.steps, cpu.values, strict=True)) == {2: 20.0, 4: 41.0, 5: 50.0}
+
+
 def test_a_run_from_scratch_supersedes_all(store: Store, trial_id: int) -> None:
     for step in range(4):
         report(store, trial_id, step, {"loss": float(step)})
