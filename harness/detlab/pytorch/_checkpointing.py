@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import sys
@@ -17,7 +18,8 @@ from detlab.errors import CheckpointError
 from detlab.info import ClusterInfo
 from detlab.pytorch import _rng
 from detlab.pytorch._callback import CallbackSet
-from detlab.pytorch._checkpoint import read_state
+from detlab.pytorch._checkpoint import STRUCTURE_FILE, read_state
+from detlab.pytorch._codec import PickleRefused
 from detlab.pytorch._matching import check_state, load_models, load_optimizers
 from detlab.pytorch._reducer import to_cpu
 from detlab.pytorch._writer import CheckpointWriter
@@ -102,7 +104,7 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
     failures: list[str] = []
     while candidates:
         uuid = candidates.pop(0)
-        tree, problem = _read(core_context, uuid)
+        tree, problem = _read(core_context, uuid, trial)
         problems = [f"rank {rank}: {text}" for rank, text in enumerate(distributed.allgather(problem)) if text]
         if tree is not None and not problems:
             return _restored(uuid, tree, trial, fell_back=bool(failures))
@@ -116,12 +118,32 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
     )
 
 
-def _read(core_context: core.Context, uuid: str) -> tuple[dict[str, Any] | None, str | None]:
+def _read(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, str | None]:
     try:
         with core_context.checkpoint.restore_path(uuid) as path:
-            return read_state(path), None
+            return _read_trusted(path, trial), None
     except CheckpointError as error:
         return None, error.message
+
+
+def _read_trusted(path: Path, trial: str) -> dict[str, Any]:
+    """Read a checkpoint; what is pickled in it only if this trial wrote it.
+
+    Unpickling runs code, and another trial's checkpoint may be another person's. Weights, optimizers, schedulers and
+    callbacks of plain values are never pickled: what is refused is state of a user's own class.
+    """
+    saved: Any = None
+    with contextlib.suppress(PickleRefused):
+        saved = read_state(path, allow_pickle=False, only=("trial_state",)).get("trial_state")
+    own = isinstance(saved, dict) and saved.get("trial") == trial
+    try:
+        return read_state(path, allow_pickle=own)
+    except PickleRefused as error:
+        raise CheckpointError(
+            f"{path / STRUCTURE_FILE} is of another trial, and starting from it would run code: {error.message}. "
+            "If you trust it: keep that state in plain values, or load the models yourself from its "
+            "model_<i>.safetensors before Trainer.fit()"
+        ) from error
 
 
 def _previous(core_context: core.Context, uuid: str) -> list[str]:

@@ -325,6 +325,39 @@ def test_another_trials_checkpoint_gives_weights_only(in_trial: Any, storage: st
     assert trial.log[0][4] == pytest.approx(ones(0.1, 10)[0], abs=NEAR)
 
 
+class Own:
+    """State of a user's own class, which is pickled; says when it is unpickled."""
+
+    unpickled = 0
+
+    def __setstate__(self, state: Any) -> None:
+        type(self).unpickled += 1
+
+
+def recorder_with_pickle() -> Recorder:
+    recorder = Recorder()
+    own = Own()
+    own.value = 1  # type: ignore[attr-defined]  # without any state nothing would be set on unpickling
+    recorder.state["own"] = own
+    return recorder
+
+
+def test_another_trials_checkpoint_is_not_unpickled_and_its_own_is(in_trial: Any) -> None:
+    train(fit={"max_length": Batch(5)}, callbacks={"mine": recorder_with_pickle()})
+    uuid = in_trial.newest_checkpoint()
+    before = Own.unpickled
+    train(fit={"max_length": Batch(6), "latest_checkpoint": uuid}, callbacks={"mine": Recorder()})
+    assert Own.unpickled == before + 1
+    in_trial.set_info(trial_id=8)
+    from detlab import info
+
+    info._load.cache_clear()
+    said = r"trainer\.json is of another trial.*callbacks/mine/own .* is a pickled .*Own.*load the models yourself"
+    with pytest.raises(CheckpointError, match=said):
+        train(fit={"max_length": Batch(5), "latest_checkpoint": uuid}, callbacks={"mine": Recorder()})
+    assert Own.unpickled == before + 1
+
+
 def test_an_unknown_checkpoint_is_an_error(storage: str) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint of this trial can be read"):
         train(storage, fit={"max_length": Batch(5), "latest_checkpoint": "0" * 8})
