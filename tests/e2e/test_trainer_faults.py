@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ def configs() -> dict[str, dict[str, Any]]:
         "hung": one({"fault": "hang", "at": 30, "rank": 1}, **PAIR),
         "calm": one({}),
         "killed": one({"fault": "kill", "at": 30}),
+        "killed pair": one({"fault": "kill", "at": 30, "rank": 1}, **PAIR),
         "calm pair": one({}, **PAIR),
     }
 
@@ -47,6 +49,13 @@ class Faults:
             (series,) = api.get(f"trials/{self.trial(name).id}/metrics", params=query).json()["items"]
         assert series["total"] == len(set(series["steps"]))
         return dict(zip(series["steps"], series["values"], strict=True))
+
+
+def resumed_once(trial: Trial) -> bool:
+    """Whether a trial went on from a checkpoint once. A restart from batch 0 would lead to the same curves."""
+    lines = [line.text for line in trial.logs(search="resumed from checkpoint")]
+    at = {int(found[1]) for line in lines if (found := re.search(r"resumed from checkpoint \S+ at batch (\d+)", line))}
+    return len(at) == 1 and at <= {14, 21, 28}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +85,7 @@ def test_altered_files_an_earlier_checkpoint_serves_and_no_point_is_lost(faults:
 def test_a_killed_trial_restarts_and_every_loss_is_the_calm_ones(faults: Faults) -> None:
     trial = faults.trial("killed")
     assert (trial.view.restarts, trial.view.steps_completed) == (1, 60)
+    assert resumed_once(trial)
     losses = faults.curve("killed", "training", "loss")
     assert sorted(losses) == list(range(1, 61))
     assert losses == faults.curve("calm", "training", "loss")
@@ -85,6 +95,17 @@ def test_a_killed_trial_restarts_and_every_loss_is_the_calm_ones(faults: Faults)
 def test_a_rank_that_hangs_is_named_and_the_trial_restarts(faults: Faults) -> None:
     trial = faults.trial("hung")
     assert (trial.view.restarts, trial.view.steps_completed) == (1, 60)
+    assert resumed_once(trial)
     said = [line.text for line in trial.logs(search="hangs")]
     assert any("rank 1" in line and "train_batch, at batch 30" in line for line in said), said
     assert faults.curve("hung", "training", "loss") == faults.curve("calm pair", "training", "loss")
+
+
+def test_a_rank_that_is_killed_is_named_and_the_trial_goes_on_from_its_checkpoint(faults: Faults) -> None:
+    trial = faults.trial("killed pair")
+    assert (trial.view.restarts, trial.view.steps_completed) == (1, 60)
+    assert resumed_once(trial)
+    said = [line.text for line in trial.logs()]
+    assert any("rank 1" in line or re.search(r"rank\s*:\s*1\b", line) for line in said), said
+    for group, metric in (("training", "loss"), ("validation", "error")):
+        assert faults.curve("killed pair", group, metric) == faults.curve("calm pair", group, metric)
