@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -14,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from detlab.core import DummyProfilerContext, ProfilerContext
+from detlab import core
+from detlab.core import DummyDistributedContext, DummyProfilerContext, ProfilerContext
 from detlab.core._system import (
     Gpu,
     Means,
@@ -26,6 +29,7 @@ from detlab.core._system import (
     parse_stat,
     sample_between,
 )
+from detlab.testing.task_api import TaskApi, make_task_dir
 from testbed.waiting import until
 
 FIRST = Reading(100.0, 50.0, 1000.0, 6e9, 2e9, 1e6, 2e6, 300.0, 4000.0, 5000.0)
@@ -258,3 +262,27 @@ def test_bad_arguments_are_refused(arguments: tuple[Any, Any]) -> None:
     for profiler in (DummyProfilerContext(), ProfilerContext(Reports())):
         with pytest.raises(ValueError, match="must be"):
             profiler.on(*arguments)
+
+
+@pytest.mark.parametrize(("rank", "sampling"), [(0, 1), (1, 0)])
+def test_one_rank_samples_for_its_node_until_the_context_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, sampling: int
+) -> None:
+    for name in [name for name in os.environ if name.startswith("DET_")]:
+        monkeypatch.delenv(name)
+    distributed = DummyDistributedContext()
+    distributed.rank = rank
+    with TaskApi() as server:
+        storage = {"type": "shared_fs", "host_path": str(tmp_path / "checkpoints")}
+        root = make_task_dir(tmp_path / "task", server.url, storage=storage)
+        monkeypatch.setenv("DET_TASK_DIR", str(root))
+        with core.init(distributed=distributed) as context:
+            if rank == 0:
+                context.train.report_training_metrics(12, {"loss": 1.0})
+            context.profiler.on(sampling_interval=0.1, samples_per_report=1)
+            assert len(threads()) == sampling
+            spool = root / "spool" / "metrics.jsonl"
+            until(lambda: not sampling or spool.read_text().count('"cpu"') >= 2, seconds=WAIT)
+        assert threads() == []
+    records = [json.loads(line) for line in spool.read_text().splitlines()] if spool.exists() else []
+    assert {record["steps_completed"] for record in records} == ({12} if sampling else set())
