@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--cases", default=None, help=f"which, by semicolons: {'; '.join(CASES)}")
     parser.add_argument("--parts", default="step,ddp,checkpoint", help="which, by commas")
     parser.add_argument("--blocks", type=int, default=8, help="turns of each row in a round (8)")
-    parser.add_argument("--steps", type=int, default=500, help="of a turn of the step part: short ones see calmer noise")
+    parser.add_argument("--steps", type=int, default=500, help="of a turn (step part): short ones see calmer noise")
     parser.add_argument("--rounds", type=int, default=3, help="each with new processes (3)")
     options = parser.parse_args()
     wanted = {"hand-written", *options.rows.split(",")}
