@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from spine_lab import Lab, asha, lab_of, single, until
 
 from detlab.client import build_bundle
+from testbed.agents import printed_agent
 from testbed.cluster import Cluster, running_cluster
 from testbed.hub_page import HubTab, hub_tab
 from testbed.lab import chromium
@@ -30,6 +31,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 STRANGER = "o'neil <b>%41 & \u202egnp"
 """A user that a site's own way of logging in may let in."""
 STREAM = re.compile(r"/api/v1/stream")
+OUTER = "found => found.map(element => element.outerHTML)"
 VIEWS = ["", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service"]
 
 
@@ -145,32 +147,33 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
         assert tab.violations() == []
 
 
-def test_an_agent_is_enrolled_by_a_token_shown_once_and_its_key_revoked(admin: HubTab, cluster: Cluster) -> None:
+def test_an_agent_comes_by_the_command_and_token_shown_once_and_is_refused_once_its_key_is_revoked(
+    admin: HubTab, cluster: Cluster, tmp_path: Path
+) -> None:
     admin.follow("Nodes")
     page = admin.page
     page.get_by_role("button", name="Enrol a node").click()
     page.get_by_role("button", name="Make a token").click()
     token = page.get_by_label("Token").input_value()
     assert token.startswith("dtenrol_")
-    assert f"--master {cluster.service}" in page.get_by_label("Command").input_value()
+    command = page.get_by_label("Command").input_value()
     page.get_by_role("button", name="Done").click()
     assert token not in page.content()
-
-    def ask(method: str, path: str, bearer: str, **more: object) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {bearer}"}
-        return httpx.request(method, f"{cluster.service}api/v1/{path}", headers=headers, trust_env=False, **more)
-
-    key = ask("POST", "agents/enrol", token, json={"agent_id": "second"}).json()["token"]
-    bundle = f"bundles/sha256:{'0' * 64}"
-    assert ask("GET", bundle, key).status_code == 404
-    admin.follow("Tokens")
-    row = page.get_by_role("region", name="Tokens").get_by_role("row").filter(has_text="second")
-    row.get_by_role("button", name="Revoke").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("The node is cut off")
-    dialog.get_by_role("button", name="Revoke").click()
-    expect(row).to_have_count(0)
-    assert ask("GET", bundle, key).status_code == 401
+    bundle = f"{cluster.service}api/v1/bundles/sha256:{'0' * 64}"
+    with printed_agent(command, token, tmp_path, "second", cluster.environment) as second:
+        second.until_it_says("enrolled as second", "connected to cluster", cluster.service)
+        expect(page.locator("main")).to_contain_text("second")  # it appeared by itself
+        headers = {"Authorization": f"Bearer {second.key}"}
+        assert httpx.get(bundle, headers=headers, trust_env=False).status_code == 404
+        admin.follow("Tokens")
+        row = page.get_by_role("region", name="Tokens").get_by_role("row").filter(has_text="second")
+        row.get_by_role("button", name="Revoke").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("The node is cut off")
+        dialog.get_by_role("button", name="Revoke").click()
+        expect(row).to_have_count(0)
+        assert httpx.get(bundle, headers=headers, trust_env=False).status_code == 401
+        second.until_it_says("the master does not know this agent's key, and the master refuses the enrolment token")
 
 
 def test_the_hub_is_restarted_under_an_open_page_which_goes_on(operator: Lab, admin: HubTab, cluster: Cluster) -> None:
@@ -420,6 +423,16 @@ def test_a_user_of_a_hostile_name_is_text_on_every_page(admin: HubTab, cluster: 
         client.post(f"experiments/{paused.id}/kill").raise_for_status()
 
 
+def tab_to(page: Page, target: Locator, at_most: int = 60) -> None:
+    """Press Tab until an element has the focus, as somebody without a mouse does."""
+    expect(target).to_be_visible()
+    for _ in range(at_most):
+        page.keyboard.press("Tab")
+        if target.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"{at_most} times Tab, and the focus is at {page.locator(':focus').evaluate_all(OUTER)}")
+
+
 def test_the_keyboard_alone_reaches_everything(admin: HubTab) -> None:
     page = admin.page
     page.reload()
@@ -428,12 +441,11 @@ def test_the_keyboard_alone_reaches_everything(admin: HubTab) -> None:
     assert page.evaluate("() => document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("() => location.hash") == "#main"
-    nodes = page.get_by_role("link", name="Nodes")
-    nodes.focus()
+    tab_to(page, page.get_by_role("link", name="Nodes"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_focused()
     enrol = page.get_by_role("button", name="Enrol a node")
-    enrol.focus()
+    tab_to(page, enrol)
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Enrol a node")).to_be_visible()
     page.keyboard.press("Escape")
@@ -441,18 +453,68 @@ def test_the_keyboard_alone_reaches_everything(admin: HubTab) -> None:
     expect(enrol).to_be_focused()
 
 
+def test_an_experiment_is_opened_and_killed_by_the_keyboard_alone(operator: Lab, admin: HubTab) -> None:
+    doomed = operator.submit(slow("killed by keys"), activate=False)
+    page = admin.page
+    tab_to(page, page.get_by_role("link", name="killed by keys"))
+    page.keyboard.press("Enter")
+    expect(page.locator("main h1")).to_have_text("killed by keys")
+    kill = page.get_by_role("button", name="Kill", exact=True)
+    expect(kill).to_be_visible()
+    tab_to(page, kill)
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Kill killed by keys?")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(kill).to_be_focused()
+    page.keyboard.press("Enter")
+    tab_to(page, dialog.get_by_role("button", name="Kill"), at_most=3)
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("canceled", timeout=30_000)
+    assert operator.client.get_experiment(doomed.id).state.value == "CANCELED"
+
+
+@pytest.fixture(scope="module")
+def subjects(operator: Lab) -> Iterator[dict[str, str]]:
+    """Views of what is there: heading by address, of an experiment that runs, its trial, and a task."""
+    shown = operator.submit(slow("looked at by axe"))
+    trial = operator.at_step(operator.first_trial(shown), 1)
+    config = {"entrypoint": "echo here; sleep 600", "resources": {"slots": 0}}
+    task = operator.client.create_task("command", config, name="a task for axe")
+    yield {
+        f"experiments/{shown.id}": "looked at by axe",
+        f"trials/{trial.id}": "Trial",
+        f"tasks/{task.id}": "a task for axe",
+        "new": "New experiment",
+    }
+    task.kill()
+    shown.kill()
+
+
 @pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 360)])
 def test_every_view_is_accessible_in_both_themes_and_on_a_narrow_screen(
-    browser: Browser, cluster: Cluster, dark: bool, width: int
+    browser: Browser, cluster: Cluster, subjects: dict[str, str], dark: bool, width: int
 ) -> None:
     with hub_tab(browser, cluster, cluster.user, size=(width, 800), dark=dark) as tab:
-        ground = tab.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        page = tab.page
+        ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") is not dark
-        for view in [*VIEWS, "experiments/1", "trials/1"]:
+        for view in [*VIEWS, *subjects]:
             tab.open(view)
-            tab.page.wait_for_selector("main .det-empty[role=status]", state="detached")
+            expect(page.locator("main h1").first).to_contain_text(subjects.get(view, ""))
+            page.wait_for_selector("main .det-empty[role=status]", state="detached")
             assert tab.findings() == [], view
             assert tab.overflow() <= 0, view
+        tab.open(next(iter(subjects)))
+        page.get_by_role("button", name="Kill", exact=True).click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert tab.findings() == [], "the question before a kill"
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        tab.open()
+        expect(start_dialog(page, "notebook")).to_be_visible()
+        assert tab.findings() == [], "the dialog that starts a notebook"
+        assert tab.overflow() <= 0
         assert tab.violations() == []
         assert tab.console == []
 

@@ -107,7 +107,7 @@ def list_tokens(invocation: Invocation) -> None:
 @json_option
 @pass_invocation
 def revoke(invocation: Invocation, token_ids: tuple[str, ...]) -> None:
-    """Make tokens void at once.
+    """Make tokens void at once. An agent whose key it was comes back by a new enrolment only (det agent enrol).
 
     \b
     Example:

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
 from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.services import audit
+from detlab_hub.services import audit, departures
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import TokenRow
+from detlab_hub.store.tables import AgentRow, TokenRow
 
 LIMIT = 1000
 """Most tokens of a list: the newest."""
@@ -48,6 +48,8 @@ class Credentials:
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
 
+        The enrolment token that such an agent came by is void, too: else it would be back with a new key at once.
+
         Raises:
             Forbidden: The caller is not an administrator.
             NotFound: There is no such token.
@@ -60,6 +62,9 @@ class Credentials:
             view = _view(row)
             turn.session.delete(row)
             audit.note(turn, caller, "token.revoke", f"token {view.id}", f"{view.kind} {view.subject}")
+            agent = turn.session.get(AgentRow, view.subject) if view.kind == "agent" else None
+            if agent is not None:
+                departures.note(turn, caller, agent)
             return view
 
         view = await self._shell.write(revoke)

@@ -70,6 +70,20 @@ async def test_a_removed_agent_cannot_come_back_by_the_clusters_own_token(make_w
     assert await names(world) == ["one", "two"]
 
 
+async def test_an_agent_whose_key_is_revoked_comes_back_by_a_new_invitation_only(make_world):
+    world = await make_world(training(3), enrolment_secret_hash=hashlib.sha256(SECRET.encode()).hexdigest())
+    token = await invite(world)
+    for name, by in (("one", token), ("two", SECRET)):
+        session = await connect(world, await enrol(world, by, name))
+        session.on_hang_up(session.closed)
+        (key,) = [item for item in (await world.services.credentials.list(ROOT)).items if item.subject == name]
+        await world.services.credentials.revoke(ROOT, key.id)
+        with pytest.raises(Forbidden, match=f"sent agent {name} away"):
+            await enrol(world, SECRET, name)
+    assert await world.services.tokens.resolve(token) is None, "what it came by is void"
+    await connect(world, await enrol(world, await invite(world), "one"))
+
+
 async def test_an_agent_removed_between_its_key_and_its_hello_leaves_no_ghost(make_world):
     world = await make_world(training(3))
     agent = await enrol(world, await invite(world), "one")  # authenticated: its WebSocket is open
