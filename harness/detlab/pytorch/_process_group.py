@@ -169,12 +169,26 @@ def _join(info: ClusterInfo | None, launched: _Launched, timeout: float) -> None
     """Make the process group, unless the script has done so."""
     global _made  # noqa: PLW0603  (there is one group in a process)
     gpus = torch.cuda.device_count() if info is None or info.gpu_uuids else 0
-    if launched.local_rank < gpus:
-        torch.cuda.set_device(launched.local_rank)
+    device, backend = device_and_backend(gpus, launched.local_rank)
+    if device is not None:
+        torch.cuda.set_device(device)
     if not _is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout + MARGIN))
         _made = backend
+
+
+def device_and_backend(gpus: int, local_rank: int) -> tuple[int | None, str]:
+    """Return the GPU of a rank and the backend of its process group.
+
+    Args:
+        gpus: How many GPUs the task has on this node.
+        local_rank: Of this process among those of the node.
+
+    Returns:
+        The GPU's index, None if there is none for this rank (the context says so then); with GPUs NCCL carries their
+        tensors and gloo those of the CPU, without them gloo carries all.
+    """
+    return local_rank if local_rank < gpus else None, "cpu:gloo,cuda:nccl" if gpus else "gloo"
 
 
 def _is_initialized() -> bool:

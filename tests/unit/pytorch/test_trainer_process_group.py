@@ -22,7 +22,7 @@ from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo
 from detlab.launch.taskdir import TaskDir, first_failing_rank
 from detlab.pytorch import TrainerError
-from detlab.pytorch._process_group import connect, disconnect
+from detlab.pytorch._process_group import connect, device_and_backend, disconnect
 from detlab.pytorch._watchdog import (
     HUNG,
     Pulse,
@@ -301,3 +301,19 @@ def test_a_watchdog_of_one_rank_does_nothing() -> None:
     watchdog.start()
     assert threading.active_count() == before
     watchdog.close()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "local_rank", "device", "backend"),
+    [
+        (0, 0, None, "gloo"),
+        (0, 3, None, "gloo"),
+        (1, 0, 0, "cpu:gloo,cuda:nccl"),
+        (4, 3, 3, "cpu:gloo,cuda:nccl"),
+        (2, 2, None, "cpu:gloo,cuda:nccl"),
+    ],
+)
+def test_each_rank_has_the_gpu_of_its_local_rank_and_nccl_carries_its_tensors(
+    gpus: int, local_rank: int, device: int | None, backend: str
+) -> None:
+    assert device_and_backend(gpus, local_rank) == (device, backend)
