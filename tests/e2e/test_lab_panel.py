@@ -7,6 +7,7 @@ import tarfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
@@ -36,9 +37,13 @@ SEARCH = {
     "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
     "searcher": {"name": "random", "metric": "loss", "max_trials": 3},
 }
+ONE_AT_A_TIME = {**SEARCH["searcher"], "max_concurrent_trials": 1}
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = "<img src=x onerror=window.hurt=1>"
 SECONDS = 30_000
+SETTLED = 2_000
+QUIET = 6_000
+"""Longer than any rhythm in which a page might ask anew, and than a heartbeat of a stream."""
 
 
 @dataclass
@@ -70,11 +75,15 @@ class Lab:
     """Paths of the streams of events that were opened."""
     connected: set = field(default_factory=set)
     """Streams of any kind that are open now."""
+    asked: list = field(default_factory=list)
+    """Addresses of all requests to the cluster."""
 
     def watch(self):
         """Count what the page opens and closes."""
 
         def opened(request):
+            if "/detlab/api/" in request.url:
+                self.asked.append(request.url)
             if re.search(r"/detlab/api/.*stream(\?|$)", request.url):
                 self.connected.add(request)
                 if "/logs/" not in request.url:
@@ -86,6 +95,13 @@ class Lab:
         self.page.on("request", opened)
         self.page.on("requestfailed", closed)
         self.page.on("requestfinished", closed)
+
+    def settled(self):
+        """Wait until what changed last has been asked for: a moment without a request."""
+        seen = -1
+        while seen != len(self.asked):  # bounded by the test's own limit
+            seen = len(self.asked)
+            self.page.wait_for_timeout(SETTLED)
 
     def command(self, name, **arguments):
         self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
@@ -127,8 +143,8 @@ def stage(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(stage):
-    """A search that goes on."""
-    return stage.search("long search").id
+    """A search that goes on, on one of the two slots."""
+    return stage.search("long search", searcher=ONE_AT_A_TIME).id
 
 
 @contextmanager
@@ -214,6 +230,45 @@ def test_a_tab_that_was_closed_is_reopened_mid_run_and_its_view_goes_on(stage, r
         assert again > seen, "what was reported while no tab was open is there"
         page.wait_for_function("([v, n]) => Number(/step ([\\d,]+)/.exec(v.innerText)[1].replace(',', '')) > n",
                                arg=[view.element_handle(), again], timeout=SECONDS)  # fmt: skip
+
+
+def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_second_and_nothing_is_polled(
+    stage, running
+):
+    other = stage.search("another search", searcher=ONE_AT_A_TIME).id
+    with opened(stage) as lab:
+        for number in (running, other):
+            expect(lab.item(number)).to_contain_text("best", timeout=SECONDS)
+            lab.command("detlab:open", kind="experiment", id=number)
+            view = lab.page.locator(f"[id='detlab-experiment:{number}']")
+            expect(view.locator(".det-curve-host")).to_be_visible(timeout=SECONDS)
+        trial = stage.client.get_experiment(other).list_trials()[0].id
+        lab.command("detlab:open", kind="trial", id=trial, experiment=other, tab="logs")
+        shown = lab.page.locator(f"[id='detlab-trial:{trial}']")
+        expect(shown.locator("[role=log]")).to_contain_text("step", timeout=SECONDS)
+        follow = re.compile(rf'"experiment":{other},"trial":{trial}')
+        while not follow.search(unquote(lab.streams[-1])):  # bounded by the test's own limit
+            lab.page.wait_for_timeout(50)
+        assert f'"experiment":{running},"group":"validation","name":"loss"' in unquote(lab.streams[-1])
+        kinds = sorted("logs" if "/logs/" in request.url else "events" for request in lab.connected)
+        assert kinds == ["events", "logs"], [request.url for request in lab.connected]
+        assert len(lab.streams) <= 4, "the panel's, and one opening for each view"
+        last = shown.locator(".det-log-line").last.inner_text()
+        expect(shown.locator(".det-log-line").last).not_to_have_text(last, timeout=SECONDS)
+        for number in (running, other):
+            lab.act(number, "Pause")
+            expect(lab.badge(number)).to_contain_text("paused", timeout=SECONDS)
+        lab.command("detlab:open", kind="experiment", id=other)
+        expect(lab.page.locator(f"[id='detlab-experiment:{other}'] .det-badge").first).to_contain_text("paused")
+        expect(lab.page.locator(".det-status").first).to_contain_text("2/2 slots free", timeout=SECONDS)
+        lab.settled()
+        before = len(lab.asked)
+        lab.page.wait_for_timeout(QUIET)
+        assert lab.asked[before:] == [], "nothing changes: the open stream is all there is"
+        assert ["/logs/" in request.url for request in lab.connected] == [False], "logs out of sight are not followed"
+        stage.client.get_experiment(running).activate()
+        expect(lab.badge(running)).to_contain_text("running", timeout=SECONDS)
+    stage.client.get_experiment(other).kill()
 
 
 def test_logs_code_and_id_are_one_choice_away(stage, running):
