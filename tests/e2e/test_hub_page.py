@@ -463,7 +463,7 @@ def test_an_experiment_is_opened_and_killed_by_the_keyboard_alone(operator: Lab,
     expect(kill).to_be_visible()
     tab_to(page, kill)
     page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog", name="Kill killed by keys?")
+    dialog = page.get_by_role("dialog", name=f"Kill experiment {doomed.id}?")
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
