@@ -18,8 +18,9 @@ The first three hold the state, a tree with these keys. `on_checkpoint_save_star
 {keys}
 
 A value of a class that is not Python's, NumPy's or PyTorch's is pickled as the last resort, with a warning that names
-the class; resuming a trial unpickles it. Starting from another trial's checkpoint is refused if it holds such a value,
-and `load_trial_from_checkpoint_path` reads the weights only. `previous` names up to {kept}
+the class; resuming a trial unpickles it. Starting from another trial's checkpoint is refused if it holds such a value
+unless the trial's environment has `DETLAB_UNPICKLE_CHECKPOINTS=1`, and `load_trial_from_checkpoint_path`
+reads the weights only. `previous` names up to {kept}
 earlier checkpoints of the trial, newest first: if files of one do not verify, the trial resumes from the newest that
 does. A checkpoint of another model is refused with every name and shape that differs, before anything is loaded.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from detlab.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("detlab.pytorch")
+
+TRUST = "DETLAB_UNPICKLE_CHECKPOINTS"
+"""Set to 1 in a trial's environment: what is pickled in other trials' checkpoints is read too."""
 
 KEPT_NAMES = 5
 """How many earlier checkpoints the metadata of one names."""
@@ -137,12 +141,12 @@ def _read_trusted(path: Path, trial: str) -> dict[str, Any]:
         saved = read_state(path, allow_pickle=False, only=("trial_state",)).get("trial_state")
     own = isinstance(saved, dict) and saved.get("trial") == trial
     try:
-        return read_state(path, allow_pickle=own)
+        return read_state(path, allow_pickle=own or os.environ.get(TRUST) == "1")
     except PickleRefused as error:
         raise CheckpointError(
             f"{path / STRUCTURE_FILE} is of another trial, and starting from it would run code: {error.message}. "
-            "If you trust it: keep that state in plain values, or load the models yourself from its "
-            "model_<i>.safetensors before Trainer.fit()"
+            f"If you trust it, set {TRUST}=1 (environment.environment_variables of the experiment); or keep that state "
+            "in plain values, or load the models yourself from its model_<i>.safetensors before Trainer.fit()"
         ) from error
 
 

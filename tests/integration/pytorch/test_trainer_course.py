@@ -342,7 +342,9 @@ def recorder_with_pickle() -> Recorder:
     return recorder
 
 
-def test_another_trials_checkpoint_is_not_unpickled_and_its_own_is(in_trial: Any) -> None:
+def test_another_trials_checkpoint_is_not_unpickled_unless_it_is_trusted_and_its_own_is(
+    in_trial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(fit={"max_length": Batch(5)}, callbacks={"mine": recorder_with_pickle()})
     uuid = in_trial.newest_checkpoint()
     before = Own.unpickled
@@ -356,6 +358,9 @@ def test_another_trials_checkpoint_is_not_unpickled_and_its_own_is(in_trial: Any
     with pytest.raises(CheckpointError, match=said):
         train(fit={"max_length": Batch(5), "latest_checkpoint": uuid}, callbacks={"mine": Recorder()})
     assert Own.unpickled == before + 1
+    monkeypatch.setenv("DETLAB_UNPICKLE_CHECKPOINTS", "1")
+    train(fit={"max_length": Batch(6), "latest_checkpoint": uuid}, callbacks={"mine": Recorder()})
+    assert Own.unpickled == before + 2
 
 
 def test_an_unknown_checkpoint_is_an_error(storage: str) -> None:
