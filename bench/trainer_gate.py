@@ -38,6 +38,15 @@ RETURN = 50
 """Steps of a block that are not timed: caches are cold after a pause."""
 PATIENCE = 180.0
 """Seconds until a row that says nothing is given up."""
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Memory that was freed is kept. Else each step of a CNN gives pages back and faults them in again, or does not, as
+    # the heap happens to lie: processes of one and the same loop then differ by more than what is to be measured.
+    "MALLOC_TRIM_THRESHOLD_": str(2**31),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that glibc takes
+}
+"""Of every row's processes, beside the bench's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +126,7 @@ class Row:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+                env={**os.environ, **ENVIRONMENT},
             )
         self._expected = ranks
 
