@@ -239,7 +239,7 @@ def closed_registry() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
             self.do_GET()
 
         def log_message(self, *_: object) -> None:
-            pass
+            """Nothing to standard error."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

@@ -330,15 +330,16 @@ class Own:
 
     unpickled = 0
 
+    def __init__(self) -> None:
+        self.value = 1  # without any state nothing would be set on unpickling
+
     def __setstate__(self, state: Any) -> None:
         type(self).unpickled += 1
 
 
 def recorder_with_pickle() -> Recorder:
     recorder = Recorder()
-    own = Own()
-    own.value = 1  # type: ignore[attr-defined]  # without any state nothing would be set on unpickling
-    recorder.state["own"] = own
+    recorder.state["own"] = Own()
     return recorder
 
 

@@ -79,7 +79,7 @@ def test_the_kernels_files_are_read() -> None:
 
 
 class _NvmlError(Exception):
-    pass
+    """What the driver raises."""
 
 
 class _Nvml:
@@ -88,7 +88,7 @@ class _Nvml:
     NVMLError = _NvmlError
 
     def nvmlInit(self) -> None:
-        pass
+        """There is a driver."""
 
     def nvmlDeviceGetCount(self) -> int:
         return 2
