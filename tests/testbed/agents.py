@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import processes
 from testbed.waiting import until
 
 
@@ -69,9 +70,4 @@ def printed_agent(command: str, token: str, folder: Path, name: str, environment
     try:
         yield Agent(folder, process)
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        processes.end(process, 20)

@@ -18,6 +18,7 @@ import httpx
 import nbformat
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from testbed import processes
 from testbed.cluster import free_port
 
 CHROMIUM = "/usr/bin/chromium"
@@ -79,12 +80,7 @@ def jupyter(
             _await(server, process)
             yield server
         finally:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            processes.end(process, 15)
 
 
 def _await(server: Server, process: subprocess.Popen[bytes]) -> None:
