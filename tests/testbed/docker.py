@@ -60,8 +60,13 @@ class Engine:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    def start(self, *options: str, live_restore: bool = True) -> None:
+    def start(self, *options: str, live_restore: bool = True, programs: Path | None = None) -> None:
         """Start what does not run, and wait until it answers.
+
+        Args:
+            options: Further ones of dockerd.
+            live_restore: Whether containers outlive it.
+            programs: A folder of programs that dockerd finds before all others.
 
         Raises:
             CannotRun: It does not start; the message has the end of its log.
@@ -70,7 +75,7 @@ class Engine:
         if not self.answers():
             (self.directory / "dockerd.pid").unlink(missing_ok=True)
             live = ("--live-restore",) if live_restore else ()
-            self._spawn("dockerd", [*self._dockerd(), *live, *options])
+            self._spawn("dockerd", [*self._dockerd(), *live, *options], programs)
             self._wait("dockerd", self.answers)
 
     def _start_containerd(self) -> None:
@@ -147,10 +152,12 @@ class Engine:
         except (OSError, ValueError):
             return None
 
-    def _spawn(self, part: str, command: Sequence[str]) -> None:
+    def _spawn(self, part: str, command: Sequence[str], programs: Path | None = None) -> None:
+        path = os.environ.get("PATH", os.defpath)
+        environ = {**os.environ, "PATH": path if programs is None else f"{programs}:{path}"}
         with (self.directory / f"{part}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+                command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
             )
         _children[process.pid] = process
         if part == "containerd":

@@ -213,7 +213,7 @@ class DockerRuntime:
         try:
             self.engine.ask(lambda client: client.api.start(plan.name))
         except (EngineRefused, Gone) as error:
-            raise SetupFailed(_start_trouble(order, plan.spec, str(error))) from error
+            raise SetupFailed(_start_trouble(order, plan.spec, self.engine.url, str(error))) from error
 
     def _process(self, order: Order, container: str) -> tuple[int | None, int | None]:
         """Return pid and start time of the launcher as this node sees them, if it does (the engine may be apart)."""
@@ -281,7 +281,7 @@ def _spec(order: Order) -> ContainerSpec:
     return spec
 
 
-def _start_trouble(order: Order, spec: ContainerSpec, trouble: str) -> str:
+def _start_trouble(order: Order, spec: ContainerSpec, engine: str, trouble: str) -> str:
     """Return what to say about a container that the engine could not start."""
     service = order.service
     if service is not None and ("already allocated" in trouble or "address already in use" in trouble):
@@ -291,6 +291,12 @@ def _start_trouble(order: Order, spec: ContainerSpec, trouble: str) -> str:
         )
     if "python3" in trouble and "not found" in trouble:
         return f"image {spec.image} has no python3 on its PATH; detlab needs Python 3.11 or newer in it: {trouble}"
-    if "device driver" in trouble or "nvidia" in trouble:
-        return f"the engine cannot give GPUs to containers; install nvidia-container-toolkit on this node: {trouble}"
+    gpus = [slot.id for slot in order.slots if slot.kind == "cuda"]
+    if gpus and ("device driver" in trouble or "nvidia" in trouble):
+        return (
+            f"the engine at {engine} of agent {order.launch.info.agent_id} cannot give {', '.join(gpus)} to a "
+            f"container ({trouble}): NVIDIA's toolkit is missing there or does not work. Its operator installs "
+            "nvidia-container-toolkit on this node and then runs: nvidia-ctk runtime configure --runtime=docker && "
+            "systemctl restart docker. Until then runtime: process has the GPUs"
+        )
     return f"container of image {spec.image}: {trouble}"

@@ -1,6 +1,7 @@
 """Trials that misbehave, agents as processes, and waiting for the kernel: shared by the agent's tests."""
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -88,6 +89,7 @@ class AgentProcess:
         self.options = options
         self.process = None
         self.prefix = []
+        self.environ = {}
         self.log = directory.parent / "agent.log"
         self.token_file = directory.parent / "enrolment_token"
         self.token_file.write_text(master.enrolment_token)
@@ -105,7 +107,8 @@ class AgentProcess:
         ]
         command += ["--name", "agent", "--slots", "2", "--enrolment-token-file", str(self.token_file), *self.options]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.prefix + command, cwd="/", stdout=log, stderr=log)
+            environ = {**os.environ, **self.environ}
+            self.process = subprocess.Popen(self.prefix + command, cwd="/", env=environ, stdout=log, stderr=log)
 
     def kill(self):
         self.process.kill()

@@ -50,7 +50,7 @@ def docker_agents(master, open_tmp, docker_engine, request):
     """Start an agent with the docker runtime and the given further options."""
     started = []
 
-    def start(*options, url=master):
+    def start(*options, url=master, environ=None):
         shared = open_tmp / "shared"
         shared.mkdir(exist_ok=True)
         shared.chmod(0o777)
@@ -58,6 +58,7 @@ def docker_agents(master, open_tmp, docker_engine, request):
         always = ("--uid-range", "23000-23099", "--runtime", "process,docker", "--docker-host", docker_engine.url)
         process = AgentProcess(url, open_tmp / "agent", *always, *allowed, *options)
         process.engine, process.shared = docker_engine, shared
+        process.environ = environ or {}
         process.start()
         started.append(process)
         return process
