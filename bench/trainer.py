@@ -4,6 +4,7 @@
     python bench/trainer.py           the same, with the frameworks that are there
     python bench/trainer.py --quick   short turns and 50 MB, under a minute: is everything in order?
     python bench/trainer.py --rows hand-written,detlab --parts step --cases "MLP; CNN"
+    python bench/trainer.py --parts paired --cases CNN      two loops in one process: a finer difference
 
 All rows train the same model on the same data with the same torch `DataLoader` (detlab with its own, with the same
 arguments), on one thread, and report their loss every 100 batches. They take turns, so that whatever else the machine
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer_gate import BATCH, NEEDS, Course, Row, RowFailedError, Taken, take_turns, warm_up
+from trainer_gate import BATCH, ENVIRONMENT, NEEDS, Course, Row, RowFailedError, Taken, take_turns, warm_up
 
 CASES = ("MLP", "CNN", "MLP, long epochs", "MLP, TensorDataset")
 STEP_GOAL = 30.0
@@ -143,6 +144,14 @@ def two_processes(names: list[str], folder: Path, *, steps: int, blocks: int, ro
     print(f"  goal: detlab at most {DDP_GOAL:.0f} % over hand-written")
 
 
+def paired(folder: Path, cases: list[str], *, steps: int, turns: int) -> None:
+    script = Path(__file__).with_name("trainer_paired.py")
+    # One heap for all threads, as a single loop has it.
+    environment = {**os.environ, **ENVIRONMENT, "MALLOC_ARENA_MAX": "1"}
+    command = [sys.executable, script, *map(str, (steps, turns)), *cases]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, cwd=folder, env=environment)
+
+
 def checkpoint(folder: Path, *, megabytes: int, times: int, period: int) -> None:
     script = Path(__file__).with_name("trainer_checkpoint.py")
     command = [sys.executable, script, folder, *map(str, (megabytes, times, period))]
@@ -161,7 +170,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="under a minute: is everything in order?")
     parser.add_argument("--rows", default=",".join(NEEDS), help="which, by commas; hand-written is always there")
     parser.add_argument("--cases", default=None, help=f"which, by semicolons: {'; '.join(CASES)}")
-    parser.add_argument("--parts", default="step,ddp,checkpoint", help="which, by commas")
+    parser.add_argument("--parts", default="step,paired,ddp,checkpoint", help="which, by commas")
     parser.add_argument("--blocks", type=int, default=8, help="turns of each row in a round (8)")
     parser.add_argument("--steps", type=int, default=500, help="of a turn (step part): short ones see calmer noise")
     parser.add_argument("--rounds", type=int, default=3, help="each with new processes (3)")
@@ -177,6 +186,9 @@ def main() -> int:
         folder = Path(name)
         if "step" in parts:
             step(names, cases, folder, steps=100 if quick else options.steps, **turns)
+        if "paired" in parts:
+            (folder / "paired").mkdir()
+            paired(folder / "paired", cases[:2], steps=20, turns=30 if quick else 600)
         if "ddp" in parts:
             two_processes(names, folder, steps=50 if quick else 200, **turns)
         if "checkpoint" in parts:

@@ -16,11 +16,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 NEEDS = {
     "hand-written": "torch",
@@ -51,16 +51,17 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What a row trains: which case, and how many blocks of how many steps."""
+    """What a row trains: which case, and how many blocks of how many steps, each after `rest` that do not count."""
 
     case: str
     steps: int
     blocks: int
+    rest: int = RETURN
 
     @property
     def length(self) -> int:
         """Batches in all; the first block starts after as many unmeasured steps, one more follows the last."""
-        return self.steps + self.blocks * (self.steps + RETURN) + 1
+        return self.steps + self.blocks * (self.steps + self.rest) + 1
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Gate:
         wall, cpu = self.begun
         self.connection.send((time.perf_counter() - wall, time.process_time() - cpu))
         if self.connection.recv() == "go":
-            self._next, self._then = self.seen + RETURN, self._start
+            self._next, self._then = self.seen + self.course.rest, self._start
 
     def _start(self) -> None:
         self._next, self._then = self.seen + self.course.steps, self._wait
@@ -203,13 +204,23 @@ class Taken:
         self.loss = other.loss
 
 
+class Turned(Protocol):
+    """A row that stands at its gate: told "go" or "end", it answers when it has trained that far."""
+
+    name: str
+
+    def ask(self, word: Any) -> None: ...
+
+    def answer(self) -> Any: ...
+
+
 def warm_up(row: Row, course: Course) -> None:
     """Let a row train up to its first block, alone: all at once would take as long and be no warmer."""
     row.ask(course)
     row.answer()
 
 
-def take_turns(rows: list[Row], course: Course) -> dict[str, Taken]:
+def take_turns(rows: Sequence[Turned], course: Course) -> dict[str, Taken]:
     """Train all rows, a block each in turn; they are at their first block already (`warm_up`)."""
     found = {row.name: Taken() for row in rows}
     for block in range(course.blocks):

@@ -17,6 +17,7 @@ NUMBER = r"[+-]?\d+\.\d+"
 SPREAD = rf"{NUMBER} \({NUMBER} … {NUMBER}\)"
 # The loop written by hand has no columns "over": time, ratio, CPU, least, loss. The others have three of them.
 ROW = re.compile(rf"^  (?P<name>\S.{{18}}\S?) +{NUMBER}(?:(?: +{NUMBER}){{4}}| +{SPREAD}(?: +{NUMBER}){{6}})$", re.M)
+PAIRED = re.compile(rf"^  (?P<name>\S.{{18}}\S?)(?: +{NUMBER}){{3}} +[+-]\d+ … [+-]\d+(?: +{NUMBER}){{2}}$", re.M)
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_table_has_a_line_for_each_row(printed: str) -> None:
-    step, ddp, checkpoint = re.split(r"\n(?=Step|Two processes|Checkpoint)", printed)[1:]
+    step, paired, ddp, checkpoint = re.split(r"\n(?=Step|Two processes|Checkpoint)", printed)[1:]
     for table in (step, ddp):
         assert [match["name"].strip() for match in ROW.finditer(table)] == ["hand-written", "detlab"]
         assert re.search(r"^  goal: ", table, re.M)
+    assert [match["name"].strip() for match in PAIRED.finditer(paired)] == ["hand-written again", "detlab"]
+    assert re.search(r"^  goal: ", paired, re.M)
     for label in ("bare copy", "detlab: submit", "torch.save", "Trainer.fit: step without", "Trainer.fit: longer by"):
         assert re.search(rf"^  {label}.* {NUMBER} s +\({NUMBER} … {NUMBER}\)", checkpoint, re.M), checkpoint
 
@@ -48,7 +51,7 @@ def test_all_rows_did_the_same_work(printed: str) -> None:
     """Each row saw the same samples, in an order of its own: the losses that are reached are close."""
     rows = [line for line in printed.splitlines() if line.startswith(("  hand-written ", "  detlab "))]
     losses = [float(row.split()[-1]) for row in rows]
-    assert len(losses) == 4
+    assert len(losses) == 7
     assert max(losses) < 0.5 < 2.3  # ln 10 = 2.3: untrained
 
 
