@@ -24,7 +24,7 @@ WORKERS := -n $(TEST_WORKERS) --dist loadfile -m "not alone"
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench setup setup-test lint unit front docs clean system-packages
+.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn setup setup-test lint unit front docs clean system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -42,8 +42,21 @@ test: setup-test lint  ## everything that CI runs
 soak: setup-test  ## simulate clusters with faults, as many seeds as wished: make soak SEEDS=0:100000
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
-bench: $(VENV)-bench/.installed  ## the trainer's speed beside other frameworks, in an environment of its own
+bench:  ## all benchmarks, one after the other: bench-trainer, bench-faces, bench-spawn
+	@failed=0; \
+	for part in trainer faces spawn; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
+	exit $$failed
+
+bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
 	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)
+
+bench-faces: setup-test  ## what the front ends draw in a browser, beside their goals
+	$(BIN)/python bench/faces.py --check
+
+bench-spawn: setup-test  ## a notebook's start beside the Hub's own spawners: as a process and in a container
+	@failed=0; \
+	for runtime in process docker; do $(BIN)/python bench/spawn.py --runtime $$runtime --check || failed=1; done; \
+	exit $$failed
 
 unit: setup-test  ## the quick tests only
 	$(BIN)/python -m pytest -q tests/unit
