@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import nbformat
 import pytest
 from spine_lab import WRITE, Lab, until
@@ -15,7 +18,9 @@ from detlab import client as det_client
 from detlab.client import Task
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.taskwire import TaskEnd, TaskKind
+from detlab.schemas.wire import TrialState
 from testbed.cluster import Cluster
+from testbed.servers import logged_in, xsrf
 
 pytestmark = pytest.mark.hub
 
@@ -131,6 +136,77 @@ def test_a_detached_run_goes_on_by_itself_and_the_functions_of_the_client_do_the
         assert found.view.end_reason is TaskEnd.COMPLETED
         assert text in said(executed(found))
     det_client.logout()
+
+
+GATED = """
+import pathlib, time
+print('first')
+"""
+HELD = """
+while not pathlib.Path(gate).exists():
+    time.sleep(0.05)
+print('second', who)
+"""
+
+
+def test_a_run_survives_the_logout_of_its_user_with_the_token_revoked(cluster, lab, write, meeting_place, tmp_path):
+    """Nothing of the person is left, neither session nor token nor login file, and the run goes on to its end."""
+    gate = meeting_place / "logout-gate"
+    path = write("leaves.ipynb", f"who = 'nobody'\ngate = {str(gate)!r}", GATED, HELD)
+    ada = Laptop(cluster, "ada", tmp_path)
+    with closing(logged_in(cluster, "ada")) as page:
+        identity, token = new_token(page, "ada")
+        assert ada.det("login", cluster.url, "--token-file", "-", stdin=token).returncode == 0
+        started = ada.det("notebook", "run", path, "-p", "who", "ada", "--slots", "0", "--detach", "--json")
+        assert started.returncode == 0, started.stderr
+        task = lab.client.get_task(json.loads(started.stdout)["id"])
+        assert task.view.owner == "ada"
+        until("its first cell has run", lambda: bool(task.outputs()) and "first" in said(executed(task)), 60)
+        assert ada.det("logout").stdout.strip() == "Logged out."
+        assert page.delete(f"/hub/api/users/ada/tokens/{identity}", params={"_xsrf": xsrf(page)}).status_code == 204
+        assert page.get("/hub/home").url.path == "/hub/home"
+        page.get("/hub/logout")
+        assert page.get("/hub/home").url.path == "/hub/login", "the session is over"
+    assert "det login" in ada.det("task", "list").stderr, "this machine has no login any more"
+    headers = {"Authorization": f"token {token}"}
+    assert httpx.get(f"{cluster.url}/hub/api/user", headers=headers, trust_env=False).status_code == 403
+    assert not task.reload().state.terminal, "the run does not mind"
+    gate.touch()
+    task.wait(60)
+    assert (task.view.state, task.view.end_reason) == (TrialState.COMPLETED, TaskEnd.COMPLETED)
+    assert "first" in said(executed(task))
+    with closing(logged_in(cluster, "ada")) as page:  # the person comes back
+        _, token = new_token(page, "ada")
+    assert ada.det("login", cluster.url, "--token-file", "-", stdin=token).returncode == 0
+    assert ada.det("task", "outputs", task.id, "-o", tmp_path / "kept").returncode == 0
+    assert "second ada" in said(nbformat.read(tmp_path / "kept" / "executed.ipynb", as_version=4))
+
+
+@dataclass
+class Laptop:
+    """A person's own machine: `det` finds no cluster there but the one of its login file."""
+
+    cluster: Cluster
+    name: str
+    folder: Path
+
+    def det(self, *words: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `det` there."""
+        home = self.folder / f"home-{self.name}"
+        home.mkdir(exist_ok=True)
+        return subprocess.run(
+            self.cluster.command(*map(str, words)), cwd=home, env={**self.cluster.environment, "HOME": str(home)},
+            input=stdin, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+
+def new_token(page: httpx.Client, name: str) -> tuple[str, str]:
+    """Make a token as the Hub's token page does; return its id and itself."""
+    scopes = ["custom:detlab:write", "access:services!service=detlab"]
+    asked = {"note": "laptop", "expires_in": 3600, "scopes": scopes}
+    reply = page.post(f"/hub/api/users/{name}/tokens", params={"_xsrf": xsrf(page)}, json=asked)
+    assert reply.status_code == 201, reply.text
+    return reply.json()["id"], reply.json()["token"]
 
 
 def test_what_is_no_notebook_is_refused(cluster: Cluster, lab: Lab, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,39 @@ def test_a_shell_in_the_local_terminal_and_another_users_refused(place: Cluster)
     refused = det(place, "shell", "open", shell, DET_URL=place.url, DET_TOKEN=token)
     assert refused.returncode == 1
     assert "of yours" in refused.stderr
-    assert det(place, "shell", "kill", shell).returncode == 0
+    _listed_with_its_log(place, "shell", shell)
+    assert json.loads(det(place, "shell", "open", shell, "--json").stdout)["address"].endswith("/terminals/1")
+    _killed(place, "shell", shell)
+
+
+def _listed_with_its_log(place: Cluster, group: str, task: str) -> None:
+    """Insist that a server that runs is listed so, and that `logs` brings what its process wrote."""
+    row = next(line for line in det(place, group, "list").stdout.splitlines() if task in line)
+    assert "RUNNING" in row
+    running = json.loads(det(place, group, "list", "--state", "active", "--json").stdout)
+    assert [(view["id"], view["owner"]) for view in running] == [(task, place.user)]
+    shown = det(place, group, "logs", task)
+    assert shown.returncode == 0, shown.stderr
+    assert "Serving notebooks from local directory" in shown.stdout, shown.stdout
+    last = [json.loads(line) for line in det(place, group, "logs", task, "--tail", "2", "--json").stdout.splitlines()]
+    assert [line["text"] for line in last] == [line["text"] for line in _log(place, group, task)[-2:]]
+
+
+def _log(place: Cluster, group: str, task: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in det(place, group, "logs", task, "--json").stdout.splitlines()]
+
+
+def _killed(place: Cluster, group: str, task: str) -> None:
+    """Kill a server that runs; what is over stays in the list with its reason, and its log can still be read."""
+    before = _log(place, group, task)
+    killed = det(place, group, "kill", task)
+    assert killed.returncode == 0, killed.stderr
+    assert det(place, "task", "wait", task, "--timeout", "60").returncode in {0, 3, 137, 143}
+    row = next(line for line in det(place, group, "list").stdout.splitlines() if task in line)
+    assert "killed" in row
+    assert json.loads(det(place, group, "list", "--state", "active", "--json").stdout) == []
+    after = _log(place, group, task)
+    assert after[: len(before)] == before
 
 
 def test_a_notebook_is_up_when_its_address_is_printed(place: Cluster) -> None:
@@ -113,8 +146,10 @@ def test_a_notebook_is_up_when_its_address_is_printed(place: Cluster) -> None:
     server = told["address"].removesuffix("lab")
     found = httpx.get(f"{server}api/status", headers=headers, trust_env=False, timeout=60)
     assert found.status_code == 200, found.text
-    assert det(place, "notebook", "kill", told["id"]).returncode == 0
-    assert det(place, "task", "wait", told["id"], "--timeout", "60").returncode in {0, 3, 137, 143}
+    opened = det(place, "notebook", "open", told["id"], "--json")
+    assert json.loads(opened.stdout)["address"] == told["address"], opened.stderr
+    _listed_with_its_log(place, "notebook", told["id"])
+    _killed(place, "notebook", told["id"])
     gone = det(place, "notebook", "open", told["id"])
     assert gone.returncode == 1
     assert "is over" in gone.stderr
