@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from detlab.schemas.taskwire import SpawnView, TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
+from detlab_hub.spawners import SpawnFailed
 
 PREFIX = "/services/detlab/api/v1/spawns"
 
@@ -168,3 +170,16 @@ async def answering() -> AsyncIterator[int]:
 def user() -> Any:
     """A Hub user, as far as a spawner asks."""
     return SimpleNamespace(name="ada", id=7, url="/user/ada/", escaped_name="ada", settings={})
+
+
+def spawn_view(**more: Any) -> SpawnView:
+    """How a spawn stands that waits or runs."""
+    return SpawnView(task_id="notebook-5", state=TrialState.ACTIVE, **more)
+
+
+async def refused(spawner: Any, master: Master) -> SpawnFailed:
+    """Insist that a start is refused before the master is asked; return what the page is told."""
+    with pytest.raises(SpawnFailed) as failed:
+        await spawner.start()
+    assert not master.posts
+    return failed.value
