@@ -1,4 +1,4 @@
-"""One real cluster for most tests of the spine, with three users; those that kill parts start their own."""
+"""One real cluster for most tests of the spine, with four users; those that kill parts start their own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from testbed.cluster import Cluster, running_cluster
 
 @pytest.fixture(scope="session")
 def cluster(meeting_place: Path) -> Iterator[Cluster]:
-    """A whole cluster, `det up` to `det down`; its operator and two more users.
+    """A whole cluster, `det up` to `det down`; its operator and three more users.
 
     In a folder that everybody may enter, so that permissions alone keep tenants apart; the clusters of other tests
     are in closed folders, where tasks get a view of their own.
     """
-    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben']\n"
+    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\n"
     root = meeting_place / "cluster"
     root.mkdir(mode=0o755)
     with running_cluster(root, slots=6, config=config) as running:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from spine_lab import TRIALS, Lab, is_root, lab_of, landing_page, single, task_dir, until
 
 from detlab.client.resources import Experiment, Trial
-from detlab.errors import NotFound
+from detlab.errors import Forbidden, NotFound
 from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
@@ -98,6 +99,55 @@ def test_i9_no_tenant_sees_anothers_data_over_the_api(cluster: Cluster, ada: Ten
     assert ada.lab.trial(ada.trial).view.state == "ACTIVE"
     assert [item.id for item in ada.lab.client.list_experiments()] == [ada.experiment.id]
     assert lab.client.get_experiment(ada.experiment.id).view.owner == "ada", "the operator sees everybody's"
+
+
+def test_i9_what_is_shared_with_a_group_of_the_hub_is_seen_by_who_is_in_it(cluster: Cluster, ada: Tenant) -> None:
+    team = f"vision {uuid.uuid4()}"
+    with cluster.hub() as hub:
+        for path, body in ((f"groups/{team}", None), (f"groups/{team}/users", {"users": ["ben"]})):
+            hub.post(path, json=body).raise_for_status()
+    experiment = ada.experiment.id
+    with lab_of(cluster, "ben") as ben, lab_of(cluster, "cleo") as cleo:
+        for other in (ben, cleo):
+            with pytest.raises(NotFound):
+                other.client.get_experiment(experiment)
+        ada.experiment.share(group=team)
+        seen = ben.client.get_experiment(experiment)
+        assert seen.list_trials()[0].id == ada.trial.id
+        assert experiment in [item.id for item in ben.client.list_experiments()]
+        assert [grant.name for grant in seen.list_grants()] == [team]
+        for deed in (seen.kill, seen.delete, lambda: seen.share(user="cleo")):
+            with pytest.raises(Forbidden, match="ada"):
+                deed()
+        with pytest.raises(NotFound):
+            cleo.client.get_experiment(experiment)
+        ada.experiment.share(user="cleo", write=True)
+        theirs = cleo.client.get_experiment(experiment)
+        theirs.pause()
+        theirs.activate()
+        follow_until_it_is_cut(cleo, experiment, lambda: ada.experiment.unshare(user="cleo"))
+        ada.experiment.unshare(group=team)
+        for other in (ben, cleo):
+            with pytest.raises(NotFound):
+                other.client.get_experiment(experiment)
+
+
+def follow_until_it_is_cut(lab: Lab, experiment: int, cut: Callable[[], object]) -> None:
+    """Read an experiment's stream; after `cut` not even its keep-alives (5 s) come any more."""
+    with (
+        lab.api() as api,
+        api.stream("GET", f"experiments/{experiment}/stream", params={"after": 0}, timeout=8) as reply,
+    ):
+        lines = reply.iter_lines()
+        assert json.loads(next(lines))["experiment_id"] == experiment
+        cut()
+        with pytest.raises(httpx.TransportError):
+            read_all(lines)
+
+
+def read_all(lines: Iterator[str]) -> None:
+    for line in lines:
+        assert not line or json.loads(line)
 
 
 def all_events(api: httpx.Client) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from detlab.cli.printing import (
     size,
     table,
 )
+from detlab.cli.sharing import share
 from detlab.cli.watching import connection_notes, ended, progress_line, stopped_watching
 from detlab.client.facts import no_checkpoint
 from detlab.client.resources import Checkpoint, Experiment, Trial
@@ -48,6 +49,7 @@ def experiment() -> None:
 
 
 experiment.add_command(create)
+experiment.add_command(share)
 
 
 @experiment.command(name="list")

@@ -21,6 +21,8 @@ from detlab.schemas.wire import API_PREFIX, encode_floats
 
 T = TypeVar("T")
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
+_JITTER = random.SystemRandom().random
+"""Not the process's generator, whose numbers are the user's: a notebook that seeds it gets the same ones each time."""
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
@@ -234,13 +236,13 @@ class Backoff:
     attempts: int = 8
     refused: int = 2
 
-    def delay(self, failures: int, *, refused: bool = False, rng: Callable[[], float] = random.random) -> float | None:
+    def delay(self, failures: int, *, refused: bool = False, rng: Callable[[], float] = _JITTER) -> float | None:
         """Return the seconds to wait after the n-th failure in a row (from 1), or None to give up."""
         if failures > (self.refused if refused else self.attempts):
             return None
         return self.capped(failures, rng)
 
-    def capped(self, failures: int, rng: Callable[[], float] = random.random) -> float:
+    def capped(self, failures: int, rng: Callable[[], float] = _JITTER) -> float:
         """Return the seconds to wait after the n-th failure, for one who never gives up."""
         whole = min(self.most, self.first * 2.0 ** min(failures - 1, 30))
         return whole * (0.5 + 0.5 * rng())

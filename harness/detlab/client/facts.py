@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     Event,
     ExperimentState,
     ExperimentView,
+    GrantKind,
     LogLine,
     SeriesView,
     TrialState,
@@ -342,3 +343,17 @@ def next_logs(page: tuple[list[LogLine], int | None], after: int | None) -> int 
     if following is None or not lines or following == after:
         return None
     return following
+
+
+def granted_to(user: str | None, group: str | None) -> tuple[GrantKind, str]:
+    """Return whom a grant is for.
+
+    Raises:
+        ValueError: Neither a user nor a group is named, or both are.
+    """
+    match user, group:
+        case str(name), None:
+            return "user", name
+        case None, str(name):
+            return "group", name
+    raise ValueError("say either user=… or group=…")

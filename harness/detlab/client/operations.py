@@ -18,6 +18,9 @@ from detlab.schemas.wire import (
     CreateExperimentReply,
     CurvesView,
     ExperimentView,
+    GrantKind,
+    GrantRequest,
+    GrantView,
     LogLine,
     SeriesView,
     TrialView,
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 PAGE = 200
 Action = Literal["pause", "activate", "cancel", "kill"]
+
+
+_grants = field_of("items", list[GrantView])
 
 
 def one(call: Call) -> Flow[Any]:
@@ -134,6 +140,23 @@ def experiments(
 def act(experiment_id: int, action: Action) -> Flow[ExperimentView]:
     """Pause, activate, cancel or kill. Each says what state is wanted, so it may be said twice."""
     return one(Call("POST", f"experiments/{int(experiment_id)}/{action}", parse=model(ExperimentView)))
+
+
+def grants(experiment_id: int) -> Flow[list[GrantView]]:
+    """With whom an experiment is shared."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}/grants", parse=_grants))
+
+
+def share(experiment_id: int, kind: GrantKind, name: str, *, write: bool = False) -> Flow[list[GrantView]]:
+    """Share an experiment with a user or a group."""
+    body = GrantRequest(kind=kind, name=name, write=write)
+    return one(Call("PUT", f"experiments/{int(experiment_id)}/grants", json=body, parse=_grants))
+
+
+def unshare(experiment_id: int, kind: GrantKind, name: str) -> Flow[list[GrantView]]:
+    """Take a grant back."""
+    path = f"experiments/{int(experiment_id)}/grants"
+    return one(Call("DELETE", path, params={"kind": kind, "name": name}, parse=_grants, again=False))
 
 
 def delete_experiment(experiment_id: int) -> Flow[int]:

@@ -15,6 +15,7 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
+    granted_to,
     next_logs,
     no_checkpoint,
     reports,
@@ -27,7 +28,16 @@ from detlab.client.ordering import CheckpointSortBy, OrderBy
 from detlab.client.session import Session
 from detlab.client.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
-from detlab.schemas.wire import CheckpointView, CurvesView, Event, ExperimentState, ExperimentView, LogLine, TrialView
+from detlab.schemas.wire import (
+    CheckpointView,
+    CurvesView,
+    Event,
+    ExperimentState,
+    ExperimentView,
+    GrantView,
+    LogLine,
+    TrialView,
+)
 
 
 class Experiment(ExperimentFacts):
@@ -57,6 +67,33 @@ class Experiment(ExperimentFacts):
     def kill(self) -> None:
         """End it now."""
         self.view = self._session.run(operations.act(self.id, "kill"))
+
+    def share(self, *, user: str | None = None, group: str | None = None, write: bool = False) -> list[GrantView]:
+        """Let a user of the Hub, or a group of it, look at the experiment; return all its grants.
+
+        Args:
+            user: Name of the user.
+            group: Name of the group, if it is one.
+            write: They may pause, activate, cancel and kill, too.
+
+        Raises:
+            ValueError: Neither a user nor a group, or both.
+            Forbidden: The experiment is somebody else's.
+        """
+        return self._session.run(operations.share(self.id, *granted_to(user, group), write=write))
+
+    def unshare(self, *, user: str | None = None, group: str | None = None) -> list[GrantView]:
+        """Take back what `share` granted; return the grants that are left.
+
+        Raises:
+            ValueError: Neither a user nor a group, or both.
+            NotFound: It is not shared with them.
+        """
+        return self._session.run(operations.unshare(self.id, *granted_to(user, group)))
+
+    def list_grants(self) -> list[GrantView]:
+        """With whom the experiment is shared."""
+        return self._session.run(operations.grants(self.id))
 
     def delete(self) -> None:
         """Remove an ended experiment with its checkpoints."""

@@ -173,6 +173,8 @@ class SpawnRequest(Wire):
     """POST spawns [hub]: a server of the Hub wants to run. The same `key` returns the task made first."""
 
     owner: str
+    groups: list[str] = []
+    """The owner's groups of the Hub: what is shared with them, a TensorBoard may show."""
     server_name: str = ""
     """"" is the user's default server."""
     key: str

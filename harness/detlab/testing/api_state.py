@@ -22,6 +22,9 @@ from detlab.schemas.wire import (
     Event,
     ExperimentState,
     ExperimentView,
+    GrantList,
+    GrantRequest,
+    GrantView,
     LogLine,
     ProblemView,
     SeriesView,
@@ -92,6 +95,7 @@ class MasterState:
     bundles: dict[str, bytes] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
+    grants: dict[int, dict[tuple[str, str], GrantView]] = field(default_factory=dict)
     submitted: list[CreateExperiment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -259,6 +263,24 @@ class MasterState:
                 raise Refusal(409, "conflict", f"experiment {number} has ended")
             self.update_experiment(int(number), state=states[action])
             return self.experiment(number)
+
+    def grants_of(self, number: str) -> GrantList:
+        """With whom an experiment is shared."""
+        found = self.grants.get(self.experiment(number).id, {})
+        return GrantList(items=[found[key] for key in sorted(found, reverse=True)])
+
+    def share(self, number: str, body: bytes) -> GrantList:
+        """Share it."""
+        request = GrantRequest.model_validate_json(body)
+        made = GrantView(**request.model_dump(), granted_by="alice")
+        self.grants.setdefault(self.experiment(number).id, {})[request.kind, request.name] = made
+        return self.grants_of(number)
+
+    def unshare(self, number: str, kind: str, name: str) -> GrantList:
+        """Take it back."""
+        if self.grants.get(self.experiment(number).id, {}).pop((kind, name), None) is None:
+            raise Refusal(404, "not_found", f"experiment {number} is not shared with the {kind} {name!r}")
+        return self.grants_of(number)
 
     def curves(self, number: str) -> CurvesView:
         """Return a snapshot."""

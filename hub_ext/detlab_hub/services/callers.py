@@ -17,6 +17,8 @@ class Caller:
     scopes: frozenset[str] = field(default_factory=frozenset)
     admin: bool = False
     """Sees and changes everybody's experiments."""
+    groups: frozenset[str] = field(default_factory=frozenset)
+    """Groups of the Hub that they are in."""
 
     def sees(self, owner: str) -> bool:
         """Whether this caller may know of something that `owner` owns (I9)."""

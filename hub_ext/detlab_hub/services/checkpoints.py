@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.services import files, views
+from detlab_hub.services.access import Right, right_to
 from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
@@ -26,7 +27,7 @@ class Checkpoints:
         """One checkpoint with its files."""
 
         def get(s: Session) -> CheckpointView:
-            return views.checkpoint_view(s, _owned(s, caller, uuid))
+            return views.checkpoint_view(s, _readable(s, caller, uuid))
 
         return await self._shell.read(get)
 
@@ -60,15 +61,15 @@ class Checkpoints:
 
     async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, str]:
         def find(s: Session) -> tuple[CheckpointRow, str]:
-            row = _owned(s, caller, uuid)
+            row = _readable(s, caller, uuid)
             return row, s.get_one(ExperimentRow, row.experiment_id).owner
 
         return await self._shell.read(find)
 
 
-def _owned(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
+def _readable(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    if row is None or experiment is None or not caller.sees(experiment.owner):
+    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
         raise NotFound(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
     return row

@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas.taskwire import CodeFile, CodeList
+from detlab_hub.services.access import experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.experiments import owned
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import clean_text
 
@@ -79,7 +79,7 @@ class Code:
 
     async def _bundle(self, caller: Caller, experiment_id: int) -> str | None:
         def look(s: Session) -> str | None:
-            return owned(s, caller, experiment_id).bundle
+            return experiment_for(s, caller, experiment_id).bundle
 
         return await self._shell.read(look)
 

@@ -26,6 +26,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.services import audit, feasibility, removal, views
+from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
@@ -138,15 +139,12 @@ class Experiments:
     ) -> tuple[list[ExperimentView], int | None]:
         """One page of experiments, newest first, and the `before` of the next page.
 
-        Who is not an administrator sees their own only.
+        Who is not an administrator sees their own, and those that others share with them.
         """
-        if not caller.admin:
-            if owner not in (None, caller.name):
-                return [], None
-            owner = caller.name
+        viewer = None if caller.admin else (caller.name, caller.groups)
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            rows = experiments.page(s, limit + 1, before, state, owner, name)
+            rows = experiments.page(s, limit + 1, before, state, owner, name, viewer)
             more = len(rows) > limit
             shown = rows[:limit]
             items = views.experiment_views(s, shown, self._shell.pending_reasons)
@@ -162,7 +160,7 @@ class Experiments:
         """
 
         def get(s: Session) -> ExperimentView:
-            return views.experiment_view(s, owned(s, caller, experiment_id), self._shell.pending_reasons)
+            return views.experiment_view(s, experiment_for(s, caller, experiment_id), self._shell.pending_reasons)
 
         return await self._shell.read(get)
 
@@ -176,7 +174,7 @@ class Experiments:
         """
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
-            owned(s, caller, experiment_id)
+            experiment_for(s, caller, experiment_id)
             place = None if after is None else s.scalar(select(TrialRow.idx).where(TrialRow.id == after))
             rows = trials.page(s, experiment_id, limit + 1, place)
             more = len(rows) > limit
@@ -194,7 +192,7 @@ class Experiments:
         """
 
         def get(s: Session) -> Sequence[CheckpointView]:
-            owned(s, caller, experiment_id)
+            experiment_for(s, caller, experiment_id)
             return views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id))
 
         return await self._shell.read(get)
@@ -216,7 +214,7 @@ class Experiments:
         """
 
         def snapshot(s: Session) -> CurvesView:
-            row = owned(s, caller, experiment_id)
+            row = experiment_for(s, caller, experiment_id)
             shown = _trials_to_show(s, row, max_trials)
             reasons = self._shell.pending_reasons
             return CurvesView(
@@ -234,7 +232,7 @@ class Experiments:
         Raises:
             NotFound: There is no such experiment for the caller, or it has no code.
         """
-        row = await self._shell.read(lambda s: owned(s, caller, experiment_id))
+        row = await self._shell.read(lambda s: experiment_for(s, caller, experiment_id))
         if row.bundle is None:
             raise NotFound(f"experiment {experiment_id} was submitted without code")
         return bundle_file(self._shell.settings, row.bundle)
@@ -246,6 +244,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
+            Forbidden: The caller may look at it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
@@ -255,6 +254,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
+            Forbidden: The caller may look at it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
@@ -263,6 +263,7 @@ class Experiments:
         """End it; trials may checkpoint first. One that has ended stays as it is.
 
         Raises:
+            Forbidden: The caller may look at it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
@@ -271,13 +272,14 @@ class Experiments:
         """End it now. One that has ended stays as it is.
 
         Raises:
+            Forbidden: The caller may look at it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
 
     async def _steer(self, caller: Caller, experiment_id: int, deed: str, event: lifecycle.Event) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
-            row = owned(turn.session, caller, experiment_id)
+            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             before = row.state
             try:
                 apply_experiment(turn, row, event)
@@ -297,11 +299,12 @@ class Experiments:
 
         Raises:
             Conflict: It has not ended.
+            Forbidden: It is somebody else's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
 
         def mark(turn: Turn) -> None:
-            row = owned(turn.session, caller, experiment_id)
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
             state = ExperimentState(row.state)
             if not state.terminal and state is not ExperimentState.DELETING:
                 raise Conflict(
@@ -316,18 +319,6 @@ class Experiments:
 
         await self._shell.write(mark)
         await removal.remove_experiment(self._shell, experiment_id)
-
-
-def owned(s: Session, caller: Caller, experiment_id: int) -> ExperimentRow:
-    """An experiment that the caller may see and change (I9).
-
-    Raises:
-        NotFound: There is none, or it is somebody else's: the caller cannot tell.
-    """
-    row = s.get(ExperimentRow, experiment_id)
-    if row is None or not caller.sees(row.owner):
-        raise NotFound(f"there is no experiment {experiment_id}", hint="det experiment list")
-    return row
 
 
 def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:

@@ -26,6 +26,7 @@ from detlab_hub.services.cluster import Cluster
 from detlab_hub.services.code import Code
 from detlab_hub.services.credentials import Credentials
 from detlab_hub.services.experiments import Experiments
+from detlab_hub.services.grants import Grants
 from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.lives import apply_allocation, send_kill
@@ -81,6 +82,7 @@ class Services:
         self.settings = settings
         self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections)
         self.connections = connections
+        self.grants = Grants(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)

@@ -18,10 +18,11 @@ from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.petnames import petname
 from detlab_hub.services.settings import Settings
-from detlab_hub.store.tables import BundleRow, CheckpointRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import BundleRow, CheckpointRow, TrialRow
 
 MAX_SEED = 2**31 - 1
 MAX_AT_ONCE = 10_000
@@ -137,7 +138,7 @@ def seed_of(config: dict[str, Any]) -> int:
 
 
 def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle: str | None) -> None:
-    """Check that the bundle and the warm-start source exist, and are the caller's.
+    """Check that the bundle and the warm-start source exist, and that the caller may use it.
 
     Raises:
         ConfigError: If the warm-start source is not there for this caller.
@@ -150,19 +151,14 @@ def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle:
     if uuid:
         checkpoint = s.get(CheckpointRow, str(uuid))
         usable = checkpoint is not None and checkpoint.state == "COMPLETED"
-        if checkpoint is None or not usable or not _sees(s, caller, checkpoint.experiment_id):
+        if checkpoint is None or not usable or not may_look(s, caller, checkpoint.experiment_id):
             raise ConfigError([Problem("searcher.source_checkpoint_uuid", f"there is no checkpoint {uuid}")])
     if trial_id is not None:
         trial = s.get(TrialRow, int(trial_id))
-        if trial is None or not _sees(s, caller, trial.experiment_id):
+        if trial is None or not may_look(s, caller, trial.experiment_id):
             raise ConfigError([Problem("searcher.source_trial_id", f"there is no trial {trial_id}")])
         if trial.latest_checkpoint is None:
             raise ConfigError([Problem("searcher.source_trial_id", f"trial {trial_id} has no checkpoint")])
-
-
-def _sees(s: Session, caller: Caller, experiment_id: int) -> bool:
-    experiment = s.get(ExperimentRow, experiment_id)
-    return experiment is not None and caller.sees(experiment.owner)
 
 
 # --- the entrypoint and the code

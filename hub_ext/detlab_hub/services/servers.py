@@ -56,7 +56,7 @@ class Servers:
             Unavailable: The Hub cannot be asked.
         """
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
-        problems = await self._shell.read(lambda s: unknown(s, caller.name, request))
+        problems = await self._shell.read(lambda s: unknown(s, caller, request))
         if problems:
             raise ConfigError(problems)
         reply = CreateTaskReply(created=False, warnings=warnings, config=config)

@@ -48,6 +48,8 @@ class Shell:
     """(trial or user task, agent that refused it) -> until when it is not asked again."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
+    grants: int = 0
+    """How often grants were changed since the start: what a stream knows of rights is of one such number."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0

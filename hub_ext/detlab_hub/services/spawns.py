@@ -20,7 +20,7 @@ from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
 from detlab_hub.services import audit
-from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.callers import Caller, HubCaller
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task, current_allocation
@@ -217,7 +217,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
     )
     row = create_row(
         turn,
-        request.owner,
+        Caller(request.owner, groups=frozenset(request.groups)),
         created,
         config,
         key=_key(request),

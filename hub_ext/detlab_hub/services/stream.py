@@ -18,11 +18,10 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, LogLine, TrialState, encode_floats
 from detlab_hub.services import taskviews, views
+from detlab_hub.services.access import experiment_for, trial_for
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.experiments import owned
 from detlab_hub.services.shell import Shell
-from detlab_hub.services.trials import owned_trial
-from detlab_hub.store.queries import events
+from detlab_hub.store.queries import events, grants
 from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
 
 PERIOD = 0.1
@@ -63,8 +62,10 @@ class _Reader:
     """Whose metrics come with the states of all; an experiment that is not the reader's adds nothing (`_visible`)."""
     told: int = 0
     """The last cursor that the reader was told."""
-    owners: dict[int | str, str] = field(default_factory=dict)
-    """Of experiments (numbers) and user tasks (ids)."""
+    shown: dict[int | str, bool] = field(default_factory=dict)
+    """Whether the reader may look at an experiment (its number) or a user task (its id)."""
+    grants: int = 0
+    """`Shell.grants` of that knowledge."""
 
 
 class Stream:
@@ -95,7 +96,7 @@ class Stream:
                 left out: one closed subject must not end a stream that carries many.
 
         Raises:
-            NotFound: There is no such experiment for the caller.
+            NotFound: There is no such experiment for the caller, or no longer.
         """
         cursor = await self._shell.read(lambda s: _start(s, caller, experiment_id, after))
         reader = _Reader(
@@ -106,6 +107,7 @@ class Stream:
             None if not groups else frozenset(groups),
             follows,
             told=cursor,
+            grants=self._shell.grants,
         )
         with self._shell.wakeups.listen("streams") as news:
             while not self._shell.stopped:
@@ -120,6 +122,11 @@ class Stream:
                 await asyncio.sleep(PERIOD)
 
     def _next(self, s: Session, reader: _Reader) -> tuple[list[Event], bool]:
+        if reader.grants != self._shell.grants:
+            reader.grants = self._shell.grants
+            reader.shown.clear()
+            if reader.experiment_id is not None:
+                experiment_for(s, reader.caller, reader.experiment_id)  # a right that was taken back ends the stream
         head = events.head(s)
         lost = reader.cursor < events.floor(s) or reader.cursor > head
         if lost or head - reader.cursor > LAG:
@@ -136,7 +143,7 @@ class Stream:
         return batch, more
 
     def _shown(self, s: Session, reader: _Reader, found: Sequence[Event]) -> list[Event]:
-        _learn_owners(s, reader, found)
+        _learn_rights(s, reader, found)
         visible = [event for event in found if _visible(reader, event)]
         last = {_subject(event): event.id for event in visible}
         bare = [_subject(event) for event in visible if not event.data and event.id == last[_subject(event)]]
@@ -157,7 +164,7 @@ class Stream:
         Raises:
             NotFound: There is no such trial for the caller.
         """
-        await self._shell.read(lambda s: owned_trial(s, caller, trial_id))
+        await self._shell.read(lambda s: trial_for(s, caller, trial_id))
 
         def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
@@ -169,7 +176,7 @@ class Stream:
 
 def _start(s: Session, caller: Caller, experiment_id: int | None, after: int | None) -> int:
     if experiment_id is not None:
-        owned(s, caller, experiment_id)
+        experiment_for(s, caller, experiment_id)
     return events.head(s) if after is None else after
 
 
@@ -185,17 +192,19 @@ def _subject(event: Event) -> Subject:
             return event.kind, event.trial_id
 
 
-def _learn_owners(s: Session, reader: _Reader, found: Sequence[Event]) -> None:
-    """Look up whose the experiments and tasks of a batch are, as far as the reader's rights depend on it."""
+def _learn_rights(s: Session, reader: _Reader, found: Sequence[Event]) -> None:
+    """Look up which experiments and tasks of a batch the reader may look at, as far as they are not known."""
     if reader.experiment_id is not None or reader.caller.admin:
         return
-    numbers = {event.experiment_id for event in found if event.experiment_id is not None} - reader.owners.keys()
-    ids = {event.task_id for event in found if event.task_id is not None} - reader.owners.keys()
-    reader.owners.update(_owners(s, ExperimentRow, sorted(numbers)))
-    reader.owners.update(_owners(s, TaskRow, sorted(ids)))
+    caller = reader.caller
+    numbers = sorted({event.experiment_id for event in found if event.experiment_id is not None} - reader.shown.keys())
+    ids = sorted({event.task_id for event in found if event.task_id is not None} - reader.shown.keys())
+    reader.shown.update((key, caller.sees(owner)) for key, owner in _owners(s, ExperimentRow, numbers).items())
+    reader.shown.update((key, caller.sees(owner)) for key, owner in _owners(s, TaskRow, ids).items())
+    reader.shown.update(dict.fromkeys(grants.among(s, numbers, caller.name, caller.groups), True))
     for event in found:  # what was deleted says itself whose it was
         if event.experiment_id is not None and "owner" in event.data:
-            reader.owners.setdefault(event.experiment_id, event.data["owner"])
+            reader.shown.setdefault(event.experiment_id, caller.sees(event.data["owner"]))
 
 
 def _owners(s: Session, table: type[ExperimentRow | TaskRow], ids: Sequence[Any]) -> dict[Any, str]:
@@ -207,12 +216,11 @@ def _owners(s: Session, table: type[ExperimentRow | TaskRow], ids: Sequence[Any]
 
 
 def _visible(reader: _Reader, event: Event) -> bool:
-    """Whether an event is about something of the reader's (I9), or tells nothing of anybody's."""
+    """Whether an event is about something that the reader may look at (I9), or tells nothing of anybody's."""
     if reader.experiment_id is not None or reader.caller.admin or event.kind == "cluster":
         return True
     holder = event.task_id if event.kind == "task" else event.experiment_id
-    owner = None if holder is None else reader.owners.get(holder)
-    return owner is not None and reader.caller.sees(owner)
+    return holder is not None and reader.shown.get(holder, False)
 
 
 def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> dict[Subject, dict[str, Any]]:

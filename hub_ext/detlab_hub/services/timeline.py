@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import TimelineItem, TimelineView
+from detlab_hub.services.access import experiment_for
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.experiments import owned
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import audit
 from detlab_hub.store.tables import AllocationRow, AuditRow, CheckpointRow, ExperimentRow, TrialRow
@@ -58,7 +58,7 @@ class Timeline:
         """
 
         def look(s: Session) -> TimelineView:
-            return TimelineView(items=_course(s, owned(s, caller, experiment_id)))
+            return TimelineView(items=_course(s, experiment_for(s, caller, experiment_id)))
 
         return await self._shell.read(look)
 

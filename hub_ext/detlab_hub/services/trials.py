@@ -7,16 +7,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
 from detlab_hub.services import audit, views
+from detlab_hub.services.access import Right, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_trial, finish_turn
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, logs, metrics
-from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
 class Trials:
@@ -29,7 +28,7 @@ class Trials:
         """One trial with the summaries of its metrics."""
 
         def get(s: Session) -> TrialView:
-            return views.trial_view(s, owned_trial(s, caller, trial_id), self._shell.pending_reasons)
+            return views.trial_view(s, trial_for(s, caller, trial_id), self._shell.pending_reasons)
 
         return await self._shell.read(get)
 
@@ -37,7 +36,7 @@ class Trials:
         """End a trial now; the search goes on without it. One that has ended stays as it is."""
 
         def kill(turn: Turn) -> TrialView:
-            row = owned_trial(turn.session, caller, trial_id)
+            row = trial_for(turn.session, caller, trial_id, Right.WRITE)
             before = row.state
             apply_trial(turn, row, lifecycle.KillRequested())
             if row.state != before:
@@ -59,7 +58,7 @@ class Trials:
         """The trial's curves, down-sampled to `max_points` each."""
 
         def get(s: Session) -> list[SeriesView]:
-            owned_trial(s, caller, trial_id)
+            trial_for(s, caller, trial_id)
             return metrics.series(s, [trial_id], group, names or None, max_points)
 
         return await self._shell.read(get)
@@ -76,7 +75,7 @@ class Trials:
         """The newest structured values of the trial, in step order."""
 
         def get(s: Session) -> list[dict[str, Any]]:
-            owned_trial(s, caller, trial_id)
+            trial_for(s, caller, trial_id)
             return metrics.values(s, trial_id, group, name, limit)
 
         return await self._shell.read(get)
@@ -85,7 +84,7 @@ class Trials:
         """Lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
 
         def get(s: Session) -> tuple[list[LogLine], logs.Edges]:
-            owned_trial(s, caller, trial_id)
+            trial_for(s, caller, trial_id)
             return logs.pick(s, trial_id, logs.Wanted(**wanted))
 
         return await self._shell.read(get)
@@ -94,20 +93,7 @@ class Trials:
         """The trial's checkpoints, most steps first."""
 
         def get(s: Session) -> list[CheckpointView]:
-            owned_trial(s, caller, trial_id)
+            trial_for(s, caller, trial_id)
             return views.checkpoint_views(s, checkpoints.of_trial(s, trial_id))
 
         return await self._shell.read(get)
-
-
-def owned_trial(s: Session, caller: Caller, trial_id: int) -> TrialRow:
-    """A trial that the caller may see and change (I9).
-
-    Raises:
-        NotFound: There is none, or it is somebody else's: the caller cannot tell.
-    """
-    row = s.get(TrialRow, trial_id)
-    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    if row is None or experiment is None or not caller.sees(experiment.owner):
-        raise NotFound(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
-    return row

@@ -17,12 +17,13 @@ from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.services import audit, feasibility, taskviews
+from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import logs
-from detlab_hub.store.tables import BundleRow, ExperimentRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import BundleRow, TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
 KEY_CHARS = 300
@@ -64,7 +65,7 @@ class UserTasks:
 
         def make(turn: Turn) -> CreateTaskReply:
             known = by_key(turn.session, caller.name, request.idempotency_key)
-            row = known or create_row(turn, caller.name, request, config, key=request.idempotency_key)
+            row = known or create_row(turn, caller, request, config, key=request.idempotency_key)
             view = taskviews.task_view(turn.session, row, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
@@ -147,14 +148,14 @@ class UserTasks:
 
 
 def create_row(
-    turn: Turn, owner: str, request: CreateTask, config: dict[str, Any], *, key: str | None, **more: Any
+    turn: Turn, caller: Caller, request: CreateTask, config: dict[str, Any], *, key: str | None, **more: Any
 ) -> TaskRow:
     """Make a user task and ask for its place.
 
     Raises:
-        ConfigError: Its code was not uploaded, or what a TensorBoard shows is not the owner's.
+        ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
     """
-    problems = unknown(turn.session, owner, request)
+    problems = unknown(turn.session, caller, request)
     if problems:
         raise ConfigError(problems)
     resources = config.get("resources") or {}
@@ -163,7 +164,7 @@ def create_row(
         id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
         kind=request.kind.value,
         name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
-        owner=owner,
+        owner=caller.name,
         key=key,
         state=TrialState.ACTIVE.value,
         config=config,
@@ -180,13 +181,13 @@ def create_row(
     turn.session.add(row)
     turn.session.flush()
     apply_task(turn, row, usertask.Created())
-    audit.note(turn, owner, "task.create", f"task {row.id}", row.name)
+    audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
     return row
 
 
-def unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
-    """What a request names and its owner does not have: code, experiments, trials; or names too much of."""
+def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
+    """What a request names and its owner may not use: code, experiments, trials; or names too much of."""
     found = []
     if len(request.idempotency_key or "") > KEY_CHARS:
         found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))
@@ -198,13 +199,11 @@ def unknown(s: Session, owner: str, request: CreateTask) -> list[Problem]:
     if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
         found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
-        experiment = s.get(ExperimentRow, number) if number in ROW_IDS else None
-        if experiment is None or experiment.owner != owner:
+        if number not in ROW_IDS or not may_look(s, caller, number):
             found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
     for number in request.trial_ids:
         trial = s.get(TrialRow, number) if number in ROW_IDS else None
-        experiment = None if trial is None else s.get(ExperimentRow, trial.experiment_id)
-        if experiment is None or experiment.owner != owner:
+        if trial is None or not may_look(s, caller, trial.experiment_id):
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
     return found
 

@@ -134,6 +134,7 @@ class AllocationMixin(Spawner):
         """Return what the master is asked for, under a key of its own."""
         return SpawnRequest(
             owner=self.user.name,
+            groups=sorted(group.name for group in self.user.groups),
             server_name=self.name,
             key=secrets.token_hex(16),
             kind=wish.kind,

@@ -157,7 +157,8 @@ class Identifier:
             # a service named like a user must never pass for that user
             raise Forbidden(f"the Hub service {model['name']!r} is not a user", hint="Use a token of a user.")
         scopes = frozenset(str(scope) for scope in model.get("scopes", []))
-        return Caller(name=str(model["name"]), scopes=scopes, admin=ADMIN in scopes)
+        groups = frozenset(str(group) for group in model.get("groups") or [])
+        return Caller(name=str(model["name"]), scopes=scopes, admin=ADMIN in scopes, groups=groups)
 
 
 class OAuthCallback(Guarded, HubOAuthCallbackHandler):

@@ -42,6 +42,7 @@ from detlab.schemas.wire.base import (
     decode_float,
     encode_floats,
 )
+from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
     BestValidationReply,
     ClusterInfoWire,
@@ -110,6 +111,11 @@ __all__ = [
     "ExperimentState",
     "ExperimentView",
     "FailureView",
+    "GrantKind",
+    "GrantList",
+    "GrantRequest",
+    "GrantTo",
+    "GrantView",
     "Heartbeat",
     "Hello",
     "Kill",

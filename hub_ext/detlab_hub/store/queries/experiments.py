@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.queries.grants import granted_ids
 from detlab_hub.store.queries.lookup import forget
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
@@ -15,6 +16,7 @@ from detlab_hub.store.tables import (
     EventRow,
     ExperimentMetric,
     ExperimentRow,
+    GrantRow,
     Idempotency,
     LogRow,
     Point,
@@ -34,6 +36,7 @@ def page(
     state: str | None = None,
     owner: str | None = None,
     name: str | None = None,
+    viewer: tuple[str, Collection[str]] | None = None,
 ) -> list[ExperimentRow]:
     """Return experiments, newest first.
 
@@ -44,6 +47,7 @@ def page(
         state: Only this state.
         owner: Only this owner's.
         name: Only names that contain this.
+        viewer: Only what this user, who is in these groups, owns or was let look at.
     """
     query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
@@ -52,6 +56,9 @@ def page(
         query = query.where(ExperimentRow.state == state)
     if owner is not None:
         query = query.where(ExperimentRow.owner == clean_text(owner))
+    if viewer is not None:
+        shared = ExperimentRow.id.in_(granted_ids(*viewer))
+        query = query.where(or_(ExperimentRow.owner == clean_text(viewer[0]), shared))
     if name:
         query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     return list(s.scalars(query))
@@ -108,7 +115,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
         left -= _delete_bulk(s, trial_id, left)
         if left <= 0:
             return False
-    for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency):
+    for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):
         s.execute(delete(StructuredValue).where(StructuredValue.trial_id.in_(part)))

@@ -83,6 +83,21 @@ class ExperimentRow(Base):
     ended_at: Mapped[float | None] = mapped_column(Double, default=None)
 
 
+class GrantRow(Base):
+    """A user or a Hub group that the owner of an experiment lets look at it, or change it."""
+
+    __tablename__ = "grants"
+    __table_args__ = (Index(None, "kind", "name"),)
+
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """`user` or `group`."""
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    write: Mapped[bool] = mapped_column(default=False)
+    granted_by: Mapped[str] = mapped_column(CleanText, default="")
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
 class TrialRow(Base):
     """One trial of an experiment. `idx` is its place in creation order, from 0."""
 

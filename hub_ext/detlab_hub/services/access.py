@@ -1,0 +1,86 @@
+"""Who may look at an experiment, change it, or own it: its owner, administrators, and whom the owner lets (I9).
+
+Everything that hangs on an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. One who
+may not even look cannot tell whether there is such an experiment.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden, NotFound
+from detlab_hub.services.callers import Caller
+from detlab_hub.store.queries import grants
+from detlab_hub.store.tables import ExperimentRow, TrialRow
+
+
+class Right(IntEnum):
+    """What a caller may do with an experiment; each includes those before it."""
+
+    NONE = 0
+    READ = 1
+    """Look at it, download from it, start from its checkpoints."""
+    WRITE = 2
+    """Pause, activate, cancel and kill it and its trials."""
+    OWN = 3
+    """Share and delete it."""
+
+
+def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
+    """What the caller may do with an experiment."""
+    if caller.sees(row.owner):
+        return Right.OWN
+    write = grants.best(s, row.id, caller.name, caller.groups)
+    if write is None:
+        return Right.NONE
+    return Right.WRITE if write else Right.READ
+
+
+def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:
+    """An experiment with which the caller may do what `right` says.
+
+    Raises:
+        NotFound: There is none, or the caller may not look at it: they cannot tell.
+        Forbidden: They may look at it, and no more.
+    """
+    row = s.get(ExperimentRow, experiment_id)
+    held = Right.NONE if row is None else right_to(s, caller, row)
+    if row is None or held is Right.NONE:
+        raise NotFound(f"there is no experiment {experiment_id}", hint="det experiment list")
+    _check(row, held, right)
+    return row
+
+
+def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.READ) -> TrialRow:
+    """A trial with whose experiment the caller may do what `right` says.
+
+    Raises:
+        NotFound: There is none, or the caller may not look at it: they cannot tell.
+        Forbidden: They may look at it, and no more.
+    """
+    row = s.get(TrialRow, trial_id)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
+    if row is None or experiment is None or held is Right.NONE:
+        raise NotFound(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
+    _check(experiment, held, right)
+    return row
+
+
+def may_look(s: Session, caller: Caller, experiment_id: int) -> bool:
+    """Whether the caller may look at an experiment; False if there is none."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is not None and right_to(s, caller, row) >= Right.READ
+
+
+def _check(row: ExperimentRow, held: Right, right: Right) -> None:
+    if held >= right:
+        return
+    if right is Right.OWN:
+        raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
+    raise Forbidden(
+        f"experiment {row.id} is {row.owner}'s, who lets you look at it, not change it",
+        hint=f"They may allow it: det experiment share {row.id} --user … --write",
+    )

@@ -1,0 +1,60 @@
+"""Grants: whom the owner of an experiment lets look at it, or change it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import GrantRow, clean_text
+
+USER = "user"
+GROUP = "group"
+
+
+def best(s: Session, experiment_id: int, user: str, groups: Collection[str]) -> bool | None:
+    """Whether a user may change an experiment, by the best of their grants; None: they have none."""
+    query = select(GrantRow.write).where(GrantRow.experiment_id == experiment_id, _to(user, groups))
+    found = s.scalars(query).all()
+    return max(found) if found else None
+
+
+def granted_ids(user: str, groups: Collection[str]) -> Select[int]:
+    """A query for the experiments that somebody lets a user look at."""
+    return select(GrantRow.experiment_id).where(_to(user, groups))
+
+
+def among(s: Session, experiment_ids: Sequence[int], user: str, groups: Collection[str]) -> set[int]:
+    """Those of some experiments that somebody lets a user look at."""
+    found: set[int] = set()
+    for part in chunks(list(experiment_ids)):
+        found.update(s.scalars(granted_ids(user, groups).where(GrantRow.experiment_id.in_(part))))
+    return found
+
+
+def of_experiment(s: Session, experiment_id: int) -> list[GrantRow]:
+    """The grants of an experiment, users first."""
+    query = select(GrantRow).where(GrantRow.experiment_id == experiment_id)
+    return list(s.scalars(query.order_by(GrantRow.kind.desc(), GrantRow.name)))
+
+
+def put(s: Session, row: GrantRow) -> None:
+    """Make a grant, or change the one to the same user or group."""
+    s.merge(row)
+
+
+def remove(s: Session, experiment_id: int, kind: str, name: str) -> bool:
+    """Take a grant back; False: there was none."""
+    query = delete(GrantRow).where(
+        GrantRow.experiment_id == experiment_id, GrantRow.kind == kind, GrantRow.name == clean_text(name)
+    )
+    return bool(getattr(s.execute(query), "rowcount", 0))
+
+
+def _to(user: str, groups: Collection[str]) -> ColumnElement[bool]:
+    to_user = and_(GrantRow.kind == USER, GrantRow.name == clean_text(user))
+    if not groups:
+        return to_user
+    return or_(to_user, and_(GrantRow.kind == GROUP, GrantRow.name.in_(sorted(map(clean_text, groups)))))

@@ -1,0 +1,26 @@
+"""Routes of grants: with whom an experiment is shared."""
+
+from __future__ import annotations
+
+from detlab.schemas.wire import GrantList, GrantRequest, GrantTo
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Grants(Guarded):
+    """The grants of an experiment."""
+
+    @needs("read")
+    async def get(self, experiment_id: int) -> GrantList:
+        """List with whom the experiment is shared."""
+        return await self.services.grants.list(self.person, experiment_id)
+
+    @needs("write")
+    async def put(self, experiment_id: int, body: GrantRequest) -> GrantList:
+        """Share the experiment with a user or a group of the Hub; a grant to the same one is replaced."""
+        return await self.services.grants.put(self.person, experiment_id, body)
+
+    @needs("write")
+    async def delete(self, experiment_id: int, query: GrantTo) -> GrantList:
+        """Take a grant back."""
+        return await self.services.grants.remove(self.person, experiment_id, query)

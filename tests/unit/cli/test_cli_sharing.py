@@ -1,0 +1,43 @@
+"""`det experiment share`, against a scripted master."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_sharing_with_a_user_and_a_group(master, det, det_json) -> None:
+    master.add_experiment()
+    assert det("e", "share", 1).stdout == "Experiment 1 is shared with nobody.\n"
+    shown = det("e", "share", 1, "--user", "bob").stdout.splitlines()[-1]
+    assert shown.split()[:3] == ["user", "bob", "look"]
+    assert "look and change" in det("e", "share", 1, "--group", "vision", "--write").stdout
+    found = [(one["kind"], one["name"], one["write"]) for one in det_json("e", "share", 1)]
+    assert found == [("user", "bob", False), ("group", "vision", True)]
+    assert [one["name"] for one in det_json("e", "share", 1, "--user", "bob", "--remove")] == ["vision"]
+    refused = det("e", "share", 1, "--user", "bob", "--remove")
+    assert refused.exit_code == 1
+    assert "not shared with the user 'bob'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--user", "bob", "--group", "vision"), "call it twice"),
+        (("--write",), "say with whom"),
+        (("--remove",), "say with whom"),
+        (("--user", "bob", "--write", "--remove"), "without --write"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_done(master, det, arguments: tuple[str, ...], said: str) -> None:
+    master.add_experiment()
+    refused = det("e", "share", 1, *arguments)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert master.grants == {}
+
+
+def test_a_hostile_name_is_text_in_the_table(master, det) -> None:
+    master.add_experiment()
+    shown = det("e", "share", 1, "--user", "\x1b[31mbob\x1b]0;x\x07").stdout
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
