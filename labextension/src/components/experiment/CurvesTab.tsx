@@ -11,6 +11,7 @@ import { CurvePlot } from '../charts/CurvePlot';
 import { EmptyState, formatValue, useLoaded } from '../common';
 import { nameText } from '../logs/text';
 import type { ExperimentFeed, ExperimentState } from './feed';
+import { metricsOf } from './metrics';
 import { Metric, MAX_CURVES } from './model';
 import { greyed } from './progress';
 
@@ -124,13 +125,8 @@ function useMetrics(feed: ExperimentFeed, current: Metric): Metric[] {
   const e = model.experiment;
   const trial = e.best?.trial_id ?? [...model.curves.keys()][0] ?? [...model.trials.keys()][0];
   const { data } = useLoaded(trial === undefined ? null : `${trial}`, signal => api.get<TrialView>(`trials/${trial}`, signal));
-  return useMemo(() => {
-    const found: Metric[] = Object.entries(data?.summary ?? {})
-      .flatMap(([group, names]) => Object.keys(names).map(name => ({ group, name })));
-    for (const wanted of [current, { group: 'validation', name: e.metric }]) {
-      if (wanted.name && !found.some(m => m.group === wanted.group && m.name === wanted.name)) found.push(wanted);
-    }
-    const rank = (m: Metric): number => (m.name === e.metric && m.group === 'validation' ? 0 : m.group === 'validation' ? 1 : 2);
-    return found.sort((a, b) => rank(a) - rank(b) || (a.group + a.name < b.group + b.name ? -1 : 1));
-  }, [data, current.group, current.name, e.metric]);
+  return useMemo(
+    () => metricsOf(data?.summary ?? {}, { group: current.group, name: current.name }, e.metric),
+    [data, current.group, current.name, e.metric]
+  );
 }

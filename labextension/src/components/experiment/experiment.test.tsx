@@ -13,6 +13,7 @@ import { experimentActions, forbidden } from './actions';
 import { yamlOf } from './ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
 import { LinkNotice } from './LinkNotice';
+import { metricsOf } from './metrics';
 import { ExperimentModel } from './model';
 import { greyed, progressParts, remaining } from './progress';
 import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
@@ -24,6 +25,26 @@ function snapshot(count = 3): CurvesView {
   const trials = Array.from({ length: count }, (_, i) => trial(i, count + 6));
   return { cursor: 10, experiment: experiment(), trials, curves: trials.map(t => series(t.id, 20)) };
 }
+
+describe('the metrics to choose from', () => {
+  it('are what is searched for, validation, training, the rest, and at the end what the machine did', () => {
+    const one = (...names: string[]): object => Object.fromEntries(names.map(name => [name, {}]));
+    const summary = {
+      cpu: one('cpu_util_simple'), memory: one('memory_free'), gpu: one('gpu_util_0'), alpha: one('mine'),
+      training: one('loss', 'acc'), validation: one('validation_error', 'accuracy')
+    };
+    const all = metricsOf(summary, { group: 'zeta', name: 'shown' }, 'validation_error').map(m => `${m.group}/${m.name}`);
+    expect(all).toEqual([
+      'validation/validation_error', 'validation/accuracy', 'training/acc', 'training/loss', 'alpha/mine', 'zeta/shown',
+      'cpu/cpu_util_simple', 'gpu/gpu_util_0', 'memory/memory_free'
+    ]);
+  });
+
+  it('are the one that is searched for, once, before anything was reported', () => {
+    expect(metricsOf({}, METRIC, 'validation_error')).toEqual([METRIC]);
+    expect(metricsOf({}, { group: 'validation', name: '' }, '')).toEqual([]);
+  });
+});
 
 describe('the fold', () => {
   it('adds what the stream says after the cursor, once', () => {

@@ -9,6 +9,7 @@ import { CurvePlot } from '../charts/CurvePlot';
 import type { Scene } from '../charts/curvechart';
 import { EmptyState, formatNumber } from '../common';
 import { Toggle } from '../experiment/CurvesTab';
+import { isOfMachine } from '../experiment/metrics';
 import { nameText } from '../logs/text';
 import type { TrialState } from './feed';
 
@@ -24,7 +25,8 @@ export function MetricsTab({ state }: { state: TrialState }): ReactElement {
   const names = useMemo(() => {
     const wanted = search.trim().toLowerCase();
     const all = [...state.series.keys()].filter(name => name.toLowerCase().includes(wanted));
-    return all.sort((a, b) => Number(b === metric) - Number(a === metric) || (a < b ? -1 : 1));
+    const ofMachine = (name: string): number => Number([...state.series.get(name)!.keys()].every(isOfMachine));
+    return all.sort((a, b) => Number(b === metric) - Number(a === metric) || ofMachine(a) - ofMachine(b) || (a < b ? -1 : 1));
   }, [state.series, state.series.size, search, metric]);
   const set = (change: Partial<PlotOptions>): void => setOptions({ ...options, ...change });
   if (!state.series.size) {

@@ -39,8 +39,11 @@ describe('the view of a trial', () => {
     act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
     await screen.findByText('0.0042');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent)).toContain('novel');
-    act(() => fixtures.say('stream', { ...metricsEvent(12, 999, 5000, 0.1) }));
-    act(() => fixtures.say('stream', { id: 13, kind: 'trial', time: 0, experiment_id: 12, trial_id: 116, task_id: null, data: { ...trial(16, 20, { state: 'ERROR', failure: FAILURE, end_reason: 'error' }) } }));
+    act(() => fixtures.say('stream', { ...metricsEvent(12, 116, 5000, 0), data: { group: 'cpu', steps_completed: 5000, run: 2, metrics: { cpu_util_simple: 7 } } }));
+    await screen.findByText('cpu_util_simple');
+    expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent).slice(-2)).toEqual(['novel', 'cpu_util_simple']);
+    act(() => fixtures.say('stream', { ...metricsEvent(13, 999, 5000, 0.1) }));
+    act(() => fixtures.say('stream', { id: 14, kind: 'trial', time: 0, experiment_id: 12, trial_id: 116, task_id: null, data: { ...trial(16, 20, { state: 'ERROR', failure: FAILURE, end_reason: 'error' }) } }));
     await screen.findByText('Out of memory');
   });
 
