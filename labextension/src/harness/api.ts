@@ -27,7 +27,12 @@ export class FixtureApi implements Api {
   private open = new Map<string, { path: string; line: (line: unknown) => void }>();
   private trialList: TrialView[] | null = null;
 
-  constructor(readonly of: Case) {}
+  /** As text, which is read when it is asked for, like an answer that came over the network. */
+  private readonly overview: string;
+
+  constructor(readonly of: Case) {
+    this.overview = JSON.stringify(made.overview(of.experiments));
+  }
 
   async get<T>(path: string): Promise<T> {
     this.asked.push(`GET ${path}`);
@@ -123,7 +128,7 @@ export class FixtureApi implements Api {
 
   private answer(path: string, query: URLSearchParams): unknown {
     const [kind, id, part, ...rest] = path.split('/');
-    if (path === 'overview') return made.overview(this.of.experiments);
+    if (path === 'overview') return JSON.parse(this.overview);
     if (kind === 'experiments') return this.ofExperiment(part, query);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks') return this.ofTask(id!, part, query);

@@ -25,7 +25,7 @@ export function Home(): ReactElement {
       <ActionButton label="New experiment" primary why={may} onRun={() => navigate({ kind: 'new' })} />
       <Menu
         label="Notebook, shell …"
-        actions={START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: may, run: () => setStarting(kind) }))}
+        actions={() => START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: may, run: () => setStarting(kind) }))}
       >
         Notebook, shell … <span aria-hidden="true">▾</span>
       </Menu>

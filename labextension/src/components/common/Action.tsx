@@ -52,9 +52,9 @@ export function ActionButton({ label, why, danger, onRun, children, primary, com
   );
 }
 
-/** A button that opens a menu of actions. */
+/** A button that opens a menu of actions, which are made when it opens. */
 export function Menu({ label, actions, children }: {
-  label: string; actions: readonly Action[]; children?: ReactNode;
+  label: string; actions: () => readonly Action[]; children?: ReactNode;
 }): ReactElement {
   const [at, setAt] = useState<DOMRect | null>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -71,7 +71,7 @@ export function Menu({ label, actions, children }: {
       >
         {children ?? '⋯'}
       </button>
-      {at && createPortal(<MenuList label={label} at={at} actions={actions} onClose={close} />, document.body)}
+      {at && createPortal(<MenuList label={label} at={at} actions={actions()} onClose={close} />, document.body)}
     </>
   );
 }

@@ -1,6 +1,6 @@
 /** Small hooks that several views need. */
 
-import { RefObject, useCallback, useEffect, useRef, useState } from 'react';
+import { RefObject, startTransition, useCallback, useEffect, useRef, useState } from 'react';
 
 import { ApiError, asApiError } from '../../state/api';
 
@@ -35,6 +35,24 @@ export function useVisible(ref: RefObject<Element>): boolean {
     return () => seen.disconnect();
   }, [ref]);
   return visible;
+}
+
+/** Rows that are added at a time, and the rest (ms) in between: what is seen is drawn, and pressed, first. */
+const SLICE = 25;
+const REST_MS = 150;
+
+/**
+ * How many of `wanted` rows to draw now: first as many as can be in sight, then by and by all, so that neither the first
+ * sight nor a press of "Show more" waits for rows that nobody sees yet.
+ */
+export function useGrowing(wanted: number, leastHeight: number): number {
+  const [drawn, setDrawn] = useState(() => Math.ceil(window.innerHeight / leastHeight) + 1);
+  useEffect(() => {
+    if (drawn >= wanted) return;
+    const timer = window.setTimeout(() => startTransition(() => setDrawn(drawn + SLICE)), REST_MS);
+    return () => window.clearTimeout(timer);
+  }, [drawn, wanted]);
+  return Math.min(drawn, wanted);
 }
 
 export interface Loaded<T> {

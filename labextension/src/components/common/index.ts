@@ -4,7 +4,7 @@ export { ActionButton, Menu, type Action } from './Action';
 export { Coded } from './Coded';
 export { ConfirmDialog } from './ConfirmDialog';
 export * from './format';
-export { useLoaded, useNow, useVisible, type Loaded } from './hooks';
+export { useGrowing, useLoaded, useNow, useVisible, type Loaded } from './hooks';
 export { LostHint, reasonOf, TryingAgain, useLost } from './Lost';
 export { EmptyState, ErrorBanner, Loading, Notice } from './notices';
 export { Progress } from './Progress';

@@ -20,9 +20,12 @@ export function withoutAnsi(text: string): string {
   return text.indexOf('\u001b') < 0 && !/[\u0090-\u009f]/.test(text) ? text : text.replace(ANSI, '');
 }
 
+/** Nothing but letters, digits and signs that do nothing: most text, told apart in one look. */
+const PLAIN = /^[ -~]*$/;
+
 /** Text safe to show: control and invisible characters are written out as ⟨U+XXXX⟩, so that nobody is fooled. */
 export function visible(text: string): string {
-  return withoutAnsi(text).replace(CONTROL, name).replace(SLY, name);
+  return PLAIN.test(text) ? text : withoutAnsi(text).replace(CONTROL, name).replace(SLY, name);
 }
 
 /** One log line: a carriage return overwrites what was before it, as in a terminal; very long ones are cut. */
@@ -36,7 +39,7 @@ export function logText(raw: string): string {
 
 /** Names are one line; a hostile one is cut, too. */
 export function nameText(raw: string, most = 300): string {
-  const text = visible(raw.replace(/[\t\n\r]+/g, ' '));
+  const text = PLAIN.test(raw) ? raw : visible(raw.replace(/[\t\n\r]+/g, ' '));
   return text.length > most ? `${text.slice(0, most)}…` : text;
 }
 

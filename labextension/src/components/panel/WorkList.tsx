@@ -6,13 +6,15 @@ import { useApp, useStore } from '../../state/context';
 import { experimentState, isOver, shownState, stateTone } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
-  ActionButton, EmptyState, formatAge, formatNumber, Menu, plural, Progress, StateBadge, useNow
+  ActionButton, EmptyState, formatAge, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
 import { nameText } from '../logs/text';
 import { experimentName, KIND_WORDS, matches, trialCount, workList } from './work';
 import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
 
 const STEP = 50;
+/** Pixels of an entry whose facts fit in one line; in the panel few do. */
+const LEAST_HEIGHT = 60;
 /** Letters of a reason that are shown. */
 const REASON = 400;
 
@@ -24,6 +26,7 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
   const [most, setMost] = useState(STEP);
   const all = useMemo(() => workList(experiments, tasks), [experiments, tasks]);
   const found = useMemo(() => all.filter(work => matches(work, filter)), [all, filter]);
+  const drawn = useGrowing(Math.min(found.length, most), LEAST_HEIGHT);
   if (!all.length) {
     return (
       <EmptyState title="Nothing here yet.">
@@ -38,11 +41,13 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
   return (
     <>
       <ul className="det-list" aria-label="My work">
-        {found.slice(0, most).map(work =>
-          work.kind === 'experiment'
-            ? <ExperimentItem key={work.key} view={work.experiment} now={now} />
-            : <TaskItem key={work.key} view={work.task} now={now} />
-        )}
+        {found.slice(0, drawn).map((work, i) => (
+          <li key={work.key} className="det-item" aria-posinset={i + 1} aria-setsize={found.length}>
+            {work.kind === 'experiment'
+              ? <ExperimentItem view={work.experiment} now={now} />
+              : <TaskItem view={work.task} now={now} />}
+          </li>
+        ))}
       </ul>
       {found.length > most && (
         <button type="button" className="det-button det-more" onClick={() => setMost(most + 4 * STEP)}>
@@ -55,17 +60,16 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
 
 const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: ExperimentView; now: number }): ReactElement {
   const app = useApp();
-  const me = useStore(s => s.me);
   const state = experimentState(view);
   const { done, all, running } = trialCount(view);
   const name = nameText(experimentName(view));
   const place = { kind: 'experiment', id: view.id } as const;
   return (
-    <li className="det-item">
+    <>
       <div className="det-item-head">
         <Opener place={place} name={name} label={`Experiment ${view.id}: ${name}`} />
         <span className="det-soft det-num">#{view.id}</span>
-        <Menu label={`Actions of experiment ${view.id}`} actions={experimentMenu(app, view, me)} />
+        <Menu label={`Actions of experiment ${view.id}`} actions={() => experimentMenu(app, view, app.store.getSnapshot().me)} />
       </div>
       {!isOver(view.state) && (
         <Progress value={view.progress} label={`Progress of experiment ${view.id}`} tone={stateTone(state)} />
@@ -82,24 +86,23 @@ const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: Exper
       </div>
       {state === 'QUEUED' && view.pending_reason && <div className="det-reason">{nameText(view.pending_reason, REASON)}</div>}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
-    </li>
+    </>
   );
 }, sameShown);
 
 const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: number }): ReactElement {
   const app = useApp();
-  const me = useStore(s => s.me);
   const state = shownState(view);
   const name = nameText(view.name);
   const queued = view.place !== null && !isOver(view.state);
   return (
-    <li className="det-item">
+    <>
       <div className="det-item-head">
         <Opener place={{ kind: 'task', id: view.id }} name={name || view.id} label={`${KIND_WORDS[view.kind]} ${name}`} />
         {view.server_name !== null && !isOver(view.state) && (
           <ActionButton label="Open" why={whyNotOpen(view)} onRun={() => app.openUrl(view.url!)}>Open ↗</ActionButton>
         )}
-        <Menu label={`Actions of ${KIND_WORDS[view.kind]} ${name}`} actions={taskMenu(app, view, me)} />
+        <Menu label={`Actions of ${KIND_WORDS[view.kind]} ${name}`} actions={() => taskMenu(app, view, app.store.getSnapshot().me)} />
       </div>
       <div className="det-facts">
         <StateBadge state={state} about={view.pending_reason} />
@@ -113,7 +116,7 @@ const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: nu
         <div className="det-reason" data-tone="waiting">ends for idleness {until(view.cull_at, now)}</div>
       )}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
-    </li>
+    </>
   );
 }, sameShown);
 
@@ -133,7 +136,7 @@ function Opener({ place, name, label }: {
 
 function Age({ time, now, what }: { time: number; now: number; what: string }): ReactElement {
   return (
-    <time className="det-age det-num" title={`${what} ${new Date(time * 1000).toLocaleString()}`}>
+    <time className="det-age det-num" title={`${what} ${formatTime(time)}`}>
       {formatAge(time, now)}
     </time>
   );

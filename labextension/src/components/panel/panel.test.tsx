@@ -144,10 +144,39 @@ describe('the panel', () => {
     expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
   });
 
-  it('draws no more of 1,000 experiments than what is shown first', async () => {
+  it('draws of 1,000 experiments first what can be seen, and tells each its place among all', async () => {
     const many = Array.from({ length: 1000 }, (_, i) => experiment(1000 - i));
-    await panel({ experiments: many });
-    expect(screen.getAllByRole('progressbar').length).toBeLessThan(60);
+    await panel({ experiments: many, tasks: [] });
+    const list = screen.getByRole('list', { name: 'My work' });
+    const inSight = Math.ceil(window.innerHeight / 60) + 1;
+    expect(list.children.length).toBe(inSight);
+    expect([...list.children].map(item => item.getAttribute('aria-posinset'))).toEqual(Array.from({ length: inSight }, (_, i) => String(i + 1)));
+    expect(new Set([...list.children].map(item => item.getAttribute('aria-setsize')))).toEqual(new Set(['1000']));
+    await waitFor(() => expect(list.children.length).toBe(50));
+    fireEvent.click(screen.getByText('Show more (950)'));
+    expect(screen.getByText('Show more (750)')).toBeTruthy();
+    await waitFor(() => expect(list.children.length).toBeGreaterThan(50));
+  });
+
+  it('finds what is not drawn, and counts anew what a filter leaves', async () => {
+    await panel({ experiments: Array.from({ length: 1000 }, (_, i) => experiment(1000 - i)), tasks: [] });
+    await userEvent.type(screen.getByRole('searchbox'), '#7 random');
+    const list = screen.getByRole('list', { name: 'My work' });
+    expect(list.firstElementChild!.textContent).toContain('#799');
+    expect(list.firstElementChild!.getAttribute('aria-setsize')).toBe('111'); // 7, 70 to 79, 700 to 799
+    await userEvent.type(screen.getByRole('searchbox'), ' 77');
+    expect([...list.children].map(item => item.getAttribute('aria-setsize'))).toEqual(Array(11).fill('11'));
+  });
+
+  it('makes the actions of an entry when its menu opens', async () => {
+    const { app } = await panel({ experiments: [experiment(1)], tasks: [] });
+    const pause = (): HTMLElement => screen.getByRole('menuitem', { name: /Pause/ });
+    await menuOf(/Actions of experiment 1/);
+    expect(pause().getAttribute('aria-disabled')).toBeNull();
+    await userEvent.keyboard('{Escape}');
+    act(() => app.store.learn({ experiment: experiment(1, { state: 'PAUSED' }) }));
+    await menuOf(/Actions of experiment 1/);
+    expect(pause().textContent).toContain('paused already');
   });
 });
 
