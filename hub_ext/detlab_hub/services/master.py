@@ -16,7 +16,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, placement, removal
+from detlab_hub.services import audit, placement, removal, vouching
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
@@ -202,8 +202,10 @@ class Services:
         self.shell.pending_reasons = await self.shell.write(place)
 
     async def tidy(self) -> None:
-        """Trim the event log and the audit log, purge expired tokens and refusals, remove tasks of long ago."""
+        """Keep and purge tokens, trim the event log and the audit log, purge refusals, remove tasks of long ago."""
         now = self.shell.clock()
+        present = [node.id for node in self.connections.nodes(now) if not node.suspect]
+        await self.shell.write(lambda turn: vouching.vouch(turn, present))
         self.shell.refusals = {key: until for key, until in self.shell.refusals.items() if until > now}
 
         def trim(turn: Turn) -> int:

@@ -313,6 +313,32 @@ async def test_records_a_long_outage_of_the_master_does_not_cost_a_task_its_toke
     assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
 
 
+async def test_a_launcher_that_is_cut_off_longer_than_its_token_lives_is_not_locked_out(make_world):
+    """Its agent is there and holds the task: for as long as that is so, the token outlives its date."""
+    world, _made, task = await one_task(make_world, task_token_ttl=100.0)
+    for _ in range(10):  # two hundred seconds in which the launcher does not come through
+        await world.steps(4, 5.0)
+        await world.services.tidy()
+    assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
+    fresh = await world.services.tasks.renew_token(task.caller)
+    assert (await task.send("logs", LogRecord(seq=1, time=1.0, text="back"))).acked == 1
+    for _ in range(6):
+        await world.steps(4, 5.0)
+        await world.services.tasks.renew_token(task.caller)
+        await world.services.tidy()
+    assert await world.services.tokens.resolve(task.launch.task_token) is None, "who renews needs nobody's word"
+    assert await world.services.tokens.resolve(fresh.token) is None
+
+
+async def test_nobody_vouches_for_the_launcher_of_a_lost_agent(make_world):
+    world, _made, task = await one_task(make_world, task_token_ttl=100.0, agent_reconnect_wait=1e9)
+    world.agents["node"].drop()
+    for _ in range(10):
+        world.now += 20
+        await world.services.tidy()
+    assert await world.services.tokens.resolve(task.launch.task_token) is None
+
+
 async def test_records_enrolment(make_world):
     secret = "dtenrol_embedded"
     world = await make_world(enrolment_secret_hash=hashlib.sha256(secret.encode()).hexdigest())

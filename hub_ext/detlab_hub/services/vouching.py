@@ -1,0 +1,35 @@
+"""A launcher that is cut off from the master while its agent is not: the agent's word keeps the task's token alive.
+
+A launcher renews its token from half of its life on. One that has not done so in three quarters of it does not reach
+the master; without this it would come back with an expired token, and be refused for ever while its task runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import func, select, update
+
+from detlab_hub.services.placement import PLACED
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import AllocationRow, TokenRow
+
+LATE = 0.25
+"""The part of a token's life that is left when its launcher is late with the renewal."""
+
+
+def vouch(turn: Turn, agents: Collection[str]) -> None:
+    """Give the tokens of late launchers a new life, where these agents hold their tasks."""
+    held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), AllocationRow.agent_id.in_(agents))
+    newest = (
+        select(TokenRow.subject)
+        .where(TokenRow.kind == "task", TokenRow.subject.in_(held))
+        .group_by(TokenRow.subject)
+        .having(func.max(TokenRow.expires_at) < turn.now + LATE * turn.settings.task_token_ttl)
+    )
+    turn.session.execute(
+        update(TokenRow)
+        .where(TokenRow.kind == "task", TokenRow.subject.in_(newest), TokenRow.expires_at > turn.now)
+        .values(expires_at=turn.now + turn.settings.task_token_ttl)
+        .execution_options(synchronize_session=False)
+    )
