@@ -29,16 +29,17 @@ INTERACTIVE_LIMIT = 300.0
 COMMIT_LIMIT = 3600.0
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
+_JITTER = random.SystemRandom()
+"""Not the process's generator: a call from another thread would shift the numbers that the user's training draws."""
 
 
 def pauses(
-    *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random | None = None
+    *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random = _JITTER
 ) -> Iterator[float]:
     """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
-    uniform = random.uniform if rng is None else rng.uniform  # spreads retries, guards nothing
     pause = first
     while True:
-        yield pause * uniform(0.5, 1.0)
+        yield pause * rng.uniform(0.5, 1.0)
         pause = min(longest, pause * factor)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+_JITTER = random.SystemRandom().random
+"""Not the process's generator: its numbers are the user's."""
+
 
 class Backoff:
     """Draw the pauses between retries: doubling from `first` to `cap` seconds, each scaled by 0.5..1.
@@ -17,7 +20,7 @@ class Backoff:
         rand: Source of randomness, uniform in [0, 1).
     """
 
-    def __init__(self, first: float = 0.25, cap: float = 15.0, rand: Callable[[], float] = random.random) -> None:
+    def __init__(self, first: float = 0.25, cap: float = 15.0, rand: Callable[[], float] = _JITTER) -> None:
         self._first = first
         self._cap = cap
         self._rand = rand

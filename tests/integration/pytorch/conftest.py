@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainer_forked import Program
 from trainer_rank_pair import Pair
 
 from detlab.testing.task_api import TaskApi, make_task_dir
@@ -48,34 +49,53 @@ class TrialTask:
     def newest_checkpoint(self) -> str:
         return max(self.api.checkpoints.values(), key=lambda view: view["steps_completed"])["uuid"]
 
-    def start(self, code: str, *, ranks: int = 1, **extra: str) -> subprocess.Popen[str]:
-        """Start a program in the task, under torchrun if it has several ranks."""
-        self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
-        script = self.root / "work" / "train.py"
-        script.write_text(textwrap.dedent(code))
+    def environment(self, slots: int, **extra: str) -> dict[str, str]:
+        """Note how many slots the task has; return the environment of its programs."""
+        self.set_info(slot_ids=list(range(slots)), container_slot_counts=[slots])
         base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
-        env = {
+        return {
             **base,
             "DET_TASK_DIR": str(self.root),
-            "DET_SLOT_IDS": json.dumps(list(range(ranks))),
+            "DET_SLOT_IDS": json.dumps(list(range(slots))),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(HERE),
             **extra,
         }
-        command = [sys.executable, str(script)]
-        if ranks > 1:
-            command = [sys.executable, "-m", "detlab.launch.torch_distributed", *command]
+
+    def _command(self, code: str, ranks: int) -> list[str]:
+        script = self.root / "work" / "train.py"
+        script.write_text(textwrap.dedent(code))
+        if ranks == 1:
+            return [str(script)]
+        return ["-m", "detlab.launch.torch_distributed", sys.executable, str(script)]
+
+    def start(self, code: str, *, ranks: int = 1, **extra: str) -> Program:
+        """Start a program in the task, under torchrun if it has several ranks; torch has been imported."""
+        env, cwd = self.environment(ranks, **extra), self.root / "work"
+        return Program(self._command(code, ranks), env, cwd, self.root / "output")
+
+    def start_anew(self, code: str, *, ranks: int = 1, **extra: str) -> subprocess.Popen[str]:
+        """Start a program as `start` does, in new interpreters."""
         return subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=script.parent
+            [sys.executable, *self._command(code, ranks)],
+            env=self.environment(ranks, **extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.root / "work",
         )
 
-    def run(self, code: str, *, ranks: int = 1, timeout: float = 60, **extra: str) -> tuple[int, str]:
-        process = self.start(code, ranks=ranks, **extra)
+    def run(
+        self, code: str, *, ranks: int = 1, timeout: float = 60, anew: bool = False, **extra: str
+    ) -> tuple[int, str]:
+        """Run a program to its end; return its exit status and what it printed."""
+        process = (self.start_anew if anew else self.start)(code, ranks=ranks, **extra)
         try:
             output, _ = process.communicate(timeout=timeout)
         finally:
             process.kill()
             process.wait()
+        assert process.returncode is not None
         return process.returncode, output
 
 

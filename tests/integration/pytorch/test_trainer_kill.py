@@ -1,4 +1,4 @@
-"""kill -9 at any batch, resume, and nothing differs: sample ids and losses, bit by bit, with one and two processes.
+"""kill -9 at any batch, resume, and no bit differs, on one or two ranks: sample ids, losses, random numbers.
 
 A restart from batch 0 would give the same numbers, so each attempt must also begin where its checkpoint ends.
 """
@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import json, logging, os, signal
+import json, logging, os, random, signal
 from pathlib import Path
 
+import numpy
 import torch
 from trainer_one_weight import OneWeightTrial
 from detlab import pytorch
@@ -65,7 +66,9 @@ class Trial(pytorch.PyTorchTrial):
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer, clip_grads=lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0))
         ids = list(self.context.current_sample_ids())
-        self.log.write(json.dumps([batch_idx, epoch_idx, ids, float(loss.detach()).hex(), ATTEMPT]) + "\\n")
+        draws = [float(torch.rand(())), float(numpy.random.random()), random.random(), random.gauss(0, 1)]
+        entry = [batch_idx, epoch_idx, ids, float(loss.detach()).hex(), [draw.hex() for draw in draws], ATTEMPT]
+        self.log.write(json.dumps(entry) + "\\n")
         return {"loss": loss}
     def evaluate_batch(self, batch, batch_idx):
         x, y = batch
@@ -81,7 +84,7 @@ with pytorch.init(enable_tensorboard_logging=False, aggregation_frequency=AGGREG
 
 
 def logged(task: Any, rank: int) -> list[list[Any]]:
-    """What a rank wrote for each batch: its index, epoch, sample ids and loss, and the attempt."""
+    """What a rank wrote for each batch: its index, epoch, sample ids, loss, draws, and the attempt."""
     return [json.loads(line) for line in (task.root / "work" / f"rank{rank}.log").read_text().splitlines()]
 
 
@@ -156,6 +159,8 @@ def test_killed_and_resumed_equals_calm(trial_task: Any, ranks: int, seed: int, 
     calm = run_calm(trial_task, ranks, **extra)
     expected = run_with_kills(trial_task, ranks, kills, **extra)
     assert max(expected) > 0, f"kills at {kills} left no checkpoint to resume from"
+    drawn = [draw for rank in calm for entry in rank.values() for draw in json.loads(entry[-1].replace("'", '"'))]
+    assert len(set(drawn)) == len(drawn) == 4 * 48 * ranks, "ranks and generators draw their own numbers"
     for rank in range(ranks):
         assert starts(trial_task, rank) == expected, f"kills at {kills}"
         seen = batches(trial_task, rank)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainer_forked import Program
 
 from detlab.launch.taskdir import TaskDir, first_failing_rank
 
@@ -63,9 +60,10 @@ print("rank", RANK, "is done")
 """
 
 
-def run(task: Any, how: str, who: int, **extra: str) -> tuple[str, list[str]]:
+def run(task: Any, how: str, who: int, *, anew: bool = False, **extra: str) -> tuple[str, list[str]]:
     """Run two ranks to their end; return the output, and the watchdog's lines."""
-    status, output = task.run(PROGRAM, ranks=2, timeout=60, HOW=how, WHO=str(who), LIMIT=str(LIMIT), **extra)
+    faults = {"HOW": how, "WHO": str(who), "LIMIT": str(LIMIT), **extra}
+    status, output = task.run(PROGRAM, ranks=2, timeout=60, anew=anew, **faults)
     took = time.time() - float((task.root / "work" / "began").read_text())
     assert took < LIMIT + 15, "torchrun's own grace of 30 s was waited out"
     assert status != 0, output
@@ -83,7 +81,7 @@ def failing_rank(task: Any) -> int | None:
 
 def test_a_rank_that_hangs_in_train_batch_is_named_by_all(trial_task: Any) -> None:
     who = 1
-    output, lines = run(trial_task, "hang", who)
+    output, lines = run(trial_task, "hang", who, anew=True)
     pid = (trial_task.root / "work" / f"pid{who}").read_text()
     assert [line[:8] for line in sorted(lines)] == ["[rank=0]", "[rank=1]"], output
     for line in lines:
@@ -133,29 +131,24 @@ def test_slow_work_below_the_limit_is_no_hang_and_nothing_is_left_in_the_output(
     assert sorted(output.splitlines()) == ["[rank=0] rank 0 is done", "[rank=1] rank 1 is done"]
 
 
-def launch(task: Any, slots: int, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run `detlab.launch.torch_distributed` in the task, as its entrypoint would."""
-    task.set_info(slot_ids=list(range(slots)), container_slot_counts=[slots])
-    env = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("DET_")},
-        "DET_TASK_DIR": str(task.root),
-        "DET_SLOT_IDS": json.dumps(list(range(slots))),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parent),
-        **extra,
-    }
-    command = [sys.executable, "-m", "detlab.launch.torch_distributed", *arguments]
-    work = task.root / "work"
-    return subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=60, check=False)
+def launch(task: Any, slots: int, *arguments: str, **extra: str) -> tuple[int | None, str, str]:
+    """Run `detlab.launch.torch_distributed` in the task, as its entrypoint would: its exit status, stdout and stderr."""
+    command = ["-m", "detlab.launch.torch_distributed", *arguments]
+    program = Program(command, task.environment(slots, **extra), task.root / "work", task.root / "output", apart=True)
+    try:
+        stdout, stderr = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    return program.returncode, stdout, stderr
 
 
 def test_a_wrong_world_size_is_one_clear_error(trial_task: Any) -> None:
     (trial_task.root / "work" / "train.py").write_text(PROGRAM)
-    done = launch(trial_task, 3, "--nproc_per_node=2", "--", "train.py", HOW="", WHO="9", LIMIT="60")
-    assert done.returncode != 0
-    assert "wrong world size" in done.stderr
-    assert "this task has 3 slot(s)" in done.stderr
-    assert "the launcher started 2 process(es) (WORLD_SIZE)" in done.stderr
+    status, _, said = launch(trial_task, 3, "--nproc_per_node=2", "--", "train.py", HOW="", WHO="9", LIMIT="60")
+    assert status != 0
+    assert "wrong world size" in said
+    assert "this task has 3 slot(s)" in said
+    assert "the launcher started 2 process(es) (WORLD_SIZE)" in said
 
 
 CLASS = """
@@ -179,23 +172,23 @@ def test_a_trial_class_is_trained_by_the_config_on_every_rank(trial_task: Any) -
         checkpoint_policy="none",
         optimizations={"aggregation_frequency": 2, "average_aggregated_gradients": False},
     )
-    done = launch(trial_task, 2, "--trial", "model_def:Mine")
-    assert done.returncode == 0, done.stderr
+    status, stdout, stderr = launch(trial_task, 2, "--trial", "model_def:Mine")
+    assert status == 0, stderr
     for rank in (0, 1):
-        assert f"[rank={rank}] rank {rank} aggregates 2 averages False" in done.stdout
+        assert f"[rank={rank}] rank {rank} aggregates 2 averages False" in stdout
     assert [entry["steps"] for entry in trial_task.metrics("training")] == [2, 3, 4, 6]
     assert [entry["steps"] for entry in trial_task.metrics("validation")] == [0, 3, 6]
     assert [view["steps_completed"] for view in trial_task.api.checkpoints.values()] == [6]
 
 
 def test_a_trial_class_that_is_not_there_ends_with_an_error(trial_task: Any) -> None:
-    done = launch(trial_task, 1, "--trial", "model_def:Mine")
-    assert done.returncode != 0
-    assert "Error: model_def:Mine: there is no module 'model_def'" in done.stderr
+    status, _, said = launch(trial_task, 1, "--trial", "model_def:Mine")
+    assert status != 0
+    assert "Error: model_def:Mine: there is no module 'model_def'" in said
 
 
 def test_a_stop_of_the_launcher_ends_all_ranks(trial_task: Any) -> None:
-    process = trial_task.start(PROGRAM, ranks=2, HOW="hang", WHO="1", LIMIT="60")
+    process = trial_task.start_anew(PROGRAM, ranks=2, HOW="hang", WHO="1", LIMIT="60")
     try:
         for line in process.stdout:
             if "begins to hang" in line:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing
 import os
 import socket
 import sys
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from trainer_forked import context
 
 SIZE = 2
 SECONDS = 90.0
@@ -32,7 +33,7 @@ class Pair:
     """
 
     def __init__(self, module: str, directory: Path) -> None:
-        self._spawn = multiprocessing.get_context("spawn")
+        self._context = context()
         self._module, self._directory = module, directory
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
@@ -60,9 +61,11 @@ class Pair:
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
             port = listener.getsockname()[1]
         for rank in range(SIZE):
-            ours, theirs = self._spawn.Pipe()
+            ours, theirs = self._context.Pipe()
             meeting = str(self._directory / f"meeting{self._starts}")
-            process = self._spawn.Process(target=_serve, args=(theirs, self._module, rank, port, meeting), daemon=True)
+            process = self._context.Process(
+                target=_serve, args=(theirs, self._module, rank, port, meeting), daemon=True
+            )
             process.start()
             theirs.close()
             self._processes.append(process)

@@ -11,7 +11,9 @@ import httpx
 import pytest
 
 from detlab import errors
+from detlab.client import calls
 from detlab.core._session import TaskSession, pauses
+from detlab.launch import backoff as launch
 
 Reply = Callable[[httpx.Request], httpx.Response]
 
@@ -159,6 +161,16 @@ def test_pauses_grow_to_a_limit() -> None:
     assert all(0.5 <= value <= 10 for value in values)
     assert values[0] <= 1
     assert min(values[4:]) >= 5
+
+
+def test_calls_draw_nothing_from_the_process_generator(connect: Callable[[Reply], TaskSession]) -> None:
+    """Regression: a checkpoint that was committed beside the loop shifted the numbers that training drew next."""
+    before = random.getstate()
+    connect(lambda _: httpx.Response(200, json={})).get("task/metadata")
+    next(pauses())
+    launch.Backoff().next_pause()
+    calls.Backoff().capped(1)
+    assert random.getstate() == before
 
 
 def test_own_http_calls_stay_out_of_the_training_log(
