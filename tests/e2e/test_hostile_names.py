@@ -138,3 +138,11 @@ def test_the_hub_refuses_hostile_names_of_servers(cluster: Cluster, name: str) -
         reply = hub.post(f"users/{cluster.user}/servers/{quote(name, safe='')}", json={"user_options": {}})
         assert reply.status_code == 400, reply.text
         assert "server_name" in reply.json()["message"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "%2e%2e", "%2E", "a/../b", "/", " "])
+def test_the_hub_refuses_names_of_users_that_mean_a_folder(cluster: Cluster, name: str) -> None:
+    """A user of such a name would have no route: browsers and proxies leave `/user/../` for another place."""
+    with cluster.hub() as hub:
+        reply = hub.post("users", json={"usernames": [name]})
+        assert reply.status_code == 400, reply.text

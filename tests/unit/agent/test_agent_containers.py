@@ -1,5 +1,6 @@
 """What the engine is told about a container, and what it is refused: no engine needed."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -252,6 +253,35 @@ def test_an_oom_of_the_launcher_itself(tmp_path):
 )
 def test_names_of_homes(user, name):
     assert home_name(user) == name
+
+
+_FOLDERS = [
+    ".",
+    "..",
+    "...",
+    "/",
+    "//",
+    "a/..",
+    "../..",
+    "/etc",
+    "%2e%2e",
+    "%2E%2E",
+    "%2E.",
+    "a/b",
+    "a%2Fb",
+    "a\0b",
+    "a\nb",
+]
+
+
+def test_names_that_mean_a_folder_have_homes_of_their_own_in_the_homes(tmp_path):
+    """Whatever the Hub would let through: one folder for each, and each directly in its place."""
+    homes = Homes(tmp_path / "homes")
+    made = [homes.home_of(Identity(user, os.getuid(), os.getgid())) for user in _FOLDERS]
+    assert all(home.parent == homes.directory and home.resolve().parent == homes.directory for home in made)
+    assert len(set(made)) == len(_FOLDERS)
+    assert sorted(homes.directory.iterdir()) == sorted(made)
+    assert list(tmp_path.iterdir()) == [homes.directory]
 
 
 @pytest.mark.parametrize("user", ["", "é" * 100])
