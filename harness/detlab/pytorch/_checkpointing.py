@@ -101,15 +101,14 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
     """Read a checkpoint, or the newest earlier one of the same trial whose files verify; all ranks call in step.
 
     Raises:
-        CheckpointError: None of them can be read; each is named with what is wrong.
+        CheckpointError: None of them can be read; each is named with what is wrong. Or another rank failed.
     """
     distributed = core_context.distributed
     candidates = [latest]
     failures: list[str] = []
     while candidates:
         uuid = candidates.pop(0)
-        tree, problem = _read(core_context, uuid, trial)
-        problems = [f"rank {rank}: {text}" for rank, text in enumerate(distributed.allgather(problem)) if text]
+        tree, problems = _read_together(core_context, uuid, trial)
         if tree is not None and not problems:
             return _restored(uuid, tree, trial, fell_back=bool(failures))
         if not failures:
@@ -120,6 +119,27 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
         "\n".join(["no checkpoint of this trial can be read:", *(f"  {failure}" for failure in failures)]),
         hint="restore its files, or start anew with latest_checkpoint=False",
     )
+
+
+def _read_together(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """Read a checkpoint on all ranks; return the state and, the same on all, what is wrong with the files.
+
+    Raises:
+        CheckpointError: Another rank failed for another reason than the files.
+    """
+    tree, problem, failure = None, None, None
+    try:
+        tree, problem = _read(core_context, uuid, trial)
+    except Exception as error:  # told to the other ranks, which would wait, then raised again
+        failure = error
+    told = None if failure is None else f"{type(failure).__name__}: {failure}"
+    found = core_context.distributed.allgather((problem, told))
+    if failure is not None:
+        raise failure
+    for rank, (_, reason) in enumerate(found):
+        if reason is not None:
+            raise CheckpointError(f"rank {rank} failed while it read checkpoint {uuid}: {reason}")
+    return tree, [f"rank {rank}: {text}" for rank, (text, _) in enumerate(found) if text]
 
 
 def _read(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, str | None]:

@@ -258,7 +258,9 @@ def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int
     if size != entry.size:
         raise CheckpointError(f"{name} of checkpoint {uuid} is altered: {size} bytes, {entry.size} were stored")
     if digest != entry.digest:
-        raise CheckpointError(f"{name} of checkpoint {uuid} is altered: its digest is not what was stored")
+        raise CheckpointError(
+            f"{name} of checkpoint {uuid} is altered: its digest is {digest}, stored was {entry.digest}"
+        )
 
 
 def _inside(root: Path, name: str) -> Path:

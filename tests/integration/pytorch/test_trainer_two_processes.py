@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from typing import Any
 
 import pytest
 from trainer_one_weight import train
+from trainer_task import make_trial_task
 
 from detlab.pytorch import Batch, Epoch
+from detlab.testing.task_api import TaskApi
 
 PROGRAM = """
-import json, logging, os
+import json, logging, os, shutil
 from pathlib import Path
 import torch
 from trainer_one_weight import OneWeightTrial, Recorder
 from detlab import pytorch
+from detlab.pytorch import _checkpointing
 from detlab.pytorch import Batch, Epoch
 
 logging.basicConfig(level=logging.INFO)
@@ -36,11 +40,26 @@ class FullTrial(OneWeightTrial):
         assert RANK == 0
         return {"val_loss": 0.5, "samples": sum(len(batch) for batch in data_loader)}
 
+plainly = _checkpointing._read_trusted
+
+def read_cut_off(path, trial):
+    # The newest checkpoint, as if this rank's copy of a file had been cut off.
+    if json.loads((path / "manifest.json").read_text())["metadata"]["steps_completed"] != 6:
+        return plainly(path, trial)
+    shutil.copytree(path, "copied")
+    os.truncate("copied/model_0.safetensors", 30)
+    return plainly(Path("copied"), trial)
+
+def fail_to_read(path, trial):
+    raise MemoryError("no room for it")
+
 with pytorch.init(
     enable_tensorboard_logging=False, aggregation_frequency=OPTIONS.pop("aggregation", 1), hang_timeout=60
 ) as context:
     recorder = Recorder()
     trial = (FullTrial if "FULL" in os.environ else Trial)(context, callbacks={"recorder": recorder}, **OPTIONS)
+    if os.environ.get("ODD_RANK") == str(RANK):
+        _checkpointing._read_trusted = globals()[os.environ["ODD_READ"]]
     if "REDUCE" in os.environ:
         total = context.wrap_reducer(lambda values: {"ids": sorted(values), "count": len(values)})
         plain = trial.train_batch
@@ -166,6 +185,80 @@ def test_both_ranks_end_when_preempted_and_go_on_together(trial_task: Any) -> No
     for rank in again:
         assert [entry[0] for entry in rank["log"]] == [steps, steps + 1, steps + 2]
         assert rank["calls"][0] == ["trial_startup", steps, True]
+
+
+# --- a checkpoint with altered files
+
+SAVING = "dict(max_length=Batch({}), checkpoint_period=Batch(2), checkpoint_policy='none')"
+
+
+def saved_at_six(task: Any) -> str:
+    """Train both ranks to batch 6 with checkpoints at 2, 4 and 6, and have them resume; return the newest one."""
+    run_ranks(task, SAVING.format(6), OPTIONS=RANDOM)
+    newest = str(task.newest_checkpoint())
+    task.set_info(latest_checkpoint=newest, run=2)
+    return newest
+
+
+def check_both_go_on_from_four(task: Any, output: str, newest: str, calm: list[dict[str, Any]]) -> None:
+    (previous,) = [uuid for uuid, view in task.api.checkpoints.items() if view["steps_completed"] == 4]
+    for rank in (0, 1):
+        assert f"[rank={rank}] WARNING:detlab.pytorch:checkpoint {newest} cannot be used (rank " in output
+        assert f"[rank={rank}] INFO:detlab.pytorch:resumed from checkpoint {previous} at batch 4" in output
+        again = json.loads((task.root / "work" / f"rank{rank}.json").read_text())
+        assert again["log"] == calm[rank]["log"][4:]  # bit by bit: ids, losses, weights
+        assert again["w"] == calm[rank]["w"]
+
+
+RANDOM = json.dumps({"kind": "range", "shuffle": True, "momentum": 0.9, "noise": 0.3})
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What both ranks do in 8 batches when nothing happens."""
+    with TaskApi() as api:
+        task = make_trial_task(tmp_path_factory.mktemp("calm"), api)
+        return run_ranks(task, SAVING.format(8), OPTIONS=RANDOM)
+
+
+def test_a_corrupted_shard_is_named_with_its_digests_and_both_ranks_use_the_checkpoint_before(
+    trial_task: Any, calm: list[dict[str, Any]]
+) -> None:
+    newest = saved_at_six(trial_task)
+    shard = trial_task.checkpoints / newest / "trainer.safetensors"
+    stored = trial_task.api.checkpoints[newest]["files"]["trainer.safetensors"]["digest"]
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.chmod(0o644)
+    shard.write_bytes(content)
+    status, output = trial_task.run(PROGRAM, ranks=2, FIT=SAVING.format(8), OPTIONS=RANDOM)
+    assert status == 0, output
+    found = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    said = f"trainer.safetensors of checkpoint {newest} is altered: its digest is {found}, stored was {stored}"
+    assert output.count(said) == 2, output
+    check_both_go_on_from_four(trial_task, output, newest, calm)
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_corruption_that_one_rank_alone_sees_makes_both_use_the_checkpoint_before(
+    trial_task: Any, calm: list[dict[str, Any]], who: int
+) -> None:
+    newest = saved_at_six(trial_task)
+    odd = {"ODD_RANK": str(who), "ODD_READ": "read_cut_off"}
+    status, output = trial_task.run(PROGRAM, ranks=2, FIT=SAVING.format(8), OPTIONS=RANDOM, **odd)
+    assert status == 0, output
+    assert output.count(f"cannot be used (rank {who}: ") == 2, output
+    assert "model_0.safetensors" in output
+    check_both_go_on_from_four(trial_task, output, newest, calm)
+
+
+def test_a_rank_that_fails_while_it_reads_a_checkpoint_is_named_and_nobody_waits(trial_task: Any) -> None:
+    saved_at_six(trial_task)
+    odd = {"ODD_RANK": "1", "ODD_READ": "fail_to_read"}
+    status, output = trial_task.run(PROGRAM, ranks=2, FIT=SAVING.format(8), OPTIONS=RANDOM, timeout=30, **odd)
+    assert status != 0, output
+    assert "MemoryError: no room for it" in output
+    assert "cannot be used" not in output
 
 
 def test_local_ranks_need_no_cluster(tmp_path: Any) -> None:

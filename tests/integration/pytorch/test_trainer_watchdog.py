@@ -132,7 +132,7 @@ def test_slow_work_below_the_limit_is_no_hang_and_nothing_is_left_in_the_output(
 
 
 def launch(task: Any, slots: int, *arguments: str, **extra: str) -> tuple[int | None, str, str]:
-    """Run `detlab.launch.torch_distributed` in the task, as its entrypoint would: its exit status, stdout and stderr."""
+    """Run `detlab.launch.torch_distributed` in the task, as its entrypoint would; return status, stdout and stderr."""
     command = ["-m", "detlab.launch.torch_distributed", *arguments]
     program = Program(command, task.environment(slots, **extra), task.root / "work", task.root / "output", apart=True)
     try:
