@@ -44,17 +44,30 @@ class Server:
 
     def sql(self, statement: str) -> str:
         """Run one statement in the maintenance database and return what psql prints."""
-        environment = {"PATH": os.environ.get("PATH", ""), "PGPASSWORD": self.password}
+        return self._client("psql", "-XAtqc", statement).strip()
+
+    def dump(self, database: str) -> str:
+        """A database as SQL that any version's `load` takes: no settings of this one, no commands of its client."""
+        text = self._client("pg_dump", "--inserts", "--no-owner", "--no-privileges", database)
+        of_version = ("SET ", "\\", "--", "SELECT pg_catalog.set_config")
+        return "\n".join(line for line in text.splitlines() if line and not line.startswith(of_version)) + "\n"
+
+    def load(self, database: str, path: Path) -> None:
+        """Run a file of SQL in a database."""
+        self._client("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", database, "-f", str(path))
+
+    def _client(self, program: str, *arguments: str) -> str:
+        environment = {"PATH": os.environ.get("PATH", ""), "PGPASSWORD": self.password, "PGCLIENTENCODING": "UTF8"}
         done = subprocess.run(
-            [binary("psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-XAtqc", statement],
+            [binary(program), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, *arguments],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode != 0:
-            raise RuntimeError(f"{statement!r}: {done.stderr.strip()}")
-        return done.stdout.strip()
+            raise RuntimeError(f"{program} {arguments}: {done.stderr.strip()}")
+        return done.stdout
 
 
 def binary(name: str) -> str:

@@ -1,0 +1,101 @@
+"""Databases that earlier masters wrote: each is migrated, says what it said, and its search goes on to the same end.
+
+The dumps lie in `upgrades/`; `upgrades/make.py` makes one, when a new revision of the schema is made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services_scripted import ALICE, World, config, training
+from sqlalchemy import NullPool, create_engine, text
+
+from detlab_hub.store import migrate
+from detlab_hub.store.engine import parse_url
+
+UPGRADES = Path(__file__).with_name("upgrades")
+REVISIONS = sorted(path.name.partition(".")[0] for path in UPGRADES.glob("*.json.gz"))
+ENDED, HALF = 1, 2
+
+
+def unpacked(name: str) -> str:
+    return gzip.decompress((UPGRADES / f"{name}.gz").read_bytes()).decode()
+
+
+def load(revision: str, db_url: str, request: pytest.FixtureRequest, folder: Path) -> None:
+    """Put a dump into the test's empty database."""
+    if db_url.startswith("sqlite"):
+        with sqlite3.connect(db_url.removeprefix("sqlite:///")) as connection:
+            connection.executescript(unpacked(f"{revision}.sqlite.sql"))
+        return
+    script = folder / "dump.sql"
+    script.write_text(unpacked(f"{revision}.postgresql.sql"), encoding="utf-8")
+    request.getfixturevalue("postgres_server").load(db_url.rpartition("/")[2], script)
+
+
+def schema_of(db_url: str) -> str:
+    with create_engine(parse_url(db_url), poolclass=NullPool).connect() as connection:
+        return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
+
+
+def test_every_revision_but_the_newest_has_a_dump() -> None:
+    made = sorted(path.name[:4] for path in (migrate.MIGRATIONS / "versions").glob("[0-9]*.py"))
+    assert made[:-1] == REVISIONS
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
+    revision: str, db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    load(revision, db_url, request, tmp_path)
+    assert schema_of(db_url) == revision
+    world = World(db_url, tmp_path, script=training(9))
+    world.now += 1000.0  # later than the old master's last write
+    world._uuids = 1000  # of checkpoints: the old ones are taken
+    await world.boot()
+    assert schema_of(db_url) > revision
+    said = json.loads(unpacked(f"{revision}.json"))
+    assert missing(said[str(ENDED)], await told(world, ENDED)) == []
+    assert {trial["state"] for trial in said[str(HALF)]["trials"]} >= {"ACTIVE"}, "it was in the middle"
+    await world.add_agent("node", slots=2)
+    ended = await world.finish(HALF)
+    assert ended.state == "COMPLETED"
+    assert outcome(await told(world, HALF)) == outcome(await told(world, ENDED)), "the same search, with no upgrade"
+    again = await world.submit(config(name="new"))
+    assert again.id == HALF + 1
+    world.close()
+
+
+async def told(world: World, experiment: int) -> dict[str, Any]:
+    """What the master says of an experiment, as `make.fill` asked the old one."""
+    service = world.services.experiments
+    trials, _ = await service.trials(ALICE, experiment)
+    return {
+        "experiment": (await service.get(ALICE, experiment)).model_dump(mode="json"),
+        "trials": [trial.model_dump(mode="json") for trial in trials],
+        "checkpoints": [one.model_dump(mode="json") for one in await service.checkpoints(ALICE, experiment)],
+        "curves": [one.model_dump(mode="json") for one in (await service.curves(ALICE, experiment)).curves],
+    }
+
+
+def missing(old: Any, new: Any, where: str = "") -> list[str]:
+    """Where `new` does not say what `old` said; it may say more."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [line for key in old for line in missing(old[key], new.get(key), f"{where}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for at, one in enumerate(old) for line in missing(one, new[at], f"{where}[{at}]")]
+    return [] if old == new else [f"{where}: {old!r} became {new!r}"]
+
+
+def outcome(said: dict[str, Any]) -> Any:
+    """What a search decides: its trials and how far each came, and the best of all."""
+    first = said["trials"][0]["id"]
+    trials = [(one["hparams"], one["state"], one["steps_completed"], one["best_validation"]) for one in said["trials"]]
+    curves = sorted((one["trial_id"] - first, one["name"], one["steps"], one["values"]) for one in said["curves"])
+    best = said["experiment"]["best"]
+    return trials, curves, (best["trial_id"] - first, best["value"])

@@ -1,0 +1,92 @@
+"""Dump the databases that a commit's master writes: one search that has ended, one in the middle.
+
+    git worktree add ../old COMMIT
+    python tests/integration/services/upgrades/make.py ../old REVISION
+
+Run it for the last commit of a schema's revision, when the next revision is made: what people have by then is of that
+kind. It writes REVISION.sqlite.sql.gz, REVISION.postgresql.sql.gz and REVISION.json.gz (what that master said of them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOTS = ("harness", "hub_ext", "tests/integration/services")
+
+
+async def fill(url: str, folder: Path) -> dict[str, Any]:
+    """Run two searches, the second to its middle; return what the master says of both."""
+    from services_scripted import ALICE, World, asha, config, training
+
+    world = World(url, folder, script=training(9))
+    await world.boot()
+    await world.add_agent("node", slots=2)
+    ended = await world.submit(config(asha(), name="ended \N{GREEK SMALL LETTER ALPHA} <b>"))
+    await world.finish(ended.id)
+    half = await world.submit(config(asha(), name="half"))
+    await world.steps(9)
+    said: dict[str, Any] = {}
+    for experiment in (ended.id, half.id):
+        service = world.services.experiments
+        trials, _ = await service.trials(ALICE, experiment)
+        said[str(experiment)] = {
+            "experiment": (await service.get(ALICE, experiment)).model_dump(mode="json"),
+            "trials": [trial.model_dump(mode="json") for trial in trials],
+            "checkpoints": [one.model_dump(mode="json") for one in await service.checkpoints(ALICE, experiment)],
+            "curves": [one.model_dump(mode="json") for one in (await service.curves(ALICE, experiment)).curves],
+        }
+    world.close()
+    return said
+
+
+def fill_in(old: Path, url: str, folder: Path) -> dict[str, Any]:
+    """`fill`, with the code of another commit."""
+    paths = os.pathsep.join(str(old / root) for root in ROOTS)
+    command = [sys.executable, __file__, "--fill", url, str(folder)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def keep(name: str, text: str) -> None:
+    (HERE / f"{name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def main() -> None:
+    if sys.argv[1] == "--fill":
+        print(json.dumps(asyncio.run(fill(sys.argv[2], Path(sys.argv[3])))))
+        return
+    old, revision = Path(sys.argv[1]).resolve(), sys.argv[2]
+    sys.path.insert(0, str(HERE.parents[2]))
+    from testbed import postgres
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path("/tmp/detlab-upgrade")  # it is in the dumps, and should be the same in all
+        said = fill_in(old, f"sqlite:///{name}/x.sqlite", folder)
+        with sqlite3.connect(f"{name}/x.sqlite") as connection:
+            text = "\n".join(connection.iterdump()) + "\n"
+        keep(f"{revision}.sqlite.sql", text)
+        server = postgres.up()
+        try:
+            server.sql("CREATE DATABASE old")
+            fill_in(old, server.url("old"), folder)
+            keep(f"{revision}.postgresql.sql", server.dump("old"))
+        finally:
+            postgres.down(server.directory)
+    keep(f"{revision}.json", json.dumps(said, sort_keys=True))
+
+
+if __name__ == "__main__":
+    main()
