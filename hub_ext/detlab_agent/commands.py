@@ -106,6 +106,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Path(file_okay=False, path_type=Path),
     help="Homes of users who have none on this machine [default: DIR/homes].",
 )
+@click.option(
+    "--warm-pool/--no-warm-pool",
+    envvar="DETLAB_WARM_POOL",
+    default=False,
+    show_default=True,
+    help="Fork trials that are plain Python programs from a process that has imported torch.",
+)
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -127,6 +134,7 @@ def run(
     address: str,
     service_ports: tuple[int, int] | None,
     homes: Path | None,
+    warm_pool: bool,
     insecure_http: bool,
     log_level: str,
 ) -> None:
@@ -156,6 +164,7 @@ def run(
             address=address,
             service_ports=service_ports,
             homes=homes,
+            warm_pool=warm_pool,
         )
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:

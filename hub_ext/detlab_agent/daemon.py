@@ -27,6 +27,7 @@ from detlab_agent.runtimes.making import TaskMaker
 from detlab_agent.runtimes.process import ProcessRuntime
 from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.runtimes.warm_pool import WarmPool
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
 
@@ -62,6 +63,7 @@ class AgentSettings:
         address: Where ports of tasks are reached from the Hub's proxy.
         service_ports: First and last port that services may use; None for any.
         homes: Homes of users who have none; None for `homes` in the directory.
+        warm_pool: Whether trials are forked from a process that has imported torch.
     """
 
     endpoints: Endpoints
@@ -81,6 +83,7 @@ class AgentSettings:
     address: str = "127.0.0.1"
     service_ports: tuple[int, int] | None = None
     homes: Path | None = None
+    warm_pool: bool = False
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -182,9 +185,12 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
     return runtime
 
 
-def _runtimes(settings: AgentSettings, maker: TaskMaker, docker: DockerRuntime | None) -> list[NodeRuntime]:
+def _runtimes(
+    settings: AgentSettings, maker: TaskMaker, docker: DockerRuntime | None, warm: WarmPool | None
+) -> list[NodeRuntime]:
     processes = not settings.runtimes or "process" in settings.runtimes
-    return [*([ProcessRuntime(maker, os.environ)] if processes else []), *([docker] if docker is not None else [])]
+    ours = [ProcessRuntime(maker, os.environ, warm)] if processes else []
+    return [*ours, *([docker] if docker is not None else [])]
 
 
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
@@ -207,9 +213,12 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         settings.service_ports,
     )
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker))
+    warm = WarmPool(os.environ) if settings.warm_pool else None
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm))
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
+    if warm is not None:
+        await asyncio.to_thread(warm.start)
 
     def hello() -> wire.Hello:
         return wire.Hello(
@@ -230,6 +239,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await run_until(connector, stop)
     finally:
         await table.close()
+        if warm is not None:
+            await asyncio.to_thread(warm.close)
         if docker is not None:
             await asyncio.to_thread(docker.engine.close)
     _log.info("agent %s ends; its tasks run on", settings.agent_id)

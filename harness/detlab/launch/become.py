@@ -75,12 +75,12 @@ def existing(needs: Sequence[Need]) -> list[Need]:
     return found
 
 
-def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
-    """Become `command` as this user.
+def settle(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need]) -> None:
+    """Be this user from here on, with every need within reach.
 
     Raises:
         Unreachable: A needed path cannot be reached.
-        OSError: The kernel refused, or the command cannot be executed.
+        OSError: The kernel refused.
         ValueError: uid or gid is root's.
     """
     present = existing(needs)
@@ -90,6 +90,17 @@ def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], com
         os.chdir("/")  # the old working directory may be behind a cover
     drop_privileges(uid, gid, groups)
     check_reach(present)
+
+
+def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
+    """Become `command` as this user.
+
+    Raises:
+        Unreachable: A needed path cannot be reached.
+        OSError: The kernel refused, or the command cannot be executed.
+        ValueError: uid or gid is root's.
+    """
+    settle(uid, gid, groups, needs)
     os.execvp(command[0], list(command))  # noqa: S606  (argv, without a shell)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ def base_environment(agent: Mapping[str, str], *, bin_dir: Path, home: Path, use
         TMPDIR=str(tmp),
     )
     return env
+
+
+def source_path(agent: Mapping[str, str]) -> dict[str, str]:
+    """Return the PYTHONPATH of a task where detlab runs from its sources, not installed; else nothing."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {"PYTHONPATH": root} if root in agent.get("PYTHONPATH", "").split(os.pathsep) else {}
 
 
 def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], task_dir: Path) -> dict[str, str]:

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from detlab.launch.environment import entrypoint_environment
 from detlab.launch.output import LogSpool, OutputPump
 from detlab.launch.shipping import Refusal, StreamShipper
 from detlab.launch.spool import Reader, open_regular, read_mark
+from detlab.launch.starting import Child, Entry, Start, start_cold
 from detlab.launch.taskdir import TaskDir, first_failing_rank, read_object, write_atomic, write_json
 from detlab.launch.tokens import TokenKeeper
 
@@ -79,15 +79,17 @@ class Launcher:
 
     Args:
         task: The directory, made by the agent.
+        start: Starts the entrypoint. It is called while the launcher has one thread.
     """
 
-    def __init__(self, task: TaskDir) -> None:
+    def __init__(self, task: TaskDir, start: Start = start_cold) -> None:
         self._task = task
+        self._start_entry = start
         launch = read_object(task.launch)
         if launch is None:
             raise SystemExit(f"{task.launch}: no launch message")
         self._launch: dict[str, Any] = launch
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._stop_signal: int | None = None
         self._stop_at = 0.0
         self._asked: set[int] = set()
@@ -132,26 +134,19 @@ class Launcher:
     def _start(self) -> OutputPump | None:
         """Start the entrypoint as a process group; None when it cannot be started."""
         entrypoint = self._launch["entrypoint"]
-        argv = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else [str(a) for a in entrypoint]
+        words = entrypoint if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
         if self._launch.get("service") is not None and not self._service_port_free(env):
             return None
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
+        entry = Entry(words, self._task.work, env, out_write, err_write)
         try:
-            self._child = subprocess.Popen(
-                argv,
-                cwd=self._task.work,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out_write,
-                stderr=err_write,
-                process_group=0,
-            )
+            self._child = self._start_entry(entry)
         except (OSError, ValueError) as error:
             os.close(out_read)
             os.close(err_read)
-            self._logs.say(f"detlab: cannot start {argv[0]!r}: {error}")
+            self._logs.say(f"detlab: cannot start {entry.words[0]!r}: {error}")
             return None
         finally:
             os.close(out_write)

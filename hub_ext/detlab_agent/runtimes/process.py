@@ -16,13 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import detlab
 from detlab.launch import procfs
-from detlab.launch.environment import base_environment
+from detlab.launch.environment import base_environment, source_path
+from detlab.launch.program import OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
+from detlab.launch.warm_wire import ForkRequest
+from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.making import Order, TaskMaker, directories
-from detlab_agent.runtimes.process_task import ProcessTask
+from detlab_agent.runtimes.process_task import Launched, ProcessTask
+from detlab_agent.runtimes.warm_pool import WarmPool
 from detlab_agent.taskfiles import open_owned_log
 
 _log = logging.getLogger(__name__)
@@ -35,12 +38,14 @@ class ProcessRuntime:
     Args:
         maker: Makes their directories.
         agent_env: The agent's own environment.
+        warm: Forks launchers of plain Python programs; None to start all of them cold.
     """
 
     name = "process"
 
-    def __init__(self, maker: TaskMaker, agent_env: Mapping[str, str]) -> None:
+    def __init__(self, maker: TaskMaker, agent_env: Mapping[str, str], warm: WarmPool | None = None) -> None:
         self._maker = maker
+        self._warm = warm
         self._agent_env = agent_env
         if not procfs.adopt_orphans():
             _log.warning("not a subreaper: daemons of a task whose launcher is killed may outlive it")
@@ -69,15 +74,60 @@ class ProcessRuntime:
         )
         running.note()
         self._maker.prepare(order)
-        child = self._spawn(order)
-        running.child, running.pid, running.started = child, child.pid, procfs.start_time(child.pid)
-        running.note()
+        if not self._fork(order, running):
+            child = self._spawn(order)
+            _note(running, child)
         return running
+
+    def _fork(self, order: Order, running: ProcessTask) -> bool:
+        """Start the launcher from the warm pool; False when it must be started cold.
+
+        Raises:
+            RefusedTask: The launcher cannot become its user.
+        """
+        if self._warm is None or not _may_be_warm(order.launch):
+            return False
+        log = open_owned_log(order.task.root, order.identity.uid)
+        status_read, status_write = os.pipe()
+        with os.fdopen(status_read, "rb") as status:
+            try:
+                held = self._warm.fork(self._request(order), log, status_write)
+            finally:
+                os.close(status_write)
+                os.close(log)
+            if held is None:
+                return False
+            try:
+                _note(running, held.launcher)
+            except OSError:
+                held.drop()
+                raise
+            held.go()
+            report = status.read()
+        if report:
+            held.launcher.wait()
+            raise RefusedTask(str(json.loads(report)["error"]))
+        return True
+
+    def _request(self, order: Order) -> ForkRequest:
+        env = self._environment(order)
+        root = os.geteuid() == 0
+        identity = order.identity
+        return ForkRequest(
+            directory=str(order.task.root),
+            env=env,
+            command=_launcher_command(order.task),
+            uid=identity.uid if root else None,
+            gid=identity.gid if root else None,
+            groups=identity.groups,
+            reach=tuple(str(path) for path in _reach(order, env)),
+            reach_read=tuple(_reach_read(env)),
+        )
 
     def _spawn(self, order: Order) -> subprocess.Popen[bytes]:
         task = order.task
         env = self._environment(order)
-        command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
+        command = _launcher_command(task)
         if os.geteuid() != 0:
             return _popen(command, task, order.identity.uid, env, ())
         return self._spawn_as(order, command, env)
@@ -90,11 +140,9 @@ class ProcessRuntime:
         become += ["--uid", str(identity.uid), "--gid", str(identity.gid), "--status-fd", str(status_write)]
         for group in identity.groups:
             become += ["--group", str(group)]
-        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-            if name in env:
-                become += ["--reach", env[name]]
-        homes = [Path(env["HOME"])] if order.launch.user_home else []
-        for path in (task.root, *homes, *directories(order.launch.reach)):
+        for name in _reach_read(env):
+            become += ["--reach", name]
+        for path in _reach(order, env):
             become += ["--reach-rw", str(path)]
         try:
             child = _popen([*become, "--", *command], task, identity.uid, env, (status_write,))
@@ -121,10 +169,7 @@ class ProcessRuntime:
             user=identity.name,
             tmp=task.tmp,
         )
-        root = str(Path(detlab.__file__).resolve().parents[1])
-        if root in self._agent_env.get("PYTHONPATH", "").split(os.pathsep):
-            env["PYTHONPATH"] = root  # detlab runs from its sources, not installed
-        return {**env, **order.environment()}
+        return {**env, **source_path(self._agent_env), **order.environment()}
 
     # --- find again ---------------------------------------------------------------------------------------
 
@@ -141,6 +186,39 @@ class ProcessRuntime:
 
     def sweep(self, kept: set[str]) -> None:
         """See `NodeRuntime.sweep`: nothing of a process stays."""
+
+
+def _may_be_warm(launch: Launch) -> bool:
+    """Whether a task could begin in a forked interpreter, as far as its launch says; the launcher looks closer."""
+    try:
+        if launch.info.task_type != "TRIAL":
+            raise StartCold(f"it is a {launch.info.task_type}")
+        if launch.environment.get(OPT_OUT) == "0":
+            raise StartCold(f"{OPT_OUT}=0")
+        read_program(launch.entrypoint)
+    except StartCold as reason:
+        _log.debug("task %s starts cold: %s", launch.allocation_id, reason)
+        return False
+    return True
+
+
+def _note(running: ProcessTask, child: Launched) -> None:
+    running.child, running.pid, running.started = child, child.pid, procfs.start_time(child.pid)
+    running.note()
+
+
+def _launcher_command(task: TaskDir) -> list[str]:
+    return [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
+
+
+def _reach(order: Order, env: Mapping[str, str]) -> list[Path]:
+    """Return what the task's user must reach and write to."""
+    homes = [Path(env["HOME"])] if order.launch.user_home else []
+    return [order.task.root, *homes, *directories(order.launch.reach)]
+
+
+def _reach_read(env: Mapping[str, str]) -> list[str]:
+    return [env[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in env]
 
 
 def _find_launcher(task: TaskDir, owner: int) -> tuple[int | None, int | None]:

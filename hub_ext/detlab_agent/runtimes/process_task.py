@@ -7,10 +7,10 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from detlab.launch import procfs
 from detlab_agent.runtimes.base import TaskExit
@@ -19,13 +19,27 @@ from detlab_agent.runtimes.noted import NotedTask
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
 _orphans_lock = threading.Lock()
+_spared: set[int] = set()
+
+
+class Launched(Protocol):
+    """The launcher's process, a child of this agent."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and reap it."""
+        ...
 
 
 @dataclass
 class ProcessTask(NotedTask):
     """A task of this runtime; see `RunningTask`."""
 
-    child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    child: Launched | None = field(default=None, repr=False)
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
@@ -83,6 +97,13 @@ class ProcessTask(NotedTask):
             _wait_until_dead(victims)
 
 
+@contextlib.contextmanager
+def sparing() -> Iterator[set[int]]:
+    """Hold `kill_orphans` back while the children that it leaves alone (no launchers, no orphans) are changed."""
+    with _orphans_lock:
+        yield _spared
+
+
 def kill_orphans() -> None:
     """End and reap what dead launchers left to this agent: daemons that hid their task.
 
@@ -92,7 +113,7 @@ def kill_orphans() -> None:
     """
     me, own_command = os.getpid(), procfs.read_command(os.getpid())
     with _orphans_lock:
-        for process in [p for p in procfs.processes() if p.ppid == me]:
+        for process in [p for p in procfs.processes() if p.ppid == me and p.pid not in _spared]:
             starting = procfs.real_uid(process.pid) == os.getuid() and procfs.read_command(process.pid) == own_command
             if process.alive and starting:
                 continue

@@ -152,6 +152,7 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         docker=None if wishes.docker == "auto" else bool(wishes.docker),
         docker_mounts=list(wishes.docker_mounts),
         docker_volumes=list(wishes.docker_volumes),
+        warm_pool=wishes.warm_pool,
     )
 
 

@@ -144,6 +144,8 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--allow-mount", path]
     for volume in plan.docker_volumes:
         argv += ["--volume", volume]
+    if plan.warm_pool:
+        argv.append("--warm-pool")
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:

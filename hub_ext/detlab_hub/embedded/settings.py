@@ -6,7 +6,7 @@ import os
 import pwd
 from pathlib import Path
 
-from traitlets import Dict, Enum, Integer, List, Unicode
+from traitlets import Bool, Dict, Enum, Integer, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -54,6 +54,12 @@ class EmbeddedCluster(Configurable):
     docker_volumes = List(
         Unicode(),
         help="Directories of this machine that every container has, each as HOST[:CONTAINER][:ro]; by default none.",
+    ).tag(config=True)
+
+    warm_pool = Bool(
+        False,
+        help="Whether the agent forks trials that are plain Python programs from a process that has imported torch."
+        " What they lose and gain: docs/decisions/0009-warm-pool.md.",
     ).tag(config=True)
 
     def users(self) -> tuple[str, list[str]]:

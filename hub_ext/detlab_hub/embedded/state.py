@@ -51,6 +51,7 @@ class Plan:
         docker: Whether the agent runs containers; None: if it can.
         docker_mounts: Host directories of which containers may have parts.
         docker_volumes: Host directories that every container has, as HOST[:CONTAINER][:ro].
+        warm_pool: Whether the agent forks trials from a process that has imported torch.
     """
 
     port: int
@@ -66,6 +67,7 @@ class Plan:
     docker: bool | None = None
     docker_mounts: list[str] = field(default_factory=list)
     docker_volumes: list[str] = field(default_factory=list)
+    warm_pool: bool = False
 
     @property
     def url(self) -> str:

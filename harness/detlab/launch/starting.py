@@ -1,0 +1,62 @@
+"""How the launcher starts the entrypoint: as a new program, unless somebody hands it another way."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class Child(Protocol):
+    """The entrypoint's process; the launcher itself waits for it and sets `returncode`."""
+
+    pid: int
+    returncode: int | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What to start.
+
+    Attributes:
+        entrypoint: A line for `sh -c`, or words.
+        cwd: Its working directory.
+        env: Its whole environment.
+        stdout: Descriptor for its output.
+        stderr: Descriptor for its errors.
+    """
+
+    entrypoint: str | list[str]
+    cwd: Path
+    env: Mapping[str, str]
+    stdout: int
+    stderr: int
+
+    @property
+    def words(self) -> list[str]:
+        """The command as words."""
+        return ["sh", "-c", self.entrypoint] if isinstance(self.entrypoint, str) else list(self.entrypoint)
+
+
+Start = Callable[[Entry], Child]
+"""Starts an entrypoint as a process group of its own, without input."""
+
+
+def start_cold(entry: Entry) -> Child:
+    """Start it as a new program.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: A word holds a NUL.
+    """
+    return subprocess.Popen(
+        entry.words,
+        cwd=entry.cwd,
+        env=dict(entry.env),
+        stdin=subprocess.DEVNULL,
+        stdout=entry.stdout,
+        stderr=entry.stderr,
+        process_group=0,
+    )

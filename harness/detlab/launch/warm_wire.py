@@ -1,0 +1,56 @@
+"""What the agent asks of its zygote (`detlab.warm`): one message, with three descriptors, per launcher.
+
+The descriptors are the launcher's log, the pipe on which it says why it could not become its user, and the pipe on
+which the agent lets it go on: until the agent has noted the launcher, nothing of the task happens.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MAX_MESSAGE = 1 << 18
+DESCRIPTORS = 3
+GO = b"g"
+ROOM = "DETLAB_ROOM"
+"""A variable that makes room in the zygote for the environments of its children; see `detlab.warm.title`."""
+CONTROL = "DETLAB_ZYGOTE"
+"""The variable that names the zygote's descriptor of the connection."""
+
+
+@dataclass(frozen=True)
+class ForkRequest:
+    """A launcher to fork.
+
+    Attributes:
+        directory: The task's directory.
+        env: The launcher's whole environment.
+        command: What the launcher calls itself in the process table.
+        uid: As whom it runs; None to stay who we are.
+        gid: Its group.
+        groups: Further groups.
+        reach: Directories that its user must reach and write to.
+        reach_read: Paths that its user must read.
+    """
+
+    directory: str
+    env: dict[str, str]
+    command: list[str]
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    reach: tuple[str, ...] = ()
+    reach_read: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the message."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ForkRequest:
+        """Read a message of our own agent."""
+        value: dict[str, Any] = json.loads(data)
+        for name in ("groups", "reach", "reach_read"):
+            value[name] = tuple(value[name])
+        return cls(**value)
