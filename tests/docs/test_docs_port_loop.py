@@ -17,7 +17,9 @@ import pytest
 import yaml
 from docs_snippets import DOCS, Block, blocks
 
+from detlab.client import Client
 from detlab.schemas.expconf import check
+from detlab.schemas.wire import ExperimentState
 from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(400)]
@@ -154,17 +156,32 @@ def test_the_loaded_model_is_the_trained_one(outputs: dict[str, str]) -> None:
 def test_the_search_from_a_file(docs_cluster: Cluster, folder: Path) -> None:
     assert not [problem for problem in check(yaml.safe_load(files()["port.yaml"])) if problem.level == "error"]
     ((_, *arguments),) = commands("det experiment create")
-    assert arguments[-1] == "--follow"
     done = subprocess.run(
-        docs_cluster.command(*arguments[:-1], "--dry-run"),
+        docs_cluster.command(*arguments),
         cwd=folder,
         env=docs_cluster.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    with Client(docs_cluster.url, docs_cluster.token) as client:
+        experiment = max((one for one in client.list_experiments() if one.name == "port"), key=lambda one: one.id)
+        assert experiment.state is ExperimentState.COMPLETED, said
+        trials = experiment.list_trials()
+        assert len({trial.hparams["lr"] for trial in trials}) == 4
+        reached = {}
+        for trial in trials:
+            reports = list(trial.iter_metrics("validation"))
+            assert reports[-1].steps_completed == trial.view.steps_completed > 0
+            assert all({"accuracy", "batches", "epochs"} <= report.metrics.keys() for report in reports)
+            assert all("loss" in report.metrics for report in trial.iter_metrics("training"))
+            reached[trial.id] = max(report.metrics["accuracy"] for report in reports)
+        assert experiment.view.best is not None
+        assert experiment.view.best.value == max(reached.values()) >= 0.85
+        assert experiment.top_checkpoint().view.trial_id == max(reached, key=lambda trial: reached[trial])
 
 
 def test_the_search_from_a_notebook(docs_cluster: Cluster, tmp_path: Path) -> None:
