@@ -1,6 +1,6 @@
 /** Why something failed: what, where, on which rank, the likely cause, the last lines, what to do next. */
 
-import type { ReactElement } from 'react';
+import { ReactElement, useLayoutEffect, useRef } from 'react';
 
 import { useApp } from '../../state/context';
 import type { FailureView } from '../../state/wire';
@@ -30,6 +30,7 @@ export function FailureCard({ failure, experiment, task }: {
   const tail = failure.log_tail.map(logText);
   const cause = CAUSES[failure.kind];
   const command = nextCommand(failure, task);
+  const named = command !== null && failure.hint !== null && failure.hint.endsWith(command);
   return (
     <section className="det-failure" aria-label={`Failure: ${title}`}>
       <div className="det-failure-head">
@@ -43,12 +44,16 @@ export function FailureCard({ failure, experiment, task }: {
         </dl>
       )}
       {cause && <p><strong>Likely cause: </strong>{cause}</p>}
-      {failure.hint && <p><strong>What to do: </strong>{visible(failure.hint)}</p>}
-      {tail.length > 0 && (
-        <pre className="det-failure-tail" tabIndex={0} aria-label="Last lines of its output">{tail.join('\n')}</pre>
+      {failure.hint && (
+        <p>
+          <strong>What to do: </strong>
+          {named ? visible(failure.hint.slice(0, -command.length)) : visible(failure.hint)}
+          {named && <code className="det-mono det-command">{command}</code>}
+        </p>
       )}
+      {tail.length > 0 && <Tail text={tail.join('\n')} />}
       <div className="det-controls">
-        {command && <code className="det-mono det-command">{command}</code>}
+        {command && !named && <code className="det-mono det-command">{command}</code>}
         {command && <CopyButton text={command} label="Copy command" />}
         {experiment !== undefined && failure.trial_id !== null && (
           <button
@@ -61,6 +66,15 @@ export function FailureCard({ failure, experiment, task }: {
       </div>
     </section>
   );
+}
+
+/** The last lines of an output; of more than fit the very last are in sight, where the reason mostly is. */
+function Tail({ text }: { text: string }): ReactElement {
+  const box = useRef<HTMLPreElement>(null);
+  useLayoutEffect(() => {
+    box.current!.scrollTop = box.current!.scrollHeight;
+  }, [text]);
+  return <pre ref={box} className="det-failure-tail" tabIndex={0} aria-label="Last lines of its output">{text}</pre>;
 }
 
 function factsOf(failure: FailureView): [string, string][] {

@@ -7,7 +7,7 @@ import type { PlotOptions } from '../charts/axes';
 import type { Curve } from '../charts/curve';
 import { CurvePlot } from '../charts/CurvePlot';
 import type { Scene } from '../charts/curvechart';
-import { EmptyState, formatNumber } from '../common';
+import { EmptyState, formatNumber, plural } from '../common';
 import { Toggle } from '../experiment/CurvesTab';
 import { isOfMachine } from '../experiment/metrics';
 import { nameText } from '../logs/text';
@@ -40,7 +40,7 @@ export function MetricsTab({ state }: { state: TrialState }): ReactElement {
     <div className="det-metrics-tab">
       <div className="det-controls">
         <input
-          className="det-input det-grow" type="search" aria-label="Filter metrics" placeholder={`Filter ${state.series.size} metrics`}
+          className="det-input det-grow" type="search" aria-label="Filter metrics" placeholder={`Filter ${plural(state.series.size, 'metric')}`}
           value={search} onChange={event => setSearch(event.target.value)}
         />
         <Toggle on={options.x === 'time'} label="Over time" onChange={on => set({ x: on ? 'time' : 'steps' })} />

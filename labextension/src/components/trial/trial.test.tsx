@@ -1,7 +1,7 @@
 /** Trials and tasks: metrics by the stream, failure card, what cannot be opened says why. */
 
 import { act, fireEvent, screen, waitFor } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
 import { FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
@@ -74,6 +74,17 @@ describe('the failure card', () => {
       expect(screen.getAllByText(text, { exact: false }).length).toBeGreaterThan(0);
     }
     expect(screen.getByLabelText('Last lines of its output').textContent).toContain('trainer.fit');
+  });
+
+  it('names the next command once, and has the very last line of a long output in sight', () => {
+    const tall = vi.spyOn(Element.prototype, 'scrollHeight', 'get').mockReturnValue(900);
+    const hint = 'the whole output: det trial logs 109';
+    show(<FailureCard failure={{ ...FAILURE, rank: null, hint }} experiment={12} />);
+    expect(screen.getAllByText('det trial logs 109', { exact: false }).map(e => e.tagName)).toEqual(['CODE']);
+    expect(screen.getByText('What to do:').parentElement!.textContent).toBe(`What to do: ${hint}`);
+    expect(screen.getByRole('button', { name: 'Copy command' })).toBeTruthy();
+    expect(screen.getByLabelText('Last lines of its output').scrollTop).toBe(900);
+    tall.mockRestore();
   });
 
   it('is copied as plain text without anything that a terminal would obey', () => {
