@@ -31,7 +31,7 @@ def submitted(lab: Lab) -> dict[str, Experiment]:
     hostile["searcher"]["metric"] = HOSTILE
     configs: dict[str, dict[str, Any]] = {
         "fails_in_step_7": single("fails_in_step_7.py", max_restarts=1),
-        "imports_nothing": single("imports_nothing.py"),
+        "imports_nothing": single("imports_nothing.py", max_restarts=5),
         "missing_file": single("toy.py", entrypoint=["sh", "-c", "cd / && exec python3 nowhere.py"]),
         "missing_command": single("toy.py", entrypoint=["no-such-command-anywhere", "--now"]),
         "missing_in_shell": single("toy.py", entrypoint="no-such-command-anywhere --now"),
@@ -92,6 +92,7 @@ def test_a_module_that_fails_to_import_gives_a_card_with_file_and_line(
     assert card.kind == "import"
     assert card.where == f"imports_nothing.py, line {line}"
     assert "no_such_module_anywhere" in card.message
+    assert "not restarted" in (card.hint or "")
     assert card.log_tail
 
 

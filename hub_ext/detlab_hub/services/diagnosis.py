@@ -20,6 +20,8 @@ _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|\bMemoryError\b|oom-kill|cannot allocate memory|bad_alloc", re.IGNORECASE
 )
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
+_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
+"""What code that does not change raises each time it starts."""
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
@@ -122,6 +124,11 @@ def _judge(
     if exit_code is None:
         return "killed", "the task's launcher died, so its exit code is not known"
     return "unknown", f"exited with code {exit_code}"
+
+
+def is_lasting(message: str) -> bool:
+    """Whether a failure's message is that of code which cannot be imported, and so fails however often it starts."""
+    return message.partition(":")[0].rpartition(".")[2] in _LASTING
 
 
 def _missing_file(texts: Sequence[str]) -> str | None:

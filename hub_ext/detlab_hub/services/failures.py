@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -97,6 +98,11 @@ def _card(
     )
 
 
+def without_restart(card: FailureView) -> FailureView:
+    """The card of a failure that each attempt would meet again, so that there is no other one."""
+    return card.model_copy(update={"hint": f"{card.hint} (not restarted: it would fail in the same way each time)"})
+
+
 def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     """The card of a trial without which the search cannot go on: it never reported the metric."""
     return FailureView(
@@ -116,14 +122,18 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
 
 def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
     """The card of a trial whose report the search cannot use."""
-    names = ", ".join(sorted(report)[:TAIL_NAMES]) or "nothing"
+    reported = sorted(report)
+    names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
+    wanted = experiment.config["searcher"].get("time_metric")
+    meant = [] if wanted in reported else get_close_matches(str(wanted), reported, n=1)
+    advice = f"write searcher.time_metric: {meant[0]}, which the trial reports, or " if meant else ""
     return FailureView(
         kind="searcher",
         message=f"{error}; the report contained: {names}",
         trial_id=trial.id,
         hint=(
-            f"searcher {experiment.searcher_name} needs its metric {experiment.metric!r} as a number and its"
-            f" time_metric in the same validation report; the output: det trial logs {trial.id}"
+            f"{advice}report what searcher {experiment.searcher_name} needs: its metric {experiment.metric!r} as a"
+            f" number and its time_metric in the same validation report; the output: det trial logs {trial.id}"
         ),
     )
 

@@ -33,6 +33,7 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services import accounting, failures, tasklives
+from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.rows import (
     TERMINAL_TRIALS,
@@ -127,6 +128,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     turn.outbox.wake_logs.add(row.trial_id)
     trial = turn.trial(row.trial_id)
     condemned = trial.state == TrialState.STOPPING_ERROR
+    lasting = False
     if kind is allocations.EndKind.FAILED and not condemned:
         experiment, heard = turn.experiment(row.experiment_id), turn.exits.get(row.id)
         card = failures.of_exit(
@@ -138,8 +140,10 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             reason="" if heard is None else heard.reason,
             message="" if heard is None else heard.message,
         )
-        trial.failure = card.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind))
+        # A trial that has reported could import its code before: then a restart may help.
+        lasting = trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message)
+        trial.failure = (failures.without_restart(card) if lasting else card).model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind, lasting))
 
 
 # --- trials

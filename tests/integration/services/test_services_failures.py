@@ -57,6 +57,58 @@ async def test_services_a_traceback_becomes_a_failure_card(make_world):
     assert len(card.log_tail) == 7
 
 
+HEAD = ("Traceback (most recent call last):", '  File "/t/work/train.py", line 1, in <module>', "    import it")
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ((*HEAD, "ModuleNotFoundError: No module named 'it'"), "import"),
+        ((*HEAD, "ImportError: cannot import name 'it' from 'them' (unknown location)"), "import"),
+        (
+            ('  File "/t/work/train.py", line 3', "    for x in", "            ^", "SyntaxError: invalid syntax"),
+            "exception",
+        ),
+    ],
+)
+async def test_services_code_that_cannot_be_imported_is_not_restarted(make_world, lines, kind):
+    world = await make_world(failing(1, lines))
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (view.state, trial.state, trial.restarts) == (ExperimentState.ERROR, TrialState.ERROR, 0)
+    assert len(agent.launches) == 1
+    assert (view.failure.kind, view.failure.message) == (kind, lines[-1])
+    assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
+
+
+async def test_services_an_import_that_fails_after_a_report_is_restarted(make_world):
+    def script(launch):
+        yield report(1, loss=0.5)
+        yield from failing(1, (*HEAD, "ModuleNotFoundError: No module named 'it'"))(launch)
+
+    world = await make_world(script)
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=2))
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (trial.restarts, len(agent.launches)) == (2, 3)
+    assert "not restarted" not in trial.failure.hint
+
+
+async def test_services_a_time_metric_with_another_name_is_suggested(make_world):
+    def script(launch):
+        yield report(1, loss=0.5, epoch=1)
+        yield ("wait",)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=1, time_metric="epochs")))
+    view = await world.finish(made.id)
+    assert "searcher.time_metric: epoch, which the trial reports" in view.failure.hint
+
+
 async def test_services_an_experiment_with_one_good_trial_is_completed(make_world):
     def script(launch):
         if launch.info.trial_index == 0:

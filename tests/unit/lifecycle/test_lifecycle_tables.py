@@ -222,6 +222,15 @@ def test_lifecycle_what_is_never_counted_runs_again(kind):
     assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
 
 
+def test_lifecycle_a_failure_that_lasts_ends_a_trial_at_once_and_only_a_failure_does():
+    step = t.step(live(restarts=1), t.AttemptEnded(EndKind.FAILED, lasting=True))
+    assert (step.state.state, step.state.end_reason, step.state.restarts) == (TrialState.ERROR, EndReason.ERROR, 1)
+    assert closed(step)
+    assert requested(step) == []
+    invalid = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, lasting=True))
+    assert invalid.state.end_reason is EndReason.INVALID_HP
+
+
 def test_lifecycle_failures_are_counted_up_to_max_restarts():
     trial, runs = t.step(t.Trial(max_restarts=2, metric=t.Metric.SEEN), t.Created()).state, 1
     while not trial.state.terminal:

@@ -57,7 +57,10 @@ def _from_length(length: object, key: str) -> str | None:
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         return None
     value = unit if key == "time_metric" else f"{amount:g}"
-    return f"max_length alone no longer suffices; `{key}: {value}` says the same, if training code reports {unit!r}"
+    suited = f"`{key}: {value}` says the same, if training code reports {unit!r}"
+    if key == "time_metric":
+        suited += "; if it reports another name, such as 'epoch' or 'batch', write that one"
+    return f"max_length alone no longer suffices; {suited}"
 
 
 def _azure(raw: dict[str, Any]) -> Iterator[Problem]:

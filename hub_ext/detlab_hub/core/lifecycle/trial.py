@@ -103,9 +103,10 @@ class EarlyExitReported:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """Its allocation is over."""
+    """Its allocation is over; `lasting` if it failed by what the next attempt would find again."""
 
     kind: EndKind
+    lasting: bool = False
 
 
 Event: TypeAlias = (
@@ -202,8 +203,8 @@ def _step(old: Trial, event: Event) -> Step:
             return _leave(old, TrialState.STOPPING_ERROR, EndReason.ERROR, KillTask())
         case EarlyExitReported(reason):
             return _report_early(old, reason)
-        case AttemptEnded(kind):
-            return _judge(replace(old, attempt=Attempt.NONE), kind)
+        case AttemptEnded(kind, lasting):
+            return _judge(replace(old, attempt=Attempt.NONE), kind, lasting)
         case _:
             assert_never(event)
 
@@ -258,7 +259,7 @@ def _report_early(old: Trial, reason: str) -> Step:
     return Step(replace(old, early_exit=reason), told)
 
 
-def _judge(trial: Trial, kind: EndKind) -> Step:
+def _judge(trial: Trial, kind: EndKind, lasting: bool) -> Step:
     """What becomes of a trial whose attempt ended."""
     if is_stopping(trial.state):
         return _settle(trial, kind)
@@ -266,7 +267,7 @@ def _judge(trial: Trial, kind: EndKind) -> Step:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)
         case EndKind.FAILED:
-            return _count_failure(trial)
+            return _count_failure(trial, lasting)
         case EndKind.FINISHED:
             return _complete(trial)
         case EndKind.PREEMPTED:
@@ -279,10 +280,12 @@ def _again(trial: Trial) -> Step:
     return _request(trial) if trial.state is TrialState.ACTIVE else Step(trial)
 
 
-def _count_failure(trial: Trial) -> Step:
+def _count_failure(trial: Trial, lasting: bool) -> Step:
     if trial.early_exit == INVALID_HP:
         # One rank said so and ended well; the others failed for want of it.
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
+    if lasting:
+        return _close(trial, TrialState.ERROR, EndReason.ERROR)
     failed = replace(trial, restarts=trial.restarts + 1)
     if failed.restarts > failed.max_restarts:
         return _close(replace(failed, restarts=trial.restarts), TrialState.ERROR, EndReason.ERROR)
