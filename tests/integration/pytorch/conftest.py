@@ -21,6 +21,12 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def storage(tmp_path: Path) -> str:
+    """Where local training keeps checkpoints."""
+    return str(tmp_path / "local-checkpoints")
+
+
+@pytest.fixture
 def task_api() -> Iterator[TaskApi]:
     with TaskApi() as server:
         yield server

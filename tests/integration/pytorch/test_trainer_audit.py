@@ -47,11 +47,6 @@ with pytorch.init(enable_tensorboard_logging=False, hang_timeout=60) as context:
 """
 
 
-@pytest.fixture
-def storage(tmp_path: Path) -> str:
-    return str(tmp_path / "local-checkpoints")
-
-
 def run_ranks(task: Any, setup: str = "pass", ranks: int = 2, **extra: str) -> list[dict[str, Any]]:
     import json
 

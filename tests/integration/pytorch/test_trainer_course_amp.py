@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,11 +127,6 @@ def settings(scale: float, growth: float, backoff: float, interval: int) -> dict
 
 
 SCALERS = [(8192.0, 4.0, 0.5, 1), (2.0**19, 2.0, 0.25, 2), (65536.0, 16.0, 0.5, 2)]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> str:
-    return str(tmp_path / "local-checkpoints")
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
