@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from spine_lab import Lab, until
+from spine_lab import Lab, asha, until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import EndReason
@@ -111,6 +111,25 @@ def test_4_two_processes_learn_what_one_learns(stages: Stages) -> None:
         query = {"group": "validation", "name": "rows", "max_points": 100}
         (series,) = api.get(f"trials/{trial.id}/metrics", params=query).json()["items"]
     assert series["values"][-1] == 40 * 427
+
+
+def test_loops_over_operations_of_several_trials_make_a_search(lab: Lab) -> None:
+    """Determined's adaptive tutorial: each trial iterates over the searcher's operations, and most are stopped."""
+    config = asha("operations.py", 6, 8, rungs=3)
+    config["searcher"] = {**config["searcher"], "time_metric": "epochs"}
+    experiment = lab.completed(lab.submit(config), 2 * MINUTE)
+    trials = experiment.list_trials()
+    assert len(trials) == 6
+    for trial in trials:
+        assert [line.text for line in trial.logs(search="operation of length")] == ["operation of length 8"]
+        assert trial.view.restarts == 0
+    through = [trial for trial in trials if trial.view.steps_completed == 80]
+    assert 1 <= len(through) < len(trials)
+    assert {trial.view.end_reason for trial in trials if trial not in through} == {EndReason.STOPPED}
+    best = min(through, key=lambda trial: trial.hparams["x"])
+    assert experiment.view.best is not None
+    assert experiment.view.best.value == pytest.approx(best.hparams["x"] + 1 / 8)
+    assert experiment.top_checkpoint().view.trial_id == best.id
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -26,7 +26,7 @@ MINUTE = 60
 def ported(*command: str, **more: Any) -> dict[str, Any]:
     """A config of the script, with hyperparameters that are no choice."""
     hparams = {"x": 0, "lr": 0.1, "width": 24, **more.pop("hparams", {})}
-    config = single(SCRIPT, entrypoint=list(command), hparams=hparams, **more)
+    config = single(SCRIPT, hparams=hparams, **{"entrypoint": list(command), **more})
     config["searcher"] = {"name": "single", "metric": "loss", "smaller_is_better": True} | more.get("searcher", {})
     return config
 
@@ -38,11 +38,18 @@ def configs() -> dict[str, dict[str, Any]]:
         "lr": {"type": "log", "base": 10, "minval": -3, "maxval": 0},
         "width": {"type": "int", "minval": 8, "maxval": 32},
     }
+    legacy = {
+        "entrypoint": "legacy_trial:LegacyTrial",
+        "searcher": {"max_length": {"epochs": EPOCHS}},
+        "min_validation_period": {"epochs": 1},
+        "profiling": {"enabled": True},
+    }
     best = {"name": "random", "max_trials": 2, "metric": "accuracy", "smaller_is_better": False}
     return {
         "paused": ported("python3", SCRIPT, "--batches", str(BATCHES), "--pace", "0.04"),
         "calm": ported(*plain),
         "pair": ported(*TORCHRUN, *plain, resources={"slots_per_trial": 2}),
+        "legacy": ported(**legacy),
         "search": ported(*plain, hparams=choice, searcher=best),
     }
 
@@ -106,6 +113,33 @@ def test_an_interrupted_trial_and_two_processes_learn_what_one_learns(runs: Port
         expected, found = runs.curve(calm, "validation", metric), runs.curve(other, "validation", metric)
         assert [step for step, _ in found] == [step for step, _ in expected] == [BATCHES]
         assert found[0][1] == pytest.approx(expected[0][1], rel=1e-9)
+
+
+def test_an_entrypoint_of_the_form_module_class_trains_as_the_config_says(runs: Ported) -> None:
+    """Determined's old form, which its docs call deprecated and which it still launches."""
+    _, (calm,) = runs.ended("calm")
+    experiment, (trial,) = runs.ended("legacy")
+    assert experiment.config is not None
+    assert experiment.config["entrypoint"] == "legacy_trial:LegacyTrial"
+    by_epoch = [step for step, _ in runs.curve(trial, "validation", "loss")]
+    assert by_epoch == [BATCHES // EPOCHS * epoch for epoch in range(1, EPOCHS + 1)]
+    for metric in ("loss", "accuracy"):
+        assert runs.curve(trial, "validation", metric)[-1] == runs.curve(calm, "validation", metric)[-1]
+
+
+def test_a_profiled_trial_has_series_of_the_node_on_the_master(runs: Ported) -> None:
+    _, (trial,) = runs.ended("legacy")
+    named = {"cpu": "cpu_util_simple", "memory": "memory_used", "disk": "disk_iops", "network": "net_throughput_recv"}
+    for group, name in named.items():
+        reports = list(trial.iter_metrics(group))
+        assert reports, group
+        assert all(report.metrics[name] >= 0 for report in reports)
+        assert all(0 <= report.steps_completed <= BATCHES for report in reports)
+        assert runs.curve(trial, group, name) == [(one.steps_completed, one.metrics[name]) for one in reports]
+    assert all(report.metrics["cpu_util_simple"] <= 100 for report in trial.iter_metrics("cpu"))
+    assert all(report.metrics["memory_used"] > 2**20 for report in trial.iter_metrics("memory"))
+    _, (calm,) = runs.ended("calm")
+    assert not list(calm.iter_metrics("cpu"))
 
 
 def test_every_process_of_a_pair_says_its_rank(runs: Ported) -> None:
