@@ -1,6 +1,6 @@
 /** A config as a form with its YAML beside it; either may be edited, the text is the truth. */
 
-import { ReactElement, ReactNode, useMemo, useRef, useState } from 'react';
+import { ReactElement, ReactNode, useId, useMemo, useRef, useState } from 'react';
 
 import { ActionButton, ErrorBanner, plural } from '../components/common';
 import { ApiError, asApiError } from '../state/api';
@@ -42,6 +42,7 @@ export interface FormProps {
 export function ExperimentForm(props: FormProps): ReactElement {
   const [text, setText] = useState(props.initial);
   const [failure, setFailure] = useState<ApiError | null>(null);
+  const id = useId();
   const root = useRef<HTMLDivElement>(null);
   const parsed = useMemo(() => parseConfig(text), [text]);
   const judged = useDryRun(text, props.judgedWith ?? '', props.judge);
@@ -99,9 +100,9 @@ export function ExperimentForm(props: FormProps): ReactElement {
           ))}
         </div>
         <div className="det-form-text">
-          <label className="det-yaml-label" htmlFor="det-yaml">YAML</label>
+          <label className="det-yaml-label" htmlFor={id}>YAML</label>
           <textarea
-            id="det-yaml" className="det-input det-yaml det-mono" value={text} spellCheck={false} wrap="off"
+            id={id} className="det-input det-yaml det-mono" value={text} spellCheck={false} wrap="off"
             aria-invalid={parsed.error !== null || undefined} onChange={e => setText(e.target.value)}
           />
           {parsed.error !== null && <div className="det-yaml-error" role="alert">{parsed.error}</div>}

@@ -123,6 +123,16 @@ describe('the form', () => {
     expect(screen.getByLabelText<HTMLInputElement>('name').value).toBe('other');
   });
 
+  it('is told apart from another one that is open beside it', () => {
+    form(fine);
+    form(fine);
+    const texts = screen.getAllByLabelText('YAML');
+    expect(texts.map(text => text.tagName)).toEqual(['TEXTAREA', 'TEXTAREA']);
+    expect(texts[0]).not.toBe(texts[1]);
+    const ids = [...document.querySelectorAll('[id]')].map(element => element.id);
+    expect(ids.filter((id, i) => ids.indexOf(id) < i)).toEqual([]);
+  });
+
   it('shows every mistake at its field and in the list, and does not submit', async () => {
     const { submit } = form(() => ({
       problems: [
