@@ -1,6 +1,6 @@
 /** The form with the choice of the code that travels. */
 
-import { ReactElement, useMemo, useState } from 'react';
+import { ReactElement, useId, useMemo, useState } from 'react';
 
 import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
@@ -28,6 +28,7 @@ export function FormTab({ chosen, api, submit }: {
   const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');
   const [paused, setPaused] = useState(false);
   const [typed, setTyped] = useState('');
+  const id = useId();
   const parameters = useMemo(() => parametersOf(typed), [typed]);
   const code = useLoaded(`${context}`, () => api.own<Code>('code', { path: script ? path : null, folder: chosen.folder, context }));
   const bundle = code.loading ? null : code.data?.bundle ?? null;
@@ -51,12 +52,12 @@ export function FormTab({ chosen, api, submit }: {
           <fieldset className="det-code-choice">
             <legend>Code that travels</legend>
             {script && (
-              <Radio value="file" now={context} onChoose={setContext}>
+              <Radio group={id} value="file" now={context} onChoose={setContext}>
                 {run ? `${file} alone` : `${file} and what it imports`}
               </Radio>
             )}
-            {!script && <Radio value="none" now={context} onChoose={setContext}>none</Radio>}
-            <Radio value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
+            {!script && <Radio group={id} value="none" now={context} onChoose={setContext}>none</Radio>}
+            <Radio group={id} value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
             {code.error
               ? <ErrorBanner error={code.error} onRetry={code.reload} />
               : <div className="det-about" role="status">{code.loading ? 'packing …' : codeWords(code.data!)}</div>}
@@ -77,25 +78,27 @@ export function FormTab({ chosen, api, submit }: {
 function ParametersField({ text, problems, onChange }: {
   text: string; problems: Parameters['problems']; onChange(text: string): void;
 }): ReactElement {
+  const id = useId();
   return (
     <div className="det-field">
-      <label htmlFor="det-parameters">Parameters of the notebook, one a line: name = value</label>
+      <label htmlFor={id}>Parameters of the notebook, one a line: name = value</label>
       <textarea
-        id="det-parameters" className="det-input det-mono" rows={3} value={text} spellCheck={false} data-path="parameters"
-        aria-invalid={problems.length > 0 || undefined} aria-describedby={problems.length ? 'det-parameters-p' : undefined}
+        id={id} className="det-input det-mono" rows={3} value={text} spellCheck={false} data-path="parameters"
+        aria-invalid={problems.length > 0 || undefined} aria-describedby={problems.length ? `${id}-p` : undefined}
         onChange={e => onChange(e.target.value)}
       />
-      <Problems id="det-parameters-p" problems={problems} base="parameters" />
+      <Problems id={`${id}-p`} problems={problems} base="parameters" />
     </div>
   );
 }
 
-function Radio({ value, now, onChoose, children }: {
-  value: Context; now: Context; onChoose(value: Context): void; children: React.ReactNode;
+/** `group` tells its choice from that of another tab's form. */
+function Radio({ group, value, now, onChoose, children }: {
+  group: string; value: Context; now: Context; onChoose(value: Context): void; children: React.ReactNode;
 }): ReactElement {
   return (
     <label>
-      <input type="radio" name="det-context" checked={value === now} onChange={() => onChoose(value)} />
+      <input type="radio" name={group} checked={value === now} onChange={() => onChoose(value)} />
       <span>{children}</span>
     </label>
   );
