@@ -19,6 +19,9 @@ from sqlalchemy.pool import StaticPool
 from detlab_hub.store.errors import StoreError
 
 BUSY_MS = 30_000
+IDLE_MS = 15_000
+"""PostgreSQL ends a write transaction in which the master does nothing for so long: a master that stands still, or
+whose machine is gone, must not keep the lease's row locked, and with it its successor waiting."""
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -68,6 +71,7 @@ def writer_engine(url: URL) -> Engine:
         def durable(connection: Any, _record: Any) -> None:
             # A server may be set to answer before the disk has it; what we acknowledge must be on the disk.
             connection.execute("SET SESSION synchronous_commit TO on")
+            connection.execute(f"SET SESSION idle_in_transaction_session_timeout TO {IDLE_MS}")
             connection.commit()
 
         return engine

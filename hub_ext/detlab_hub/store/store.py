@@ -128,10 +128,12 @@ class Store:
                 raise StoreDamaged(
                     f"the database {self.url} is damaged: {reason}", hint="restore it from a backup, then det up"
                 ) from error
-            raise StoreError(
-                f"the database {self.url} cannot be opened: {reason}",
-                hint="check c.DetHub.db_url and that the database runs and may be written to",
-            ) from error
+            hint = "check c.DetHub.db_url and that the database runs and may be written to"
+            if judge(error) is Verdict.BUSY:
+                hint = (
+                    "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
+                )
+            raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
     def close(self, *, release: bool = True) -> None:
         """Finish the writes under way, give the lease back and close. Doing it twice is harmless.
