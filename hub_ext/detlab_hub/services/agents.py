@@ -41,6 +41,7 @@ OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
 """Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
+_PLACES = select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct()
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
 
@@ -230,8 +231,7 @@ class Agents:
 
         def strays(s: Session) -> set[str]:
             # An allocation can be placed on an agent in the moment in which that is given up.
-            placed = s.scalars(select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct())
-            return {agent for agent in placed if agent and self._connections.last_heard(agent) is None}
+            return {agent for agent in s.scalars(_PLACES) if agent and self._connections.last_heard(agent) is None}
 
         gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
         for agent_id in sorted(gone):

@@ -382,7 +382,7 @@ def _finish(turn: Turn, row: ExperimentRow) -> None:
 
 
 def finish_turn(turn: Turn) -> None:
-    """End the stopping experiments whose last trial ended in this turn. Call it last."""
+    """End the stopping experiments whose last trial ended in this turn; write the turn's events. Call it last."""
     turn.session.flush()
     for experiment_id in sorted(turn.closed):
         row = turn.experiment(experiment_id)
@@ -395,3 +395,4 @@ def finish_turn(turn: Turn) -> None:
         )
         if living == 0:
             apply_experiment(turn, row, experiments.LastTrialClosed())
+    turn.write_events()

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from sqlalchemy import select, update
+from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
@@ -275,11 +275,18 @@ def _renew_task_tokens(turn: Turn) -> None:
     )
 
 
+_DUE = select(AllocationRow.id).where(
+    AllocationRow.state.in_(placement.PLACED),
+    or_(
+        and_(AllocationRow.term_at <= bindparam("now"), AllocationRow.kill_sent_at.is_(None)),
+        AllocationRow.kill_sent_at <= bindparam("again"),
+    ),
+)
+
+
 def _due(s: Session, now: float) -> list[str]:
-    live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
-    passed = live.where(AllocationRow.term_at <= now, AllocationRow.kill_sent_at.is_(None))
-    again = live.where(AllocationRow.kill_sent_at <= now - KILL_AGAIN)
-    return list(s.scalars(passed)) + list(s.scalars(again))
+    """Allocations whose time to leave is over, and those that have been told so and are still there."""
+    return list(s.scalars(_DUE, {"now": now, "again": now - KILL_AGAIN}))
 
 
 def _act_on_deadlines(turn: Turn, allocation_ids: list[str]) -> None:

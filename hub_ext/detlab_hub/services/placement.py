@@ -24,19 +24,22 @@ PLACED = (
     AllocationState.TERMINATING,
 )
 """States in which an allocation owns its slots."""
+_PENDING = (
+    select(AllocationRow, TrialRow.idx)
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(AllocationRow.state == AllocationState.PENDING)
+)
+_TAKEN = select(AllocationRow.agent_id, AllocationRow.slots, AllocationRow.experiment_id).where(
+    AllocationRow.state.in_(PLACED)
+)
+_DISABLED = select(AgentRow.id).where(AgentRow.enabled.is_(False))
 
 
 def place(
     turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int | str, str], float], *, draining: bool
 ) -> dict[str, str]:
     """Assign what can start now; return why everything else waits, by allocation."""
-    pending = list(
-        turn.session.execute(
-            select(AllocationRow, TrialRow.idx)
-            .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-            .where(AllocationRow.state == AllocationState.PENDING)
-        )
-    )
+    pending = list(turn.session.execute(_PENDING))
     if not pending:
         return {}
     if draining:
@@ -87,15 +90,11 @@ def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...
     used: defaultdict[str, set[str]] = defaultdict(set)
     zero_slot: defaultdict[str, int] = defaultdict(int)
     running: list[tuple[int | None, int]] = []
-    for agent_id, slots, experiment_id in s.execute(
-        select(AllocationRow.agent_id, AllocationRow.slots, AllocationRow.experiment_id).where(
-            AllocationRow.state.in_(PLACED)
-        )
-    ):
+    for agent_id, slots, experiment_id in s.execute(_TAKEN):
         used[agent_id or ""].update(slots)
         zero_slot[agent_id or ""] += not slots
         running.append((experiment_id, len(slots)))
-    disabled = set(s.scalars(select(AgentRow.id).where(AgentRow.enabled.is_(False))))
+    disabled = set(s.scalars(_DISABLED))
     agents = tuple(
         AgentView(
             id=node.id,

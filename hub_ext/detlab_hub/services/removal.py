@@ -14,7 +14,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.services import files
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import events, experiments
+from detlab_hub.store.queries import experiments
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -54,6 +54,5 @@ def _remove_some(turn: Turn, experiment_id: int) -> bool:
         return False
     turn.searches.forget(experiment_id)
     data = {"id": experiment_id, "state": ExperimentState.DELETED.value, "owner": owner}
-    events.append(turn.session, "experiment", turn.now, experiment_id, None, data)
-    turn.outbox.wake_streams = True
+    turn.event("experiment", experiment_id, None, data)
     return True

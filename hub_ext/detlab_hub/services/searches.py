@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from sqlalchemy import func, select
+from sqlalchemy import Table, bindparam, func, insert, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.searchers import (
@@ -29,6 +29,9 @@ from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 200
+_JOURNAL: Table = SearcherJournal.__table__
+_APPEND = insert(_JOURNAL)
+_LENGTH = select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment"))
 
 
 class SearchLostError(Exception):
@@ -72,23 +75,20 @@ class Searches:
         decisions = searcher.step(event)
         if searcher.revision != before or decisions:
             seq += 1
-            s.add(
-                SearcherJournal(
-                    experiment_id=row.id,
-                    seq=seq,
-                    event=event_to_json(event),
-                    decisions=[decision_to_json(decision) for decision in decisions],
-                )
-            )
-            s.flush()
+            entry = {
+                "experiment_id": row.id,
+                "seq": seq,
+                "event": event_to_json(event),
+                "decisions": [decision_to_json(decision) for decision in decisions],
+            }
+            s.connection().execute(_APPEND, entry)
         self._entries[row.id] = (searcher, seq)
         return decisions
 
     def _entry(self, s: Session, row: ExperimentRow) -> tuple[Searcher, int]:
         if row.id in self._verified and row.id in self._entries:
             return self._entries[row.id]
-        journaled = s.scalar(select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == row.id))
-        seq = journaled or 0
+        seq = s.connection().execute(_LENGTH, {"experiment": row.id}).scalar_one() or 0
         entry = self._entries.get(row.id)
         if entry is None or entry[1] != seq:
             entry = (self._rebuild(s, row), seq)

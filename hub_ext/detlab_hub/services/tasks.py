@@ -224,13 +224,14 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     turn.session.flush()
     newest = checkpoints.latest(turn.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
-    _tell_checkpoint(turn, made)
+    view = _tell_checkpoint(turn, made)
     turn.changed_trial(trial)
     turn.changed_experiment(experiment.id)
-    return views.checkpoint_view(turn.session, made)
+    return view
 
 
-def _tell_checkpoint(turn: Turn, row: CheckpointRow) -> None:
+def _tell_checkpoint(turn: Turn, row: CheckpointRow) -> CheckpointView:
     view = views.checkpoint_view(turn.session, row)
     data = view.model_dump(mode="json", exclude={"files", "storage"})
     turn.event("checkpoint", row.experiment_id, row.trial_id, data)
+    return view

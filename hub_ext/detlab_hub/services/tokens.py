@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hmac
 
+from sqlalchemy import bindparam, case, or_, select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import AllocationState
 from detlab_hub.services.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import tokens
-from detlab_hub.store.tables import AllocationRow
+from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
 
 HUB_PREFIX = "dthub_"
 """Of the token of the Hub's spawners, which is made with the cluster and kept in a file, not in the database."""
@@ -38,7 +40,29 @@ class Tokens:
         return await self._shell.read(lambda s: _resolve(s, bearer, now))
 
 
+_CURRENT = (
+    select(
+        AllocationRow.id, AllocationRow.trial_id, AllocationRow.experiment_id, AllocationRow.run, AllocationRow.task_id
+    )
+    .join(TokenRow, TokenRow.subject == AllocationRow.id)
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+    .where(
+        TokenRow.hash == bindparam("hash"),
+        TokenRow.kind == "task",
+        or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > bindparam("now")),
+        AllocationRow.run == case((AllocationRow.task_id.is_(None), TrialRow.run), else_=TaskRow.run),
+        AllocationRow.state != AllocationState.TERMINATED,
+    )
+)
+"""The attempt that may speak, by its token, in one statement: every request of every task asks for it."""
+
+
 def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+    if bearer.startswith(tokens.PREFIXES["task"]):
+        current = s.connection().execute(_CURRENT, {"hash": tokens.digest(bearer), "now": now}).one_or_none()
+        if current is not None:
+            return TaskCaller(*current)
     row = tokens.lookup(s, bearer, now)
     if row is None or not bearer.startswith(tokens.PREFIXES[row.kind]):
         return None

@@ -55,6 +55,8 @@ class Turn:
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     _told: set[tuple[str, int | str]] = field(default_factory=set)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    """Written at the end, with one statement: single ones cost more than what they tell of."""
 
     def experiment(self, experiment_id: int) -> ExperimentRow:
         """The row of an experiment.
@@ -109,20 +111,24 @@ class Turn:
         """Say once per turn that a user task changed."""
         if ("task", task.id) not in self._told:
             self._told.add(("task", task.id))
-            events.append(self.session, "task", self.now, None, None, {}, task_id=task.id)
+            self._events.append(events.new("task", self.now, None, None, {}, task_id=task.id))
             self.outbox.wake_streams = True
 
     def changed_cluster(self) -> None:
         """Say once per turn that the queue, an agent or what its slots do changed; readers ask for them again."""
         if ("cluster", 0) not in self._told:
             self._told.add(("cluster", 0))
-            events.append(self.session, "cluster", self.now, None, None, {})
-            self.outbox.wake_streams = True
+            self._event("cluster", None, None, {})
 
     def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
         """Append an event that carries its own data (metrics, checkpoint)."""
         self._event(kind, experiment_id, trial_id, data)
 
-    def _event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
-        events.append(self.session, kind, self.now, experiment_id, trial_id, data)
+    def _event(self, kind: str, experiment_id: int | None, trial_id: int | None, data: dict[str, Any]) -> None:
+        self._events.append(events.new(kind, self.now, experiment_id, trial_id, data))
         self.outbox.wake_streams = True
+
+    def write_events(self) -> None:
+        """Append the events of this turn to the log, in their order; `finish_turn` does."""
+        rows, self._events = self._events, []
+        events.append_all(self.session, rows)

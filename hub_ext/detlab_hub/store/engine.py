@@ -109,9 +109,11 @@ def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> N
         for pragma in pragmas:
             connection.execute(pragma).fetchall()
 
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+    def do_begin(dbapi_connection: Any) -> None:
+        dbapi_connection.execute(begin)
+
+    # Not by an event of the engine: where one listens, every statement asks who else does.
+    engine.dialect.do_begin = do_begin  # type: ignore[method-assign]
 
 
 class Verdict(Enum):

@@ -14,13 +14,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import select, update
+from sqlalchemy import Table, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.errors import LeaseHeld, LeaseLost
 from detlab_hub.store.tables import Lease
 
 LEASE_ID = 1
+_LEASE: Table = Lease.__table__
+_CURRENT = (
+    select(_LEASE.c.epoch, _LEASE.c.holder, _LEASE.c.expires_at)
+    .where(_LEASE.c.id == LEASE_ID)
+    .with_for_update(read=True)
+)
+"""Built once: every write asks for it."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +133,7 @@ def check(session: Session, epoch: int) -> float:
     Returns:
         When the lease runs out.
     """
-    query = select(Lease.epoch, Lease.holder, Lease.expires_at).where(Lease.id == LEASE_ID)
-    row = session.execute(query.with_for_update(read=True)).one_or_none()
+    row = session.connection().execute(_CURRENT).one_or_none()
     if row is None or row.epoch != epoch:
         holder = "nobody" if row is None else repr(row.holder)
         raise LeaseLost(

@@ -24,6 +24,7 @@ from detlab_hub.store import lease, migrate
 from detlab_hub.store.engine import Verdict, judge, parse_url, reader_engine, sqlite_path, writer_engine
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
 from detlab_hub.store.lease import ProcessIdentity
+from detlab_hub.store.session import StoreSession
 from detlab_hub.store.writer import reader_threads, writer_thread
 
 T = TypeVar("T")
@@ -221,7 +222,7 @@ class Store:
         try:
             with (
                 self._mark_writing(),
-                Session(self._write_engine, expire_on_commit=False) as session,
+                StoreSession(self._write_engine) as session,
                 session.begin(),
             ):
                 expires_at = lease.check(session, self.epoch)
@@ -244,7 +245,7 @@ class Store:
 
     def _read(self, fn: Callable[[Session], T]) -> T:
         try:
-            with Session(self._read_engine, expire_on_commit=False) as session, session.begin():
+            with StoreSession(self._read_engine) as session, session.begin():
                 return fn(session)
         except DBAPIError as error:
             if judge(error, reading=True) is Verdict.BROKEN:

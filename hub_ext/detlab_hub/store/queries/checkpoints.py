@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import CheckpointRow
+
+_LATEST = (
+    select(CheckpointRow)
+    .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.state == "COMPLETED")
+    .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
+    .limit(1)
+)
 
 
 def of_trial(s: Session, trial_id: int, limit: int = 1000) -> list[CheckpointRow]:
@@ -28,9 +35,4 @@ def of_experiment(
 
 def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     """Return the checkpoint a trial resumes from: COMPLETED, most steps, then youngest."""
-    return s.scalar(
-        select(CheckpointRow)
-        .where(CheckpointRow.trial_id == trial_id, CheckpointRow.state == "COMPLETED")
-        .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
-        .limit(1)
-    )
+    return s.scalars(_LATEST, {"trial": trial_id}).first()

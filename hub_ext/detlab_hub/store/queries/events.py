@@ -6,7 +6,7 @@ is lost and the reader must take a new snapshot. There is one writer, so ids bec
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from sqlalchemy import Table, and_, delete, func, insert, or_, select
@@ -17,6 +17,8 @@ from detlab_hub.store.tables import EventRow, Meta
 
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
+_APPEND = insert(_EVENTS)
+_APPEND_ONE = _APPEND.returning(_EVENTS.c.id)
 TRIM_BATCH = 20_000
 
 
@@ -32,8 +34,21 @@ def append(
 ) -> int:
     """Append one event and return its id."""
     # Past the ORM: a flush per event would write every changed row of the transaction a thousand times.
-    statement = insert(_EVENTS).returning(_EVENTS.c.id)
-    row = {
+    row = new(kind, time, experiment_id, trial_id, data, task_id=task_id)
+    return int(s.connection().execute(_APPEND_ONE, row).scalar_one())
+
+
+def new(
+    kind: str,
+    time: float,
+    experiment_id: int | None,
+    trial_id: int | None,
+    data: dict[str, Any],
+    *,
+    task_id: str | None = None,
+) -> dict[str, Any]:
+    """Return an event for `append_all`."""
+    return {
         "kind": kind,
         "time": time,
         "experiment_id": experiment_id,
@@ -41,7 +56,12 @@ def append(
         "task_id": task_id,
         "data": data,
     }
-    return int(s.connection().execute(statement, row).scalar_one())
+
+
+def append_all(s: Session, rows: Sequence[dict[str, Any]]) -> None:
+    """Append events in their order, with one statement."""
+    if rows:
+        s.connection().execute(_APPEND, rows)
 
 
 def after(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
@@ -14,14 +14,20 @@ from detlab_hub.store.tables import ExperimentMetric, MetricName, Series, TrialR
 _MEMO = "detlab_hub.store.queries.lookup"
 _EXPERIMENT_METRICS: Table = ExperimentMetric.__table__
 
+_METRIC_NAMES: Table = MetricName.__table__
+_NAMES = select(_METRIC_NAMES.c.id, _METRIC_NAMES.c.name).where(
+    _METRIC_NAMES.c.name.in_(bindparam("names", expanding=True))
+)
+_ALL_SERIES = select(Series).where(Series.trial_id == bindparam("trial"), Series.group_name == bindparam("group"))
+_SOME_SERIES = _ALL_SERIES.where(Series.name_id.in_(bindparam("names", expanding=True)))
+
 
 def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
     """Return the id of each name, making those that are new."""
     known = memo_of(s).names
     wanted = sorted({clean for name in names if (clean := clean_text(name)) not in known})
     for part in chunks(wanted):
-        query = select(MetricName.id, MetricName.name).where(MetricName.name.in_(part))
-        known.update((row.name, row.id) for row in s.execute(query))
+        known.update((row.name, row.id) for row in s.connection().execute(_NAMES, {"names": part}))
     fresh = [MetricName(name=name) for name in wanted if name not in known]
     if fresh:
         s.add_all(fresh)
@@ -66,11 +72,10 @@ def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> d
         else:
             found[group, name_id] = row
     for group, wanted in by_group.items():
-        query = select(Series).where(Series.trial_id == trial.id, Series.group_name == group)
-        if len(wanted) <= CHUNK:
-            # Beyond that, one range of the index is cheaper than many look-ups in it.
-            query = query.where(Series.name_id.in_(wanted))
-        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query))
+        # Beyond a chunk, one range of the index is cheaper than many look-ups in it.
+        query = _SOME_SERIES if len(wanted) <= CHUNK else _ALL_SERIES
+        asked = {"trial": trial.id, "group": group, "names": wanted}
+        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query, asked))
     fresh = [
         Series(
             trial_id=trial.id,

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Select, Text, or_, select, tuple_, type_coerce
+from sqlalchemy import Select, Text, bindparam, or_, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import SeriesView, SummaryView
@@ -224,22 +224,25 @@ def names(
 # --- single values ------------------------------------------------------------------------------------------
 
 
+_VALUES_AT = (
+    select(Point.step, Point.value, Point.flag)
+    .join(Series, Series.id == Point.series_id)
+    .join(MetricName, MetricName.id == Series.name_id)
+    .where(
+        Series.trial_id == bindparam("trial"),
+        Series.group_name == bindparam("group"),
+        MetricName.name == bindparam("name"),
+        Point.step.in_(bindparam("steps", expanding=True)),
+    )
+)
+
+
 def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[int]) -> dict[int, float]:
     """Return step -> value for those of `steps` at which the metric was reported."""
     found: dict[int, float] = {}
     for part in chunks(sorted(set(steps))):
-        query = (
-            select(Point.step, Point.value, Point.flag)
-            .join(Series, Series.id == Point.series_id)
-            .join(MetricName, MetricName.id == Series.name_id)
-            .where(
-                Series.trial_id == trial_id,
-                Series.group_name == clean_text(group),
-                MetricName.name == clean_text(name),
-                Point.step.in_(part),
-            )
-        )
-        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.execute(query))
+        asked = {"trial": trial_id, "group": clean_text(group), "name": clean_text(name), "steps": part}
+        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.execute(_VALUES_AT, asked))
     return found
 
 

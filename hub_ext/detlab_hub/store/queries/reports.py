@@ -223,7 +223,7 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
             merged.append((series, _fold_among(series, points, stored)))
     connection = s.connection()
     if appended:
-        connection.execute(insert(_POINTS), appended)
+        connection.execute(_APPEND, appended)
     if replaced:
         connection.execute(upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
     for series, merge in merged:
@@ -255,6 +255,7 @@ def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> St
 
 
 _POINTS: Table = Point.__table__
+_APPEND = insert(_POINTS)
 _STRUCTURED: Table = StructuredValue.__table__
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-from sqlalchemy import delete
+from sqlalchemy import Table, delete, insert
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import TokenRow
 
+_TOKENS: Table = TokenRow.__table__
+_ISSUE = insert(_TOKENS)
 PREFIXES = {"enrol": "dtenrol_", "agent": "dtagent_", "task": "dttask_"}
 
 
@@ -21,8 +23,8 @@ def digest(token: str) -> str:
 def issue(s: Session, kind: str, subject: str, expires_at: float | None, now: float) -> str:
     """Make a token of a kind of `PREFIXES` and return its text, which nobody can read again."""
     token = PREFIXES[kind] + secrets.token_urlsafe(32)
-    s.add(TokenRow(hash=digest(token), kind=kind, subject=subject, expires_at=expires_at, created_at=now))
-    s.flush()
+    row = {"hash": digest(token), "kind": kind, "subject": subject, "expires_at": expires_at, "created_at": now}
+    s.connection().execute(_ISSUE, row)
     return token
 
 
