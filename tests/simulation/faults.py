@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 MESSAGE = {
-    "request": ("drop_request", "drop_reply", "duplicate", "delay"),
+    "request": ("drop_request", "drop_reply", "duplicate", "delay", "reorder"),
     "connection": ("cut", "stall"),
 }
 """What happens to single messages, by the seed."""

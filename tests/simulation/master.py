@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import event
 
 from detlab.errors import AuthError, DetlabError, NotFound
 from detlab.schemas.wire import (
@@ -62,6 +61,7 @@ class Writer(InlineExecutor):
     def __init__(self, master: Master) -> None:
         self._master = master
         self._last = 0.0
+        self._limited = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a read or a write."""
@@ -97,6 +97,7 @@ class Writer(InlineExecutor):
             self._master.die(doom)
             raise MasterDied
         before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
+        self._limit_pages()
         future = super().submit(fn, *args)
         if future.exception() is None:
             self._master.world.promises.committed(self._master)
@@ -106,6 +107,17 @@ class Writer(InlineExecutor):
                 self._master.world.tear(before)
             raise MasterDied
         return future
+
+    def _limit_pages(self) -> None:
+        """While the disk is full SQLite itself finds no room for another page, and says SQLITE_FULL."""
+        store, full = self._master.store, self._master.world.database_full
+        if store is None or full == self._limited:
+            return
+        self._limited = full
+        with contextlib.closing(store._write_engine.raw_connection()) as connection:
+            cursor = connection.cursor()
+            pages = cursor.execute("PRAGMA page_count").fetchone()[0] if full else 1 << 30
+            cursor.execute(f"PRAGMA max_page_count={pages}").fetchone()
 
 
 class Master:
@@ -147,7 +159,6 @@ class Master:
                 return
         self.world.note("serves", self.name, self.store.epoch)
         self.world.promises.check_all()
-        _limit_pages(self.store, self.world)
         self.services = Services(
             self.store, settings=self.world.settings, clock=self.clock, draw=random.Random(self.world.seed)
         )
@@ -297,18 +308,6 @@ class Door:
 
 
 # --- the database
-
-
-def _limit_pages(store: Store, world: World) -> None:
-    """While the disk is full SQLite itself finds no room for another page, and says SQLITE_FULL."""
-    engine = store._write_engine
-
-    @event.listens_for(engine, "begin")
-    def limit(connection: Any) -> None:
-        full = world.database_full
-        if full or world.database_was_full:
-            pages = connection.exec_driver_sql("PRAGMA page_count").scalar() if full else 1 << 30
-            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
 
 
 def make_database(folder: Path, store_of: Callable[[str], Store]) -> Path:

@@ -15,6 +15,8 @@ from typing import Any
 from simulation.faults import Faults
 from simulation.loop import Process, SimLoop
 
+OVERTAKEN = 2.0
+"""Seconds after which a request that nothing overtakes arrives all the same."""
 PATIENCE = 30.0
 """Seconds after which a request without an answer counts as failed; a long poll waits longer by its own time."""
 
@@ -54,6 +56,8 @@ class Network:
         self._loop, self._rng, self._faults = loop, rng, faults
         self._listeners: list[Listener] = []
         self._cut_off: dict[str, float] = {}
+        self._overtaken: list[Callable[[], None]] = []
+        """Requests that arrive only after a later one has."""
         self.pipes: list[Pipe] = []
 
     def listen(self, process: Process, serve: Handler, welcome: Callable[[End, str], None]) -> None:
@@ -102,7 +106,7 @@ class Network:
             self._loop.note("sends", self._loop.process().name, request.method, request.path, fate)
             if fate != "drop_request":
                 late = self._faults.lateness() if fate == "delay" else 0.0
-                self._send(request, answer, machine, late, lose_reply=fate == "drop_reply")
+                self._send(request, answer, machine, late, lose_reply=fate == "drop_reply", overtaken=fate == "reorder")
             if fate == "duplicate":
                 unheard: asyncio.Future[Reply] = self._loop.create_future()
                 self._send(request, unheard, machine, self._faults.lateness(), lose_reply=True)
@@ -113,7 +117,14 @@ class Network:
             return await answer
 
     def _send(
-        self, request: Request, answer: asyncio.Future[Reply], machine: str, late: float, *, lose_reply: bool
+        self,
+        request: Request,
+        answer: asyncio.Future[Reply],
+        machine: str,
+        late: float,
+        *,
+        lose_reply: bool,
+        overtaken: bool = False,
     ) -> None:
         sender = self._loop.process()
 
@@ -136,8 +147,25 @@ class Network:
 
             server.process.at_death.append(reset)
             server.process.spawn(serve())
+            waiting, self._overtaken = self._overtaken, []
+            for late_one in waiting:
+                self._loop.world.call_later(self.latency(), late_one)
 
-        self._loop.world.call_later(late + self.latency(), arrive)
+        if overtaken:
+            self._hold_back(arrive)
+        else:
+            self._loop.world.call_later(late + self.latency(), arrive)
+
+    def _hold_back(self, arrive: Callable[[], None]) -> None:
+        """Let a request arrive after the next one does, or in a while if there is none."""
+
+        def at_last() -> None:
+            if arrive in self._overtaken:
+                self._overtaken.remove(arrive)
+                arrive()
+
+        self._overtaken.append(arrive)
+        self._loop.world.call_later(OVERTAKEN, at_last)
 
     # --- connections
 

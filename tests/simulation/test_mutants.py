@@ -30,7 +30,7 @@ def test_there_are_at_least_ten_planted_bugs() -> None:
 def test_mutant_is_caught(name: str, tmp_path: Path) -> None:
     for root in ROOTS:
         (tmp_path / root).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(REPOSITORY / root, tmp_path / root, ignore=shutil.ignore_patterns("static", "__pycache__"))
+        shutil.copytree(REPOSITORY / root, tmp_path / root, ignore=shutil.ignore_patterns("static"))
     patch = HERE / "mutants" / f"{name}.patch"
     outside = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     applied = subprocess.run(

@@ -71,7 +71,7 @@ class World:
         self.network = Network(self.loop, random.Random(f"network {seed}"), self.faults)
         self.calm = calm
         self.living_pids: set[int] = set()
-        self.database_full = self.database_was_full = False
+        self.database_full = False
         self.db_path = folder / "db0.sqlite"
         self._databases = 1
         shutil.copyfile(template, self.db_path)
@@ -238,7 +238,7 @@ class World:
         master.process.resume()
 
     async def _fill_disk(self) -> None:
-        self.database_full = self.database_was_full = True
+        self.database_full = True
         await asyncio.sleep(self.rng.uniform(1.0, 6.0))
         self.database_full = False
 
@@ -444,12 +444,15 @@ class Bench:
 
 def _share_compiled_statements() -> None:
     """Every life of a master makes engines of its own and would compile every statement again."""
-    first: dict[str, Engine] = {}
 
     def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
+        first: list[Engine] = []
+
         def made(*args: Any) -> Engine:
             engine = make(*args)
-            other = first.setdefault("", engine)
+            if not first:
+                first.append(engine)
+            other = first[0]
             if other is engine:
                 engine.connect().close()
             engine.dialect, engine._compiled_cache = other.dialect, other._compiled_cache
