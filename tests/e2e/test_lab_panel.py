@@ -55,9 +55,9 @@ class Stage:
     browser: object
     client: Client
 
-    def search(self, name, **over):
+    def search(self, name, code=TRAIN, **over):
         """Start a search."""
-        bundle = build_bundle(files={"train.py": TRAIN})
+        bundle = build_bundle(files={"train.py": code})
         return self.client.submit({**SEARCH, "name": name, **over}, bundle=bundle).experiment
 
     def state(self, number):
@@ -119,6 +119,13 @@ class Lab:
         """The state of an experiment in the panel."""
         return self.item(number).locator(".det-badge")
 
+    def run_as_experiment(self, file):
+        """Choose from the file browser's menu of a file; returns the form of the tab that opens."""
+        self.command("filebrowser:activate")
+        self.page.locator(".jp-DirListing-item", has_text=file).click(button="right")
+        self.page.get_by_role("menuitem", name="Run as Experiment").click()
+        return self.page.locator(".det-form", has=self.page.get_by_role("heading", name=file))
+
     def act(self, number, label):
         """Choose from the menu of an experiment."""
         self.page.get_by_role("button", name=f"Actions of experiment {number}", exact=True).click()
@@ -132,7 +139,7 @@ def stage(tmp_path_factory):
     home = folder / "home"
     home.mkdir()
     (home / "train.py").write_text(TRAIN)
-    write_notebook(home / "notes.ipynb", ["1"])
+    write_notebook(home / "notes.ipynb", ["lr = 0.5", "print('with', lr)"], parameters=True)
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster(folder / "cluster", slots=2))
         env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
@@ -458,16 +465,53 @@ def test_the_status_bar_tells_of_free_slots_and_my_work(stage, running):
         )
 
 
-def test_launcher_and_file_browser_lead_to_the_form(stage):
+def test_the_launcher_and_a_click_on_a_script_lead_to_the_form(stage):
     with opened(stage) as lab:
         card = lab.page.locator(".jp-LauncherCard", has_text="New experiment").first
         expect(card).to_be_in_viewport(ratio=1, timeout=SECONDS)  # before anything scrolls to it
         card.click()
         expect(lab.page.locator(".det-form h1")).to_have_text("New experiment", timeout=SECONDS)
-        lab.command("filebrowser:activate")
-        lab.page.locator(".jp-DirListing-item", has_text="notes.ipynb").click(button="right")
-        lab.page.get_by_role("menuitem", name="Run as Experiment").click()
-        expect(lab.page.locator(".det-form h1", has_text="notes.ipynb")).to_be_visible(timeout=SECONDS)
+        form = lab.run_as_experiment("train.py")
+        expect(form.locator("h1")).to_have_text("Run train.py as an experiment", timeout=SECONDS)
+        expect(form.get_by_label("YAML")).to_have_value(re.compile("entrypoint: python3 train.py"))
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+
+
+def test_a_click_on_a_notebook_runs_it_on_the_cluster_and_keeps_what_it_printed(stage):
+    with opened(stage) as lab:
+        lab.launched()
+        form = lab.run_as_experiment("notes.ipynb")
+        expect(form.locator("h1")).to_have_text("Run notes.ipynb on the cluster", timeout=SECONDS)
+        form.get_by_label("Parameters of the notebook").fill("lr = 0.25")
+        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        form.get_by_role("button", name="Run", exact=True).click()
+        task = lab.page.locator("[id^='detlab-task:']")
+        expect(task.locator("h1")).to_contain_text("notes.ipynb", timeout=SECONDS)
+        expect(task).to_contain_text("with 0.25", timeout=2 * SECONDS)
+        expect(task.locator(".det-badge").first).to_contain_text("completed", timeout=2 * SECONDS)
+        task.get_by_role("tab", name="Outputs").click()
+        with lab.page.expect_download(timeout=SECONDS) as started:
+            task.get_by_role("link", name="executed.ipynb").click()
+        assert "with 0.25" in Path(started.value.path()).read_text()
+
+
+def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itself(stage):
+    code = TRAIN.replace("        if core.preempt", "        broken(step)\n        if core.preempt")
+    code = f"def broken(step):\n    raise ValueError(f'no such step: {{step}}')\n\n\n{code}"
+    searcher = {"name": "single", "metric": "loss"}
+    failed = stage.search("raises", code=code, searcher=searcher, hyperparameters={}, max_restarts=0)
+    with opened(stage) as lab:
+        expect(lab.badge(failed.id)).to_contain_text("error", timeout=2 * SECONDS)
+        expect(lab.item(failed.id)).to_contain_text("no such step: 1")
+        lab.item(failed.id).get_by_role("button", name="raises").click()
+        view = lab.page.locator(f"[id='detlab-experiment:{failed.id}']")
+        card = view.get_by_role("region", name="Failure: The code raised an error")
+        for said in ("ValueError: no such step: 1", re.compile(r"Where\s*train\.py, line 2"), "What to do:"):
+            expect(card).to_contain_text(said, timeout=SECONDS)
+        card.get_by_role("button", name="Logs of the trial").click()
+        trial = lab.page.locator("[id^='detlab-trial:']")
+        expect(trial.get_by_role("region", name="Failure: The code raised an error")).to_be_visible(timeout=SECONDS)
+        expect(trial.get_by_role("log")).to_contain_text("ValueError: no such step: 1", timeout=SECONDS)
 
 
 def test_the_palette_leads_to_the_panel_and_the_form_by_keyboard_alone(stage):

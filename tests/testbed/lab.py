@@ -158,8 +158,10 @@ def tab(browser: Browser, server: Server, path: str, *, width: int = 1200, heigh
     context.close()
 
 
-def write_notebook(path: Path, cells: list[str]) -> None:
-    """Write a notebook of code cells."""
+def write_notebook(path: Path, cells: list[str], *, parameters: bool = False) -> None:
+    """Write a notebook of code cells; with `parameters` the first one holds them."""
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells], metadata=metadata)
+    if parameters:
+        book.cells[0].metadata["tags"] = ["parameters"]
     nbformat.write(book, path)

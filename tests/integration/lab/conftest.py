@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import nbformat
 import pytest
 
 from testbed.cluster import Cluster, running_cluster
@@ -36,10 +35,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / "helper.py").write_text("LOSS = 0.25\n")
     (project / "unrelated.py").write_text("raise SystemExit\n")
     (folder.parent / "outside.py").write_text("print(1)\n")
-    write_notebook(project / "report.ipynb", ["lr = 1", "print(lr)"])
-    report = nbformat.read(project / "report.ipynb", as_version=4)
-    report.cells[0].metadata["tags"] = ["parameters"]
-    nbformat.write(report, project / "report.ipynb")
+    write_notebook(project / "report.ipynb", ["lr = 1", "print(lr)"], parameters=True)
     return folder
 
 
