@@ -282,6 +282,8 @@ def test_the_form_is_there_names_all_mistakes_and_the_page_of_a_failure_shows_th
         form = page.get("/hub/spawn/ada/formed").text
         for field in ("kind", "slots", "idle_timeout"):
             assert f'name="{field}"' in form
+        assert '<option value="docker" disabled>' in form
+        assert "No node has a container engine now." in form
         hostile = '"><script>alert(1)</script>'
         wrong = {"slots": "-1", "idle_timeout": hostile, "kind": "spreadsheet"}
         refused = page.post("/hub/spawn/ada/formed", params={"_xsrf": xsrf(page)}, data=wrong)

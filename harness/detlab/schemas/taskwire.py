@@ -217,6 +217,13 @@ class SpawnView(Wire):
     """When it ended by itself: its last lines."""
 
 
+class SpawnOffers(Wire):
+    """GET spawns/offers: what the form of the Hub's spawn page cannot offer now."""
+
+    closed: dict[str, str] = {}
+    """Runtime -> why it cannot be chosen: no agent that is there for this user has it."""
+
+
 # --- what the faces show -------------------------------------------------------------------------------------
 
 

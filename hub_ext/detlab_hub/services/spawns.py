@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
-from detlab.schemas.taskwire import CreateTask, SpawnRequest, SpawnView, TaskEnd
+from detlab.schemas.taskwire import CreateTask, SpawnOffers, SpawnRequest, SpawnView, TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
@@ -40,6 +40,8 @@ KEY_CHARS = 100
 SERVER_NAME_CHARS = 255
 URL_CHARS = 2000
 ENVIRONMENT_BYTES = 256 * 1024
+_HAS = {"process": "starts processes", "docker": "has a container engine"}
+"""What is said of a node that has a runtime; the same words as in the other forms (form/runtimes.ts)."""
 _WAITING = (AllocationState.PENDING, *NOT_BEGUN)
 
 
@@ -77,6 +79,16 @@ class Spawns:
             return _view(turn.session, row, self._shell.pending_reasons)
 
         return await self._shell.write(make)
+
+    async def offers(self, hub: HubCaller, owner: str) -> SpawnOffers:
+        """Which runtimes a form must not offer to this user now, and why."""
+        del hub
+        nodes = self._shell.backend.nodes(self._shell.clock())
+        there = [node for node in nodes if node.serves_user in {None, owner}]
+        if not there:
+            return SpawnOffers(closed=dict.fromkeys(_HAS, "no node is connected now"))
+        offered = {runtime for node in there for runtime in node.runtimes}
+        return SpawnOffers(closed={name: f"no node {word} now" for name, word in _HAS.items() if name not in offered})
 
     async def get(self, hub: HubCaller, task_id: str) -> SpawnView:
         """How a spawn stands.

@@ -21,6 +21,8 @@ from detlab_hub.spawners.wording import SpawnFailed, ended, failure_of, progress
 
 LONGEST_WAIT = 30 * 86400
 """Seconds that `start()` may take: queueing is no failure."""
+FORM_PATIENCE = 3.0
+"""Seconds that a page waits for the master before it shows the form without its word."""
 PORT_TAKEN = 98
 """Exit code of `detlab.launch.hub_server` when somebody else has its port."""
 PORT_ATTEMPTS = 3
@@ -95,12 +97,25 @@ class AllocationMixin(Spawner):
 
     # --- what the user asks for
 
-    def render_form(self) -> str:
+    async def render_form(self) -> str:
         """Return the options form."""
         chosen = self.refused_forms.pop(self.user.name, None) or dict(self.user_options or {})
         return form.render(
-            pools=self.pools, images=self.images, runtimes=self.runtimes, chosen=chosen, idle=self.offers_idle
+            pools=self.pools,
+            images=self.images,
+            runtimes=self.runtimes,
+            chosen=chosen,
+            idle=self.offers_idle,
+            closed=await self._closed() if self.runtimes else {},
         )
+
+    async def _closed(self) -> dict[str, str]:
+        """Return which runtimes no node has now, and why; nothing while the master cannot tell."""
+        try:
+            return (await asyncio.wait_for(self.master.offers(self.user.name), FORM_PATIENCE)).closed
+        except (DetlabError, TimeoutError) as error:
+            self.log.info("the form offers every runtime: the master does not say which there are: %s", error)
+            return {}
 
     def problems(self, chosen: Any) -> list[Problem]:
         """Return every mistake in the user options."""

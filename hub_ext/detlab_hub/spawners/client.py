@@ -16,7 +16,7 @@ from detlab.client.discovery import ClusterAddress
 from detlab.client.session import AsyncSession
 from detlab.client.streaming import Lines
 from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, DetlabError, Unavailable
-from detlab.schemas.taskwire import SpawnRequest, SpawnView
+from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
 
 CALL_SECONDS = 15.0
 _ONCE = Backoff(attempts=0, refused=0)
@@ -58,6 +58,12 @@ class Spawns:
     async def delete(self, task_id: str) -> SpawnView:
         """End it."""
         return await self._call("DELETE", f"spawns/{task_id}")
+
+    async def offers(self, owner: str) -> SpawnOffers:
+        """Return what a form cannot offer to this user now."""
+        call = Call("GET", "spawns/offers", params={"owner": owner}, parse=model(SpawnOffers))
+        found: SpawnOffers = await self._session.send(call)
+        return found
 
     async def _call(self, method: Any, path: str, json: Any = None) -> SpawnView:
         view: SpawnView = await self._session.send(Call(method, path, json=json, parse=model(SpawnView)))

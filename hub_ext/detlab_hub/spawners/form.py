@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -19,6 +19,7 @@ def render(
     runtimes: Sequence[str],
     chosen: Mapping[str, Any],
     idle: bool = True,
+    closed: Mapping[str, str] | None = None,
 ) -> str:
     """Return the fields of the form as HTML.
 
@@ -28,7 +29,10 @@ def render(
         runtimes: Which runtimes there are; a single one is not asked about.
         chosen: What was chosen last time, or in a form that was refused.
         idle: Whether to ask when it ends unused.
+        closed: Runtimes that cannot be chosen now, and why.
     """
+    closed = {name: why for name, why in (closed or {}).items() if name in runtimes}
+    whys = _sentence(closed.values())
     rows = [_select("kind", "Start", _KINDS, chosen.get("kind"))]
     rows.append(
         _input(
@@ -43,7 +47,9 @@ def render(
     )
     if len(runtimes) > 1:
         choices = [("", "As the cluster decides"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
-        rows.append(_select("runtime", "Run it as", choices, chosen.get("runtime")))
+        rows.append(_select("runtime", "Run it as", choices, chosen.get("runtime"), whys, closed))
+    elif whys:
+        rows.append(f'<p class="form-text">{escape(whys)}</p>')
     if "docker" in runtimes:
         help_text = "Of a container; empty: the cluster's."
         rows.append(_input("image", "Image", chosen.get("image", ""), help_text, more='list="det-images"'))
@@ -83,11 +89,28 @@ def _input(name: str, label: str, value: object, help_text: str, *, kind: str = 
     return _row(name, label, control, help_text)
 
 
-def _select(name: str, label: str, choices: Sequence[tuple[str, str]], chosen: object) -> str:
-    options = "".join(_option(value, text, selected=value == chosen) for value, text in choices)
-    return _row(name, label, f'<select class="form-select" id="det-{name}" name="{name}">{options}</select>')
+def _select(
+    name: str,
+    label: str,
+    choices: Sequence[tuple[str, str]],
+    chosen: object,
+    help_text: str = "",
+    closed: Collection[str] = (),
+) -> str:
+    options = "".join(
+        _option(value, text, selected=value == chosen and value not in closed, disabled=value in closed)
+        for value, text in choices
+    )
+    about = f' aria-describedby="det-{name}-help"' if help_text else ""
+    control = f'<select class="form-select" id="det-{name}" name="{name}"{about}>{options}</select>'
+    return _row(name, label, control, help_text)
 
 
-def _option(value: str, text: str | None = None, *, selected: bool = False) -> str:
-    mark = " selected" if selected else ""
+def _sentence(words: Iterable[str]) -> str:
+    text = "; ".join(dict.fromkeys(words))
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _option(value: str, text: str | None = None, *, selected: bool = False, disabled: bool = False) -> str:
+    mark = f"{' selected' if selected else ''}{' disabled' if disabled else ''}"
     return f'<option value="{escape(value, quote=True)}"{mark}>{escape(value if text is None else text)}</option>'

@@ -94,6 +94,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("tasks/{task_id}/outputs/{digest}", outputs.OutputBytes),
     ("task/outputs/{name}", outputs.TaskOutput),
     ("spawns", spawns.Spawns),
+    ("spawns/offers", spawns.Offers),
     ("spawns/{task_id}", spawns.Spawn),
     ("spawns/{task_id}/stream", spawns.SpawnStream),
     ("spawns/{task_id}/claim", spawns.Claim),

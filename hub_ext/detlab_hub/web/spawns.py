@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from detlab.schemas.taskwire import ActivityReply, ActivityReport, SpawnRequest, SpawnView
+from detlab.schemas.taskwire import ActivityReply, ActivityReport, SpawnOffers, SpawnRequest, SpawnView
+from detlab.schemas.wire import Wire
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
@@ -18,6 +19,23 @@ class Spawns(Guarded):
     async def post(self, body: SpawnRequest) -> SpawnView:
         """Ask for a server of the Hub; the same key returns the task that was made first."""
         return await self.services.spawns.post(self.hub, body)
+
+
+class OffersQuery(Wire):
+    """Whose form it is."""
+
+    owner: str
+
+
+class Offers(Guarded):
+    """What a form can offer."""
+
+    sessions = False
+
+    @needs("hub")
+    async def get(self, query: OffersQuery) -> SpawnOffers:
+        """Say which runtimes no agent has now that is there for this user."""
+        return await self.services.spawns.offers(self.hub, query.owner)
 
 
 class Spawn(Guarded):

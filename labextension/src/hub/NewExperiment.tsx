@@ -12,7 +12,7 @@ import { useApp, useStore } from '../state/context';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
 import type { HubApi } from './api';
 import type { PageInfo } from './page';
-import { closedRuntimes, withClosedRuntimes } from './runtimes';
+import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
 import { CodeChoice } from './upload/CodeChoice';
 import type { Source } from './upload/source';
 import { beginnings, useCode, type Code, type Coded } from './upload/useCode';

@@ -12,7 +12,7 @@ import type { HubApi } from './api';
 import { App } from './App';
 import type { PageInfo } from './page';
 import { Router } from './router';
-import { closedRuntimes } from './runtimes';
+import { closedRuntimes } from '../form/runtimes';
 
 const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 't', user: 'root', admin: true, version: '0.1.0', schema: '/s.json', bundleLimit: 1e6 };
 const NO_ENGINE = 'no node has a container engine now';

@@ -5,7 +5,9 @@ import { ReactElement, useId, useMemo, useState } from 'react';
 import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
 import { Problems } from '../form/Field';
+import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
 import type { Judged } from '../form/useDryRun';
+import { useStore } from '../state/context';
 import type { LabApi } from './api';
 import type { Chosen, Context } from './NewExperiment';
 import { Parameters, parametersOf } from './parameters';
@@ -22,7 +24,13 @@ function codeWords({ files, size }: Code): string {
 export function FormTab({ chosen, api, submit }: {
   chosen: Chosen; api: LabApi; submit(body: Record<string, unknown>): Promise<void>;
 }): ReactElement {
-  const { kind, path, schema } = chosen;
+  const { kind, path } = chosen;
+  const agents = useStore(s => s.agents);
+  const me = useStore(s => s.me?.name ?? '');
+  const ready = useStore(s => s.ready);
+  const schema = useMemo(
+    () => withClosedRuntimes(chosen.schema, ready ? closedRuntimes(agents, me) : {}), [chosen.schema, agents, me, ready]
+  );
   const run = kind === 'notebook_run';
   const script = path !== null && !/\.ya?ml$/.test(path);
   const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');

@@ -52,6 +52,20 @@ async def over(world, view):
     return await look(world, view)
 
 
+async def test_a_form_is_told_what_no_agent_of_its_user_offers(make_world):
+    world = await make_world()
+
+    async def closed(owner="alice"):
+        return (await world.services.spawns.offers(HUB, owner)).closed
+
+    assert await closed() == dict.fromkeys(("process", "docker"), "no node is connected now")
+    agent = await world.add_agent()
+    assert await closed() == {"docker": "no node has a container engine now"}
+    agent.drop()
+    await world.add_agent("other", serves_user="bob")
+    assert await closed("bob") == {"docker": "no node has a container engine now"}
+
+
 async def test_a_spawn_waits_with_place_and_reason_then_runs(make_world):
     world = await make_world()
     agent = await world.add_agent(slots=1)

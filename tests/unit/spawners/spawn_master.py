@@ -29,6 +29,8 @@ class Master:
         self.claimed: list[str] = []
         self.deleted: list[str] = []
         self.refuse: tuple[int, dict[str, Any]] | None = None
+        self.closed: dict[str, str] = {}
+        """What it says of runtimes that no node has."""
         self.post_gate = asyncio.Event()
         self.post_gate.set()
         self.views: dict[str, SpawnView] = {}
@@ -47,7 +49,8 @@ class Master:
         """Be there, on the same port as before."""
         (socket,) = bind_sockets(self.port, "127.0.0.1")
         self.port = socket.getsockname()[1]
-        routes = [(PREFIX, All), (PREFIX + r"/([\w-]+)", One), (PREFIX + r"/([\w-]+)/(stream|claim)", Of)]
+        routes = [(PREFIX, All), (PREFIX + "/offers", Offers), (PREFIX + r"/([\w-]+)", One)]
+        routes.append((PREFIX + r"/([\w-]+)/(stream|claim)", Of))
         self.server = HTTPServer(Application([(path, cls, {"master": self}) for path, cls in routes]))
         self.server.add_sockets([socket])
 
@@ -98,6 +101,12 @@ class All(Base):
         master.views.setdefault(task_id, pending)
         await master.post_gate.wait()
         self.say(task_id)
+
+
+class Offers(Base):
+    def get(self) -> None:
+        assert self.get_query_argument("owner") == "ada"
+        self.finish({"closed": self.master.closed})
 
 
 class One(Base):
@@ -169,7 +178,7 @@ async def answering() -> AsyncIterator[int]:
 
 def user() -> Any:
     """A Hub user, as far as a spawner asks."""
-    return SimpleNamespace(name="ada", id=7, url="/user/ada/", escaped_name="ada", settings={})
+    return SimpleNamespace(name="ada", id=7, url="/user/ada/", escaped_name="ada", groups=[], settings={})
 
 
 def spawn_view(**more: Any) -> SpawnView:

@@ -118,6 +118,22 @@ def test_what_was_chosen_stays_chosen():
     assert 'value="x"' in html
 
 
+def test_what_no_node_has_is_closed_with_the_reason():
+    why = "no node has <a> container engine now"
+    both = {"pools": ["default"], "images": [], "runtimes": ["process", "docker"], "chosen": {"runtime": "docker"}}
+    html = form.render(**both, closed={"docker": why, "vm": "is nothing that this site offers"})
+    assert '<option value="docker" disabled>' in html
+    assert '<option value="process">' in html
+    assert 'aria-describedby="det-runtime-help"' in html
+    assert "No node has &lt;a&gt; container engine now." in html
+    assert "is nothing" not in html
+    nobody = form.render(**both, closed=dict.fromkeys(("process", "docker"), "no node is connected now"))
+    assert nobody.count("No node is connected now.") == 1
+    alone = form.render(pools=["default"], images=[], runtimes=["docker"], chosen={}, closed={"docker": why})
+    assert "No node has &lt;a&gt;" in alone, "said where there is no choice, too"
+    assert "disabled" not in form.render(**both)
+
+
 def view(**more):
     return SpawnView(task_id="notebook-1", state=TrialState.ACTIVE, **more)
 

@@ -159,6 +159,16 @@ async def test_a_refused_form_comes_back_with_what_was_typed():
         assert "whenever" not in await mine.get_options_form(), "once"
 
 
+async def test_the_form_closes_what_no_node_has_and_is_there_without_the_master_too():
+    async with listening() as master:
+        master.closed = {"docker": "no node has a container engine now"}
+        mine = spawner(master)
+        assert '<option value="docker" disabled>' in await mine.get_options_form()
+        await master.leave()
+        assert '<option value="docker">' in await mine.get_options_form()
+        master.listen()
+
+
 async def test_only_the_operator_of_a_cluster_without_root_gets_a_server():
     async with listening() as master:
         assert (await refused(spawner(master, only_user="olga"), master)).reason == "not_root"

@@ -8,7 +8,7 @@ import { nameText } from '../../components/logs/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
-import { closedRuntimes, type Runtime } from '../runtimes';
+import { closedRuntimes, type Runtime } from '../../form/runtimes';
 import { Started } from './Started';
 import { blank, lacking, placed, requestOf, toldIn, type Answers, type StartKind } from './task';
 

@@ -1,6 +1,6 @@
 /** Which runtimes the nodes of this cluster have now: a form offers no other. */
 
-import type { Schema } from '../form';
+import type { Schema } from './schema';
 import type { AgentView } from '../state/wire';
 
 const WORDS = { process: 'starts processes', docker: 'has a container engine' } as const;
