@@ -18,6 +18,7 @@ DEMO_DIR ?= demo-output
 TEST_WORKERS ?= 2
 SEEDS ?= 0:10000
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store tests/simulation
+CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile -m "not alone"
@@ -39,7 +40,8 @@ test: setup-test lint  ## everything that CI runs
 	$(PYTEST) -m alone $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
 
-soak: setup-test  ## simulate clusters with faults, as many seeds as wished: make soak SEEDS=0:100000
+soak: setup-test  ## kill the master at every commit, simulate clusters with faults: make soak SEEDS=0:100000
+	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
 bench:  ## all benchmarks, one after the other: bench-trainer, bench-faces, bench-spawn
