@@ -25,7 +25,7 @@ WORKERS := -n $(TEST_WORKERS) --dist loadfile -m "not alone"
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn setup setup-test lint unit front docs clean system-packages
+.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start setup setup-test lint unit front docs clean system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -59,6 +59,9 @@ bench-spawn: setup-test  ## a notebook's start beside the Hub's own spawners: as
 	@failed=0; \
 	for runtime in process docker; do $(BIN)/python bench/spawn.py --runtime $$runtime --check || failed=1; done; \
 	exit $$failed
+
+bench-start: setup-test  ## from a submission to the first reported metric, cold and from the warm pool
+	$(BIN)/python bench/start.py --check
 
 unit: setup-test  ## the quick tests only
 	$(BIN)/python -m pytest -q tests/unit

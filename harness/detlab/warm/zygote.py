@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, ForkRequest
 from detlab.warm.child import run_launcher
+from detlab.warm.ending import Ending
 from detlab.warm.interpreter import Interpreter
 from detlab.warm.preload import NotSingle, check_single, loaded_names, preload
 from detlab.warm.title import Title, set_environment
@@ -60,13 +61,14 @@ def _warm_up(control: socket.socket) -> Interpreter:
         del sys.path[0]
     for name in (CONTROL, ROOM):
         os.environ.pop(name, None)
-    interpreter = Interpreter.remember()
+    interpreter, ending = Interpreter.remember(), Ending.prepare()
     try:
         missing = preload()
     except Exception as error:
         _say(control, {"error": f"{type(error).__name__}: {error}"})
         raise SystemExit(1) from error
     interpreter = interpreter.knowing(loaded_names())
+    ending.know()
     # What is there now stays: the collector of a fork would else touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()

@@ -270,9 +270,11 @@ def free_memory() -> int:
 def _package_times() -> tuple[int, ...]:
     """Return what changes when packages are installed: the zygote has imported what was there before."""
     times = []
+    here = str(Path.cwd())  # on the path of `python -m`, and where anything may be written
     for folder in dict.fromkeys([*site.getsitepackages(), *sys.path]):
         with contextlib.suppress(OSError):
-            times.append(Path(folder).stat().st_mtime_ns)
+            if folder not in {"", here}:
+                times.append(Path(folder).stat().st_mtime_ns)
     return tuple(times)
 
 

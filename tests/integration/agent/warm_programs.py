@@ -152,5 +152,23 @@ except ZeroDivisionError:
     traceback.print_exc()
 print([frame.function for frame in inspect.stack()][:1])
 """,
+    "what is flushed by the end": """
+import ctypes, sys
+class Last:
+    def __del__(self):
+        print("del", file=sys.__stdout__)
+last = Last()
+ctypes.CDLL(None).printf(b"from c\\n")
+file = open(1, "w", closefd=False)
+file.write("left open\\n")
+""",
+    "a fork that ends by itself": """
+import os, sys
+pid = os.fork()
+if not pid:
+    sys.exit(4)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+sys.exit(5)
+""",
     "a broken stdout": "import os\nos.close(1)\nprint('lost')\n",
 }
