@@ -18,8 +18,9 @@ from playwright.sync_api import Page, expect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from detlab.client import Client, build_bundle
 from testbed import docker, docker_images
-from testbed.hub_page import hub_tab
+from testbed.hub_page import hub_tab, start_dialog
 from testbed.lab import chromium
 from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready
 
@@ -115,13 +116,67 @@ def with_theme(tour: Tour, theme: str) -> None:
     page.wait_for_timeout(1000)
 
 
+BROKEN = """import csv
+from pathlib import Path
+
+import detlab as det
+
+
+def held_out(folder: Path) -> list[list[str]]:
+    with (folder / "held_out.csv").open() as file:
+        return list(csv.reader(file))
+
+
+with det.core.init() as core:
+    for epoch in range(1, 6):
+        print(f"epoch {epoch}: loss {1 / epoch:.3f}")
+        core.train.report_validation_metrics(epoch, {"loss": 1 / epoch})
+    held_out(Path("data"))
+"""
+COMMAND = 'for i in 1 2 3 4 5; do echo "shard $i of 8: 125,000 rows"; done; sleep 600'
+
+
+def started_on_the_hub_page(tour: Tour) -> None:
+    """The dialogs that start something, and the view of what one of them has started."""
+    hub = tour.hub
+    tour.follow("My work")
+    start_dialog(hub, "notebook").get_by_label("Name").fill("look at the data")
+    tour.picture("start", hub)
+    hub.keyboard.press("Escape")
+    dialog = start_dialog(hub, "command")
+    dialog.get_by_label("Command line").fill(COMMAND)
+    dialog.get_by_label("Name").fill("shards")
+    dialog.get_by_label("Slots").fill("1")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_text("It runs.")).to_be_visible(timeout=LONG)
+    dialog.get_by_role("button", name="Details and logs").click()
+    expect(hub.get_by_role("log")).to_contain_text("shard 5 of 8", timeout=LONG)
+    tour.picture("task", hub)
+
+
+def failed_trial(tour: Tour) -> None:
+    """A trial that raised, with the card that says what, where, and what to do."""
+    with Client(tour.cluster.url, tour.cluster.token) as client:
+        searcher = {"name": "single", "metric": "loss"}
+        config = {"name": "forgets a file", "entrypoint": "python3 train.py", "searcher": searcher, "max_restarts": 0}
+        experiment = client.submit(config, bundle=build_bundle(files={"train.py": BROKEN})).experiment
+        experiment.wait(LONG / 1000)
+        trial = experiment.list_trials()[0].id
+    tour.hub.goto(f"{tour.cluster.service}trials/{trial}")
+    expect(tour.hub.get_by_role("region", name="Failure")).to_contain_text("held_out.csv", timeout=LONG)
+    tour.picture("failure", tour.hub)
+
+
 def rest_of_the_hub_page(tour: Tour) -> None:
     """The views that the tutorial only names, the dark theme, and a telephone."""
     for name in ("Cluster", "Tokens", "Service"):
         tour.follow(name)
         tour.picture(f"hub-{name.lower()}", tour.hub)
-    tour.follow("My work")
+    started_on_the_hub_page(tour)
+    failed_trial(tour)
     tour.hub.get_by_role("button", name="Switch to dark colours").click()
+    tour.picture("failure-dark", tour.hub)
+    tour.follow("My work")
     tour.picture("hub-dark", tour.hub)
     tour.hub.set_viewport_size({"width": 390, "height": HEIGHT})
     tour.picture("hub-narrow", tour.hub)
