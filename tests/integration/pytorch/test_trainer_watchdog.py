@@ -60,10 +60,10 @@ print("rank", RANK, "is done")
 """
 
 
-def run(task: Any, how: str, who: int, *, anew: bool = False, **extra: str) -> tuple[str, list[str]]:
+def run(task: Any, how: str, who: int, **extra: str) -> tuple[str, list[str]]:
     """Run two ranks to their end; return the output, and the watchdog's lines."""
     faults = {"HOW": how, "WHO": str(who), "LIMIT": str(LIMIT), **extra}
-    status, output = task.run(PROGRAM, ranks=2, timeout=60, anew=anew, **faults)
+    status, output = task.run(PROGRAM, ranks=2, timeout=60, **faults)
     took = time.time() - float((task.root / "work" / "began").read_text())
     assert took < LIMIT + 15, "torchrun's own grace of 30 s was waited out"
     assert status != 0, output
@@ -81,7 +81,7 @@ def failing_rank(task: Any) -> int | None:
 
 def test_a_rank_that_hangs_in_train_batch_is_named_by_all(trial_task: Any) -> None:
     who = 1
-    output, lines = run(trial_task, "hang", who, anew=True)
+    output, lines = run(trial_task, "hang", who)
     pid = (trial_task.root / "work" / f"pid{who}").read_text()
     assert [line[:8] for line in sorted(lines)] == ["[rank=0]", "[rank=1]"], output
     for line in lines:

@@ -82,11 +82,9 @@ class TrialTask:
             cwd=self.root / "work",
         )
 
-    def run(
-        self, code: str, *, ranks: int = 1, timeout: float = 60, anew: bool = False, **extra: str
-    ) -> tuple[int, str]:
+    def run(self, code: str, *, ranks: int = 1, timeout: float = 60, **extra: str) -> tuple[int, str]:
         """Run a program to its end; return its exit status and what it printed."""
-        process = (self.start_anew if anew else self.start)(code, ranks=ranks, **extra)
+        process = self.start(code, ranks=ranks, **extra)
         try:
             output, _ = process.communicate(timeout=timeout)
         finally:
