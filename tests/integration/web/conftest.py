@@ -19,6 +19,7 @@ from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 from testbed.cluster import Cluster, running_cluster
+from testbed.master_forks import Masters, masters
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     config = "c.EmbeddedCluster.extra_users = ['ben']\n"
     with running_cluster(tmp_path_factory.mktemp("cluster"), slots=2, config=config) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def forks(cluster: Cluster) -> Iterator[Masters]:
+    """Starts masters as processes; they ask the cluster's Hub who people are."""
+    with masters(cluster.environment) as found:
+        yield found
 
 
 @dataclass
