@@ -321,9 +321,9 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         self.finish(error_view(error).model_dump_json())
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log what the master did wrong with its traceback, what the caller did wrong in one line."""
+        """Log what the master did wrong with its traceback; what the caller did wrong, or the database, in one line."""
         where = f"{self.request.method} {urlsplit(self.request.uri or '').path}"
-        if value is not None and status_of(value) < 500:
+        if value is not None and (status_of(value) < 500 or isinstance(value, errors.Unavailable)):
             log.info("%s: %s", where, str(value).replace("\n", " "))
         else:
             log.error("%s failed", where, exc_info=(typ, value, tb))
