@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import importlib
 import logging
 import os
 import random
@@ -398,6 +399,7 @@ class Bench:
         self.template = make_database(self.folder, lambda url: Store.open(url, holder="template"))
         self.world: World | None = None
         self._warm = False
+        importlib.import_module("numpy.random")  # draws randomness when it is first imported: not inside a seed
         # The template has the newest schema: alembic would only read its scripts again at each start.
         migrate.upgrade = lambda connection: None
         migrate.check_schema = lambda connection, where: "head"
