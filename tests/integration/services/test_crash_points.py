@@ -26,7 +26,7 @@ from testbed.crash_points import ALL, CALM, CrashPoint, Tripwire, engines_kept, 
 
 LEAST = 40
 """Commits that the search has at least."""
-SOME = 13
+SOME = 25
 """On PostgreSQL every so many points are tried, unless all are asked for."""
 TICK = 2.0
 """Seconds between two looks at deadlines, of which none passes here."""
