@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 CHUNK = 100
 TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_checkpoint")
 """Each of these is rare enough to be missing from one chunk; not all of them."""
-CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "3"))
+CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "2"))
 """Five minutes of one core; `make soak` runs as many as wished."""
 _done: dict[int, Counter[str]] = {}
 """chunk -> faults by kind, of the chunks that ran well"""
