@@ -197,7 +197,7 @@ def shorten_lease(seconds: float) -> None:
     from detlab_hub.store import Store
 
     master.LEASE_PERIOD *= seconds / 15.0
-    app.Store = type("Store", (Store,), {"open": partial(Store.open, lease_ttl=seconds)})  # type: ignore[misc]
+    app.Store = type("Store", (Store,), {"open": partial(Store.open, lease_ttl=seconds)})
 
 
 if __name__ == "__main__":
