@@ -66,7 +66,7 @@ def run_launcher(
     except SystemExit as error:
         sys.stderr.write(f"{error}\n")
         _end(1)
-    except BaseException:
+    except BaseException:  # whatever it is, its place is the launcher's log, as if python showed it
         traceback.print_exc()
         _end(1)
     else:

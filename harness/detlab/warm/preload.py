@@ -22,6 +22,8 @@ MODULES = (
     "detlab.core",
     "detlab.pytorch",
     "httpx",
+    "httpcore",  # which httpx imports with its first client
+    "certifi",
 )
 """Imported as far as they are installed."""
 
@@ -81,7 +83,7 @@ def _silence() -> Iterator[None]:
     try:
         yield
     finally:
-        warnings.filters.remove(ours)  # type: ignore[attr-defined]
+        warnings.filters.remove(ours)  # type: ignore[attr-defined]  # a list, whatever the stubs say
         warnings.resetwarnings.__globals__["_filters_mutated"]()
 
 

@@ -64,7 +64,7 @@ def _warm_up(control: socket.socket) -> Interpreter:
     interpreter, ending = Interpreter.remember(), Ending.prepare()
     try:
         missing = preload()
-    except Exception as error:
+    except Exception as error:  # the agent says it; there is no zygote then
         _say(control, {"error": f"{type(error).__name__}: {error}"})
         raise SystemExit(1) from error
     interpreter = interpreter.knowing(loaded_names())
@@ -118,7 +118,7 @@ def _second_fork(control: socket.socket, title: Title) -> Forked:
         if pid:
             _say(control, {"pid": pid})
             os._exit(0)
-    except BaseException:
+    except BaseException:  # a fork that must not go on as the zygote
         traceback.print_exc()
         os._exit(1)
     control.close()
