@@ -4,5 +4,6 @@ from __future__ import annotations
 
 NAMED: dict[int, str] = {
     25: "the master's clock jumped past the life of all task tokens: every launcher was refused for ever",
+    5042: "of the simulation itself: a power cut ended one master of two on the same machine, the other wrote on",
 }
 """seed -> the bug it found"""

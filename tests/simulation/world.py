@@ -107,6 +107,8 @@ class World:
 
     def tear(self, before: int) -> None:
         """The power fails while the last transaction is written: the next master finds what reached the disk."""
+        for other in self.living():
+            other.process.kill()  # it has the same power
         after = self.wal_size()
         source, self.db_path = self.db_path, self.folder / f"db{self._databases}.sqlite"
         self._databases += 1
