@@ -120,7 +120,7 @@ def main() -> None:
     """Fork a master for each line that comes."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     import detlab_hub.app  # noqa: F401  (what takes long is imported once)
-    import testbed.crash_points  # noqa: F401
+    import testbed.crash_points  # noqa: F401  (the same)
 
     signal.signal(signal.SIGCHLD, lambda *_: reap())
     for line in iter(sys.stdin.buffer.readline, b""):

@@ -113,7 +113,7 @@ def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> N
         dbapi_connection.execute(begin)
 
     # Not by an event of the engine: where one listens, every statement asks who else does.
-    engine.dialect.do_begin = do_begin  # type: ignore[method-assign]
+    engine.dialect.do_begin = do_begin  # type: ignore[method-assign]  # of this one dialect
 
 
 class Verdict(Enum):

@@ -6,7 +6,6 @@ import asyncio
 import re
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,8 +14,8 @@ from tornado.websocket import websocket_connect
 
 from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import Scope, operation_of
+from testbed import callers
 from testbed.cluster import Cluster
-from testbed.waiting import until
 
 pytestmark = pytest.mark.hub
 
@@ -36,41 +35,12 @@ HOLDS = {
 }
 """Kind of caller -> what it may."""
 
-SLEEPER = {
-    "name": "sleeper",
-    "entrypoint": ["python3", "-c", "import time; time.sleep(600)"],
-    "searcher": {"name": "single", "metric": "x", "max_length": 1},
-    "max_restarts": 0,
-}
-
 
 @pytest.fixture(scope="module")
 def bearers(cluster: Cluster) -> Iterator[dict[str, str]]:
-    """One Authorization header per kind of caller; all of them real."""
-    with cluster.client() as client:
-        enrolment = client.post("agents/enrolments", json={"ttl": 600}).json()["token"]
-        made = httpx.post(
-            f"{cluster.service}api/v1/agents/enrol",
-            json={"agent_id": f"census-{uuid.uuid4()}"},
-            headers={"Authorization": f"Bearer {enrolment}"},
-            trust_env=False,
-        )
-        experiment = client.post("experiments", json={"config": SLEEPER}).json()["experiment"]["id"]
-    yield {
-        "garbage": "Bearer nonsense",
-        "malformed": "Basic cm9vdDpyb290",
-        "old task": "Bearer dttask_" + "x" * 43,
-        "other scopes": f"token {cluster.make_token('read:users!user')}",
-        "read": f"token {cluster.make_token('custom:detlab:read')}",
-        "write": f"Bearer {cluster.make_token('custom:detlab:write')}",
-        "admin": f"bearer {cluster.token}",
-        "agent": f"Bearer {made.json()['token']}",
-        "enrolment": f"Bearer {enrolment}",
-        "task": f"Bearer {task_token(cluster, experiment)}",
-        "spawners": f"Bearer {(cluster.folder / 'secrets' / 'spawner_token').read_text().strip()}",
-    }
-    with cluster.client() as client:
-        client.post(f"experiments/{experiment}/kill")
+    """One Authorization header per kind of caller."""
+    with callers.bearers(cluster) as found:
+        yield found
 
 
 PAGE_PATHS = {
@@ -78,17 +48,6 @@ PAGE_PATHS = {
     for path, handler in PAGES
     if handler.login_redirect
 }
-
-
-def task_token(cluster: Cluster, experiment: int) -> str:
-    """The token of the running trial of an experiment, from its task's directory."""
-    folder = cluster.folder / "agent" / "tasks"
-
-    def running() -> list[Path]:
-        found = [path for path in folder.glob(f"{experiment}.*/token") if path.stat().st_size]
-        return [path for path in found if (path.parent / "launcher.json").exists()]
-
-    return until(running, cluster.logs)[0].read_text().strip()
 
 
 def cases() -> list[tuple[str, str, set[Scope]]]:

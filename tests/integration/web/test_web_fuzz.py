@@ -1,0 +1,137 @@
+"""Every operation of the API, as its OpenAPI document describes it, with inputs made at random: never a 5xx.
+
+Inputs that fit the document and inputs that do not, from a caller who holds the operation's scope: everything behind
+the door is reached. A reply that is no success is an ErrorView.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import strategies as st
+
+from detlab_hub.web.openapi import describe
+from detlab_hub.web.routes import API
+from detlab_hub.web.scopes import Scope, operation_of
+from testbed import callers
+from testbed.cluster import Cluster
+
+pytestmark = pytest.mark.hub
+
+CALLERS = {
+    Scope.READ: "read",
+    Scope.WRITE: "write",
+    Scope.ADMIN: "admin",
+    Scope.TASK: "task",
+    Scope.AGENT: "agent",
+    Scope.ENROL: "enrolment",
+    Scope.HUB: "spawners",
+    Scope.PUBLIC: "anonymous",
+}
+SKIPPED = {
+    "POST cluster/drain": "ends this cluster's usefulness",
+    "GET agents/connect": "a WebSocket; what it is told is fuzzed in test_web_agents",
+}
+WAITS = ("stream", "task/preempt")
+"""Ends of paths that answer when there is news: having answered is enough."""
+EXAMPLES = 5
+"""Of each operation and each way to make them."""
+
+
+@schemathesis.serializer("application/gzip", "application/octet-stream", "application/x-tar")
+def raw(_: Any, value: Any) -> bytes:
+    """Bodies of bytes."""
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+SCHEMA = schemathesis.openapi.from_dict(describe(API))
+OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+
+
+@pytest.fixture(scope="module")
+def clients(cluster: Cluster) -> Iterator[dict[str, httpx.Client]]:
+    """A client for each kind of caller."""
+    with callers.bearers(cluster) as found:
+        made = {
+            kind: httpx.Client(
+                base_url=f"{cluster.service}api/v1/",
+                headers={"Authorization": found[kind]} if kind in found else {},
+                trust_env=False,
+                timeout=20,
+            )
+            for kind in CALLERS.values()
+        }
+        yield made
+        for experiment in made["admin"].get("experiments", params={"limit": 1000}).json()["items"]:
+            made["admin"].post(f"experiments/{experiment['id']}/kill")
+        for client in made.values():
+            client.close()
+
+
+def scope_of(label: str) -> Scope:
+    """The least that an operation asks for."""
+    verb, _, path = label.partition(" ")
+    operation = operation_of(dict(API)[path], verb)
+    assert operation is not None
+    return min(operation.scopes, key=list(CALLERS).index)
+
+
+def send(client: httpx.Client, case: Any) -> tuple[int, bytes]:
+    """Send a case; return its reply's status, and its body unless it is one that waits for news."""
+    wanted = case.as_transport_kwargs(base_url="http://x")
+    body = {"content": wanted["data"]} if wanted.get("data") is not None else {"json": wanted.get("json")}
+    headers = {name: value for name, value in wanted["headers"].items() if name.lower() == "content-type"}
+    url = wanted["url"].removeprefix("http://x/")
+    request = client.build_request(wanted["method"], url, params=wanted.get("params"), headers=headers, **body)
+    reply = client.send(request, stream=True)
+    try:
+        waits = case.path.endswith(WAITS) and reply.is_success
+        return reply.status_code, b"" if waits else reply.read()
+    finally:
+        reply.close()
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["fits", "does-not-fit"])
+@pytest.mark.parametrize("label", sorted(OPERATIONS.keys() - SKIPPED.keys()))
+def test_no_input_is_a_server_error(label: str, fits: bool, clients: dict[str, httpx.Client]) -> None:
+    client = clients[CALLERS[scope_of(label)]]
+    mode = schemathesis.GenerationMode.POSITIVE if fits else schemathesis.GenerationMode.NEGATIVE
+    try:
+        cases = OPERATIONS[label].as_strategy(generation_mode=mode)
+    except schemathesis.errors.InvalidSchema:
+        raise
+    except Exception as error:
+        raise AssertionError(f"no cases for {label}: {error}") from error
+    answered = []
+
+    @hypothesis.seed(zlib.crc32(label.encode()))
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=cases)
+    def check(case: Any) -> None:
+        status, body = send(client, case)
+        answered.append(status)
+        assert status < 500, f"{case.as_curl_command()}\n{status} {body[:500]!r}"
+        if status >= 400 and case.method.upper() != "HEAD":
+            assert b'"code"' in body, f"{status} without an ErrorView: {body[:200]!r}"
+
+    check()
+    assert answered
+
+
+@hypothesis.settings(max_examples=60, database=None, deadline=None, derandomize=True)
+@hypothesis.given(path=st.text(st.characters(codec="utf-8"), max_size=40))
+def test_no_path_is_a_server_error(path: str, cluster: Cluster, clients: dict[str, httpx.Client]) -> None:
+    reply = clients["admin"].get(f"{cluster.service}api/v1/{httpx.QueryParams({'': path})}"[:2000])
+    assert reply.status_code < 500
