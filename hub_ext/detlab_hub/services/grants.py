@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import NotFound
+from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import GrantList, GrantRequest, GrantTo, GrantView
 from detlab_hub.services import audit
 from detlab_hub.services.access import Right, experiment_for
@@ -13,6 +13,9 @@ from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import grants
 from detlab_hub.store.tables import GrantRow
+
+MOST = 500
+"""Grants of one experiment."""
 
 
 class Grants:
@@ -38,12 +41,15 @@ class Grants:
         """Share an experiment; what was granted to the same user or group before is replaced.
 
         Raises:
+            Conflict: It has too many grants already.
             Forbidden: The experiment is somebody else's.
             NotFound: There is no such experiment for the caller.
         """
 
         def put(turn: Turn) -> GrantList:
             row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            if len(grants.of_experiment(turn.session, row.id)) >= MOST:
+                raise Conflict(f"experiment {row.id} is shared {MOST} times already", hint="Share it with a group.")
             made = GrantRow(
                 experiment_id=row.id,
                 kind=request.kind,
@@ -83,6 +89,7 @@ class Grants:
         # After the commit: a stream that looks now reads what stands.
         self._shell.grants += 1
         self._shell.wakeups.wake("streams")
+        self._shell.wakeups.wake_kind("logs")
         return found
 
 

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select
@@ -56,7 +57,8 @@ class Servers:
             Unavailable: The Hub cannot be asked.
         """
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
-        problems = await self._shell.read(lambda s: unknown(s, caller, request))
+        asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
+        problems = await self._shell.read(lambda s: unknown(s, asker, request))
         if problems:
             raise ConfigError(problems)
         reply = CreateTaskReply(created=False, warnings=warnings, config=config)

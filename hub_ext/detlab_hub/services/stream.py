@@ -98,6 +98,7 @@ class Stream:
         Raises:
             NotFound: There is no such experiment for the caller, or no longer.
         """
+        known = self._shell.grants  # before the right is looked at: what changes meanwhile is looked at again
         cursor = await self._shell.read(lambda s: _start(s, caller, experiment_id, after))
         reader = _Reader(
             caller,
@@ -107,7 +108,7 @@ class Stream:
             None if not groups else frozenset(groups),
             follows,
             told=cursor,
-            grants=self._shell.grants,
+            grants=known,
         )
         with self._shell.wakeups.listen("streams") as news:
             while not self._shell.stopped:
@@ -162,13 +163,14 @@ class Stream:
         """Batches of a trial's output after a line; ends when the trial has ended and all is said.
 
         Raises:
-            NotFound: There is no such trial for the caller.
+            NotFound: There is no such trial for the caller, or no longer.
         """
         await self._shell.read(lambda s: trial_for(s, caller, trial_id))
 
         def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
-            return row is None or TrialState(row.state).terminal
+            # Judged before the lines are read: a right that was taken back ends the stream.
+            return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
 
         async for lines in self._shell.follow_lines(trial_id, ended, after):
             yield lines

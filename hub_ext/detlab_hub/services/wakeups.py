@@ -35,6 +35,12 @@ class Wakeups:
         for event in self._waiting.get(key, ()):
             event.set()
 
+    def wake_kind(self, kind: str) -> None:
+        """Wake everyone who listens to a key of this kind, `(kind, …)`."""
+        for key in list(self._waiting):
+            if isinstance(key, tuple) and key[0] == kind:
+                self.wake(key)
+
     def wake_all(self) -> None:
         """Wake everyone (the services stop)."""
         for events in self._waiting.values():

@@ -23,6 +23,8 @@ class StoreSession(Session):
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The row with a key, None if there is none; see `Session.get`."""
+        if ident is None:
+            return None
         statement = None if options or isinstance(ident, (tuple, dict)) else _by_key(entity)
         if statement is None or identity_key(entity, ident) in self.identity_map:
             row = super().get(entity, ident, **options)

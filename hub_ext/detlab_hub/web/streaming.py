@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 from tornado.iostream import StreamClosedError
 
-from detlab.errors import DetlabError, Unavailable
+from detlab.errors import DetlabError, Forbidden, Unavailable
 from detlab_hub.web.base import Guarded
 
 log = logging.getLogger("detlab.web")
@@ -118,12 +118,16 @@ class StreamHandler(Guarded):
         await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self.flush())), self.slow_limit)
 
     async def _still_allowed(self) -> None:
+        """End the stream of whom the Hub no longer knows, or knows otherwise: its source goes by what they were."""
+        before = self.caller
         if hasattr(self, "_cached_hub_user"):
             del self._cached_hub_user  # the Hub's code remembers its answer on the handler
         try:
             await self.authorise(self.operation)
         except Unavailable:
             log.debug("stream %s: the Hub is away, the token's check waits", self.request.path)
+        if self.caller != before:
+            raise Forbidden("your scopes or groups have changed", hint="Open the stream again.")
 
 
 async def _close(batches: AsyncIterator[Any], pending: asyncio.Task[Any] | None) -> None:

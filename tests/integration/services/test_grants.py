@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from services_scripted import ALICE, BOB, ROOT, config, training
 
-from detlab.errors import ConfigError, Forbidden, NotFound
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest, GrantTo
+from detlab_hub.services import TaskCaller, grants
 from detlab_hub.services.usertasks import unknown
 
 VISION = replace(BOB, name="vera", groups=frozenset({"vision", "staff"}))
@@ -158,6 +159,59 @@ async def test_i9_what_is_taken_back_is_gone_and_streams_end(make_world) -> None
         await services.grants.remove(BOB, mine.id, GrantTo(kind="user", name="bob"))
     with pytest.raises(NotFound, match="not shared with the user 'bob'"):
         await services.grants.remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
+
+
+async def test_i9_a_followed_log_ends_when_the_right_is_taken_back(make_world) -> None:
+    world = await make_world(training(50))
+    await world.add_agent()
+    mine = await world.submit(config(name="mine"))
+    await world.steps(3)
+    (trial,) = await world.trials(mine.id)
+    services = world.services
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
+    reading = asyncio.ensure_future(read_to_the_end(services.stream.logs(BOB, trial.id)))
+    while not services.shell.wakeups.heard(("logs", trial.id)):
+        await asyncio.sleep(0)
+    await services.grants.remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
+    async with asyncio.timeout(20):
+        with pytest.raises(NotFound):
+            await reading
+
+
+async def test_i9_a_right_taken_back_while_a_stream_is_opened_counts(make_world, monkeypatch) -> None:
+    world = await make_world(training(50))
+    mine = await world.submit(config(name="mine"))
+    services = world.services
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
+    read, reads = services.shell.read, []
+
+    async def read_then_take_back(look):
+        found = await read(look)
+        reads.append(look)
+        if len(reads) == 1:
+            await services.grants.remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
+        return found
+
+    monkeypatch.setattr(services.shell, "read", read_then_take_back)
+    async with asyncio.timeout(20):
+        with pytest.raises(NotFound):
+            await read_to_the_end(services.stream.events(BOB, mine.id, after=0))
+
+
+async def test_an_experiment_has_a_bounded_number_of_grants(make_world, monkeypatch) -> None:
+    monkeypatch.setattr(grants, "MOST", 2)
+    world = await make_world(training(3))
+    mine = await world.submit(config(name="mine"))
+    for name in ("bob", "carol"):
+        await world.services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name=name))
+    with pytest.raises(Conflict, match="shared 2 times"):
+        await world.services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="dave"))
+
+
+async def test_a_user_tasks_token_has_no_experiment_to_ask_about(make_world) -> None:
+    world = await make_world(training(3))
+    task = TaskCaller(allocation_id="x", trial_id=None, experiment_id=None, run=1, task_id="notebook-1")
+    assert (await world.services.tasks.best_validation(task)).value is None
 
 
 async def test_a_grant_that_comes_later_shows_on_an_open_stream(make_world) -> None:

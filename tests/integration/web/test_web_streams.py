@@ -109,6 +109,27 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
                     pass
 
 
+async def test_i9_a_stream_ends_when_its_readers_groups_change(
+    master: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamHandler, "recheck", 0.0)
+    monkeypatch.setattr(StreamHandler, "keep_alive", 0.05)
+    team = f"groups/team-{uuid.uuid4()}"
+    token = cluster.make_token("custom:detlab:read", user="ben")
+    with cluster.hub() as hub:
+        for path, body in ((team, None), (f"{team}/users", {"users": ["ben"]})):
+            hub.post(path, json=body).raise_for_status()
+        async with master.client(token) as client:
+            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
+                async with client.stream("GET", "stream") as reply:
+                    assert reply.status_code == 200
+                    hub.request("DELETE", f"{team}/users", json={"users": ["ben"]}).raise_for_status()
+                    master.application.settings["identifier"].hub.cache.clear()
+                    async for _ in reply.aiter_lines():
+                        pass
+    await soon(lambda: master.open_streams == 0)
+
+
 async def test_a_revoked_token_ends_the_stream(master: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamHandler, "recheck", 0.0)
     monkeypatch.setattr(StreamHandler, "keep_alive", 0.05)
