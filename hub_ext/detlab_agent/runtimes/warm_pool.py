@@ -162,13 +162,15 @@ class WarmPool:
         process, control = self._process, self._control
         if process is None or control is None:
             return False
-        reason = self._objection(process)
-        if reason is None and not self._ready and select.select([control], [], [], 0)[0]:
+        reason = None
+        # What it said comes first: one that was ready before it died is replaced at once, one that never was, later.
+        if not self._ready and select.select([control], [], [], 0)[0]:
             answer = _receive(control)
             self._ready = answer.get("ready") is True
             if self._ready:
                 self._started_at = float("-inf")
             reason = None if self._ready else str(answer.get("error", "it ended"))
+        reason = reason or self._objection(process)
         if reason is not None:
             _log.info("the zygote is given up: %s", reason)
             self._discard()

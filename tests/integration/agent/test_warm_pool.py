@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import sys
 import tempfile
@@ -13,7 +14,9 @@ from agent_helpers import AgentProcess, make_bundle, trial, wait_until
 from warm_programs import ENDS, LOOK, WHERE
 
 from detlab.launch import procfs
+from detlab.launch.warm_wire import ForkRequest
 from detlab.testing.master import MasterDouble
+from detlab_agent.runtimes.warm_pool import WarmPool
 
 COLD = {"DETLAB_WARM_POOL": "0"}
 READY = re.compile(r"zygote (\d+) is ready")
@@ -280,3 +283,17 @@ def test_the_first_trial_after_the_zygotes_death_starts_cold_and_a_new_zygote_co
 def test_what_a_fork_cannot_be_starts_cold(master, agent, warm, change, why):
     task = run(master, "import sys\nprint('torch' in sys.modules)\n", **change)
     assert (task.exits[0].exit_code, master.texts(task, "stdout")) == (0, ["False"]), why
+
+
+def test_a_zygote_that_dies_before_its_first_fork_is_replaced_at_once():
+    pool = WarmPool(dict(os.environ))
+    pool.start()
+    try:
+        first, said_something = pool.pid, pool._control
+        wait_until(lambda: select.select([said_something], [], [], 0)[0], 120, "it says that it is ready")
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: pool.pid is None, what="it is dead")
+        assert pool.fork(ForkRequest(directory="d", command=[], env={}), 0, 0) is None, "this one starts cold"
+        assert pool.pid not in {None, first}
+    finally:
+        pool.close()
