@@ -53,13 +53,14 @@ def sqlite_databases(folder: Path) -> Databases:
 
 
 def postgres_databases(server: postgres.Server) -> Databases:
-    server.sql("CREATE DATABASE killed_empty")
-    Store.open(server.url("killed_empty"), holder="setup", writer=InlineExecutor()).close()
+    empty = f"killed_empty_{next(_numbers)}"
+    server.sql(f"CREATE DATABASE {empty}")
+    Store.open(server.url(empty), holder="setup", writer=InlineExecutor()).close()
 
     @contextmanager
     def database() -> Iterator[str]:
         name = f"killed_{next(_numbers)}"
-        server.sql(f"CREATE DATABASE {name} TEMPLATE killed_empty")
+        server.sql(f"CREATE DATABASE {name} TEMPLATE {empty}")
         yield server.url(name)
         server.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
