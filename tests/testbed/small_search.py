@@ -100,14 +100,20 @@ def reading(url: str) -> Iterator[Session]:
 def outcome(s: Session) -> dict[str, Any]:
     """What the search came to: everything that must not depend on what happened to the master."""
     (experiment,) = s.scalars(select(ExperimentRow)).all()
+    # Trials by their place in the search: PostgreSQL does not give out a number again that a crash has taken.
+    place = {row.id: row.idx for row in s.execute(select(TrialRow.id, TrialRow.idx))}
+
+    def placed(query: Any) -> list[tuple[Any, ...]]:
+        return [(place[trial], *rest) for trial, *rest in s.execute(query)]
+
     return {
         "decisions": _decisions(s, experiment),
         "experiment": (experiment.state, experiment.best_value, experiment.progress),
         "trials": _rows(s, _TRIALS),
-        "metrics": _rows(s, _METRICS),
-        "told": [(trial, data["steps_completed"], data["metrics"]) for trial, data in _rows(s, _TOLD)],
-        "checkpoints": _rows(s, _CHECKPOINTS),
-        "allocations": _rows(s, _ALLOCATIONS),
+        "metrics": placed(_METRICS),
+        "told": [(trial, data["steps_completed"], data["metrics"]) for trial, data in placed(_TOLD)],
+        "checkpoints": placed(_CHECKPOINTS),
+        "allocations": placed(_ALLOCATIONS),
     }
 
 
