@@ -110,12 +110,7 @@ def send(client: httpx.Client, case: Any) -> tuple[int, bytes]:
 def test_no_input_is_a_server_error(label: str, fits: bool, clients: dict[str, httpx.Client]) -> None:
     client = clients[CALLERS[scope_of(label)]]
     mode = schemathesis.GenerationMode.POSITIVE if fits else schemathesis.GenerationMode.NEGATIVE
-    try:
-        cases = OPERATIONS[label].as_strategy(generation_mode=mode)
-    except schemathesis.errors.InvalidSchema:
-        raise
-    except Exception as error:
-        raise AssertionError(f"no cases for {label}: {error}") from error
+    cases = OPERATIONS[label].as_strategy(generation_mode=mode)
     answered = []
 
     @hypothesis.seed(zlib.crc32(label.encode()))
