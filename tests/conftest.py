@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
@@ -64,22 +65,6 @@ def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.sql(f"DROP DATABASE {database} WITH (FORCE)")
 
 
-TESTS = Path(__file__).parent
-# Where no test starts more than a database: these have one try.
-ONE_TRY = ("unit", "integration/services", "integration/store", "simulation")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests of whole clusters and browsers one second try: a busy machine is no bug; the summary names each."""
-    for item in items:
-        if config.pluginmanager.hasplugin("rerunfailures") and _starts_clusters(item):
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
-
-
-def _starts_clusters(item: pytest.Item) -> bool:
-    return not any(item.path.is_relative_to(TESTS / part) for part in ONE_TRY)
-
-
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name what has an address or a time stamp in it without them: every worker must find the same names."""
     if isinstance(val, bytes) and len(val) > 16:
@@ -101,3 +86,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} was skipped where nothing may be skipped: {reason}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """A file's browser that ended badly leaves its event loop marked as running: say so, and spare the next files."""
+    try:
+        yield
+    finally:
+        if (nextitem is None or nextitem.path != item.path) and (left := asyncio._get_running_loop()) is not None:
+            asyncio._set_running_loop(None)
+            item.user_properties.append(("left behind", f"{item.path.name} left a running event loop: {left!r}"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the files that left something behind."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    said = {
+        value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "left behind"
+    }
+    for line in sorted(said):
+        terminalreporter.write_line(line, yellow=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(330)]
 
 SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer.py"
 NUMBER = r"[+-]?\d+\.\d+"
@@ -27,7 +27,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=300,
         cwd=tmp_path_factory.mktemp("bench"),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
