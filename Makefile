@@ -52,9 +52,9 @@ soak: setup-test  ## kill the master at every commit, simulate clusters with fau
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
-bench:  ## all benchmarks, one after the other: bench-trainer, bench-faces, bench-spawn
+bench:  ## all benchmarks, one after the other: bench-trainer, bench-faces, bench-spawn, bench-start
 	@failed=0; \
-	for part in trainer faces spawn; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
+	for part in trainer faces spawn start; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
 	exit $$failed
 
 bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
