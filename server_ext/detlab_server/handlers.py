@@ -11,10 +11,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
 from pydantic import ValidationError
-from tornado import web
 
 from detlab.client import AsyncClient
 from detlab.client.bundle import Bundle
@@ -23,15 +20,14 @@ from detlab.errors import BundleError, DetlabError
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
+from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.refusals import body_of, status_of
 from detlab_server.submission import CodeBody, JudgeBody, SubmitBody, judge, pack, send, send_code, send_notebook
 from detlab_server.version import VERSION
 
 
-class DetlabHandler(APIHandler):
+class DetlabHandler(GuardedHandler):
     """Base: answers a DetlabError as the master would."""
-
-    auth_resource = "detlab"
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -68,8 +64,7 @@ class DetlabHandler(APIHandler):
 class VersionHandler(DetlabHandler):
     """GET detlab/version: the handshake."""
 
-    @web.authenticated
-    @authorized
+    @reads
     async def get(self) -> None:
         """Answer {"server", "cluster", "hub", "page", "error", "hint"}.
 
@@ -93,8 +88,7 @@ class VersionHandler(DetlabHandler):
 class SchemaHandler(DetlabHandler):
     """GET detlab/schema?kind=: the JSON Schema of an experiment's or a notebook run's config, for the form."""
 
-    @web.authenticated
-    @authorized
+    @reads
     async def get(self) -> None:
         """Answer the schema of this version."""
         self.finish(_schema(self.get_query_argument("kind", "experiment")))
@@ -103,8 +97,7 @@ class SchemaHandler(DetlabHandler):
 class CodeHandler(DetlabHandler):
     """POST detlab/code: pack what is in the user's folder and upload it."""
 
-    @web.authenticated
-    @authorized
+    @writes
     async def post(self) -> None:
         """Take a `CodeBody`; answer {"bundle", "files", "size"}."""
         with self.told():
@@ -117,8 +110,7 @@ class CodeHandler(DetlabHandler):
 class JudgeHandler(DetlabHandler):
     """POST detlab/judge: what the master says about a config, as it is typed."""
 
-    @web.authenticated
-    @authorized
+    @writes
     async def post(self) -> None:
         """Take a `JudgeBody`; answer {"problems", "config"}."""
         with self.told():
@@ -130,8 +122,7 @@ class JudgeHandler(DetlabHandler):
 class SubmitHandler(DetlabHandler):
     """POST detlab/submit: pack what is in the user's folder and submit it."""
 
-    @web.authenticated
-    @authorized
+    @writes
     async def post(self) -> None:
         """Take a `SubmitBody`; answer what was made, or every mistake at once."""
         with self.told():

@@ -7,13 +7,11 @@ import json
 import re
 
 import httpx
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
-from tornado import web
 from tornado.iostream import StreamClosedError
 
 from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
+from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
@@ -32,13 +30,10 @@ ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
 
 
-class StatusHandler(APIHandler):
+class StatusHandler(GuardedHandler):
     """GET detlab/status: which cluster this server speaks to, and the version of this half."""
 
-    auth_resource = "detlab"
-
-    @web.authenticated
-    @authorized
+    @reads
     async def get(self) -> None:
         """Answer {"version", "url", "found_by"}, or {"version", "url": null, "error", "hint"}: why there is none."""
         try:
@@ -49,26 +44,22 @@ class StatusHandler(APIHandler):
         self.finish({"version": VERSION, "url": address.url, "found_by": address.source})
 
 
-class RelayHandler(APIHandler):
+class RelayHandler(GuardedHandler):
     """`detlab/api/PATH` to the master's `api/v1/PATH`."""
 
-    auth_resource = "detlab"
     _relaying: asyncio.Task[None] | None = None
 
-    @web.authenticated
-    @authorized
+    @reads
     async def get(self, path: str) -> None:
         """Relay a read; streams arrive as they come."""
         await self._relay(path)
 
-    @web.authenticated
-    @authorized
+    @writes
     async def post(self, path: str) -> None:
         """Relay an action."""
         await self._relay(path)
 
-    @web.authenticated
-    @authorized
+    @writes
     async def delete(self, path: str) -> None:
         """Relay a deletion."""
         await self._relay(path)
