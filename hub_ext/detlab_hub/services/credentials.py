@@ -9,16 +9,22 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
+from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services import audit, departures
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AgentRow, TokenRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 LIMIT = 1000
 """Most tokens of a list: the newest."""
 ID_DIGITS = 12
+_HOLDER_LIVES = or_(
+    TokenRow.kind != "task",
+    TokenRow.subject.in_(select(AllocationRow.id).where(AllocationRow.state != AllocationState.TERMINATED)),
+)
+"""A task's token is worth nothing once its attempt has ended, before it expires."""
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 
 
@@ -39,7 +45,7 @@ class Credentials:
         now = self._shell.clock()
 
         def look(s: Session) -> TokenList:
-            query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now))
+            query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now), _HOLDER_LIVES)
             rows = s.scalars(query.order_by(TokenRow.created_at.desc(), TokenRow.hash).limit(LIMIT))
             return TokenList(items=[_view(row) for row in rows])
 

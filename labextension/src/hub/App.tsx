@@ -113,7 +113,7 @@ function titleOf(place: HubPlace): string {
     case 'experiment':
       return `Experiment ${place.id}`;
     case 'trial':
-      return `Trial ${place.id}`;
+      return `Trial id ${place.id}`;
     case 'task':
       return nameText(place.id);
     case 'new':

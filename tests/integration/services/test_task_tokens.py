@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services_scripted import ALICE, ScriptedTask, World, config, training
+from services_scripted import ALICE, ROOT, ScriptedTask, World, config, training
 from sqlalchemy import select
 
 from detlab.core._spool import Spool
@@ -146,11 +146,13 @@ async def test_task_tokens_die_with_their_allocation(make_world, tmp_path):
     run = await long_run(make_world, tmp_path)
     world, live = run.world, run.tokens[-1]
     assert await world.services.tokens.resolve(live) == run.task.caller
+    assert run.task.launch.allocation_id in [t.subject for t in (await world.services.credentials.list(ROOT)).items]
     (trial,) = await world.trials(1)
     await world.services.trials.kill(ALICE, trial.id)
     await world.steps(4)
     (trial,) = await world.trials(1)
     assert trial.state is TrialState.CANCELED
+    assert run.task.launch.allocation_id not in [t.subject for t in (await world.services.credentials.list(ROOT)).items]
     with pytest.raises(StaleAttempt):
         await world.services.tokens.resolve(live)
     with pytest.raises(StaleAttempt):
