@@ -138,6 +138,7 @@ class MasterState:
             number = len(self.experiments) + 1
             given: dict[str, Any] = {
                 "owner": "alice",
+                "may": "own",
                 "state": ExperimentState.ACTIVE,
                 "searcher": "random",
                 "metric": "val_loss",

@@ -6,7 +6,9 @@ may not even look cannot tell whether there is such an experiment.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -27,15 +29,30 @@ class Right(IntEnum):
     OWN = 3
     """Share and delete it."""
 
+    @property
+    def wire(self) -> Literal["read", "write", "own"]:
+        """How views say it to the one who holds it. Who holds none is shown none: READ is the least that is said."""
+        match self:
+            case Right.OWN:
+                return "own"
+            case Right.WRITE:
+                return "write"
+            case _:
+                return "read"
+
 
 def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
     """What the caller may do with an experiment."""
-    if caller.sees(row.owner):
-        return Right.OWN
-    write = grants.best(s, row.id, caller.name, caller.groups)
-    if write is None:
-        return Right.NONE
-    return Right.WRITE if write else Right.READ
+    return rights_to(s, caller, [row])[row.id]
+
+
+def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
+    """What the caller may do with each of some experiments, by their ids; no query for what is their own."""
+    rights = {row.id: Right.OWN if caller.sees(row.owner) else Right.NONE for row in rows}
+    others = [key for key, right in rights.items() if right is Right.NONE]
+    for key, write in grants.among(s, others, caller.name, caller.groups).items():
+        rights[key] = Right.WRITE if write else Right.READ
+    return rights
 
 
 def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:

@@ -87,10 +87,10 @@ class Experiments:
         if len(key) > KEY_CHARS:
             raise Conflict(f"an idempotency key has at most {KEY_CHARS} characters")
         row = experiments.by_key(s, caller.name, key)
-        return None if row is None else self._reply(s, row, created=False)
+        return None if row is None else self._reply(s, row, caller, created=False)
 
-    def _reply(self, s: Session, row: ExperimentRow, *, created: bool) -> CreateExperimentReply:
-        view = views.experiment_view(s, row, self._shell.pending_reasons)
+    def _reply(self, s: Session, row: ExperimentRow, caller: Caller, *, created: bool) -> CreateExperimentReply:
+        view = views.experiment_view(s, row, caller, self._shell.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
     async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
@@ -122,7 +122,7 @@ class Experiments:
         start_search(turn, row)
         finish_turn(turn)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
-        reply = self._reply(turn.session, row, created=True)
+        reply = self._reply(turn.session, row, caller, created=True)
         return reply.model_copy(update={"warnings": prepared.warning_views})
 
     # --- look
@@ -147,7 +147,7 @@ class Experiments:
             rows = experiments.page(s, limit + 1, before, state, owner, name, viewer)
             more = len(rows) > limit
             shown = rows[:limit]
-            items = views.experiment_views(s, shown, self._shell.pending_reasons)
+            items = views.experiment_views(s, shown, caller, self._shell.pending_reasons)
             return items, shown[-1].id if more else None
 
         return await self._shell.read(page)
@@ -160,7 +160,8 @@ class Experiments:
         """
 
         def get(s: Session) -> ExperimentView:
-            return views.experiment_view(s, experiment_for(s, caller, experiment_id), self._shell.pending_reasons)
+            row = experiment_for(s, caller, experiment_id)
+            return views.experiment_view(s, row, caller, self._shell.pending_reasons)
 
         return await self._shell.read(get)
 
@@ -219,7 +220,7 @@ class Experiments:
             reasons = self._shell.pending_reasons
             return CurvesView(
                 cursor=events.head(s),
-                experiment=views.experiment_view(s, row, reasons, full=False),
+                experiment=views.experiment_view(s, row, caller, reasons, full=False),
                 trials=views.trial_views(s, shown, reasons),
                 curves=metrics.series(s, [trial.id for trial in shown], group, names or None, max_points),
             )
@@ -288,7 +289,7 @@ class Experiments:
             if row.state != before:
                 audit.note(turn, caller, f"experiment.{deed}", f"experiment {experiment_id}", row.name)
             finish_turn(turn)
-            return views.experiment_view(turn.session, row, self._shell.pending_reasons)
+            return views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 
         return await self._shell.write(steer)
 

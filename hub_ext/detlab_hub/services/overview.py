@@ -46,7 +46,7 @@ class Overview:
                 cursor=events.head(s),
                 me=me(caller),
                 cluster=self._cluster.look(s, caller),
-                experiments=views.experiment_views(s, rows, reasons),
+                experiments=views.experiment_views(s, rows, caller, reasons),
                 tasks=taskviews.task_views(s, _tasks(s, owner), reasons),
                 queue=queue.items(s, caller, reasons, QUEUE),
                 agents=list(self._agents.views(s, caller)),

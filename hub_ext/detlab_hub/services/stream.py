@@ -148,7 +148,7 @@ class Stream:
         visible = [event for event in found if _visible(reader, event)]
         last = {_subject(event): event.id for event in visible}
         bare = [_subject(event) for event in visible if not event.data and event.id == last[_subject(event)]]
-        data = _views(s, bare, self._shell.pending_reasons)
+        data = _views(s, bare, reader.caller, self._shell.pending_reasons)
         shown = []
         for event in visible:
             if event.kind == "metrics":
@@ -225,8 +225,10 @@ def _visible(reader: _Reader, event: Event) -> bool:
     return holder is not None and reader.shown.get(holder, False)
 
 
-def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> dict[Subject, dict[str, Any]]:
-    """The views of the moment of everything that changed, a few queries for all."""
+def _views(
+    s: Session, subjects: Sequence[Subject], caller: Caller, reasons: views.Reasons
+) -> dict[Subject, dict[str, Any]]:
+    """The views of the moment of everything that changed, as this reader gets them; a few queries for all."""
     wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
     found: dict[Subject, dict[str, Any]] = {}
     for kind, key in subjects:
@@ -234,7 +236,7 @@ def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> d
             wanted[kind].append(key)
         elif kind == "cluster":
             found[kind, None] = {}
-    for view in views.experiment_views(s, _rows(s, ExperimentRow, wanted["experiment"]), reasons):
+    for view in views.experiment_views(s, _rows(s, ExperimentRow, wanted["experiment"]), caller, reasons):
         found["experiment", view.id] = _plain(view)
     for trial in views.trial_views(s, _rows(s, TrialRow, wanted["trial"]), reasons):
         found["trial", trial.id] = _plain(trial)

@@ -24,6 +24,8 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.access import Right, rights_to
+from detlab_hub.services.callers import Caller
 from detlab_hub.services.masking import masked_config, masked_storage
 from detlab_hub.store.queries import experiments, metrics, trials, workspaces
 from detlab_hub.store.tables import (
@@ -42,13 +44,14 @@ CHUNK = 500
 
 
 def experiment_views(
-    s: Session, rows: Sequence[ExperimentRow], reasons: Reasons, *, full: bool = False
+    s: Session, rows: Sequence[ExperimentRow], caller: Caller, reasons: Reasons, *, full: bool = False
 ) -> list[ExperimentView]:
     """Views of many experiments.
 
     Args:
         s: A session.
         rows: The experiments.
+        caller: Who gets the views: each says what they may do.
         reasons: Why pending allocations wait, by allocation id.
         full: Whether the (masked) config goes with each.
     """
@@ -57,18 +60,23 @@ def experiment_views(
     bests = _bests(s, rows)
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
     waiting = _dominant_reasons(reasons, set(ids))
+    rights = rights_to(s, caller, rows)
     return [
-        _experiment_view(row, counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full) for row in rows
+        _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
+        for row in rows
     ]
 
 
-def experiment_view(s: Session, row: ExperimentRow, reasons: Reasons, *, full: bool = True) -> ExperimentView:
-    """The view of one experiment, by default with its config."""
-    return experiment_views(s, [row], reasons, full=full)[0]
+def experiment_view(
+    s: Session, row: ExperimentRow, caller: Caller, reasons: Reasons, *, full: bool = True
+) -> ExperimentView:
+    """The view that a caller gets of one experiment, by default with its config."""
+    return experiment_views(s, [row], caller, reasons, full=full)[0]
 
 
 def _experiment_view(
     row: ExperimentRow,
+    right: Right,
     counts: dict[str, int],
     best: BestView | None,
     names: Mapping[int, tuple[str, str]],
@@ -85,6 +93,7 @@ def _experiment_view(
         description=row.description,
         labels=row.labels,
         owner=row.owner,
+        may=right.wire,
         workspace=workspace,
         project=project,
         state=state,

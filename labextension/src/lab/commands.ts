@@ -62,15 +62,13 @@ export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, lau
 
 /** Pause, activate and kill of the experiment whose view is in front. */
 function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
-  const inFront = (): ExperimentView | null => {
-    const id = /^detlab-experiment:(\d+)$/.exec((shell ?? lab.shell).currentWidget?.id ?? '')?.[1];
-    return app.store.getSnapshot().experiments.find(e => e.id === Number(id)) ?? null;
-  };
+  const shown = (): string | null => /^detlab-experiment:(\d+)$/.exec((shell ?? lab.shell).currentWidget?.id ?? '')?.[1] ?? null;
+  const inFront = (): ExperimentView | null => app.store.getSnapshot().experiments.find(e => e.id === Number(shown())) ?? null;
   const verbs: [Verb, string][] = [['pause', 'Pause'], ['activate', 'Activate'], ['kill', 'Kill']];
   for (const [verb, label] of verbs) {
     const why = (): string | null => {
       const e = inFront();
-      if (!e) return 'no view of an experiment is in front';
+      if (!e) return shown() ? 'it is not in My work: its view has the buttons' : 'no view of an experiment is in front';
       return experimentActions(e, app.store.getSnapshot().me).find(a => a.verb === verb)?.why ?? null;
     };
     lab.commands.addCommand(`detlab:${verb}`, {

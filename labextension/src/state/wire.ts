@@ -180,6 +180,7 @@ export interface ExperimentView {
   description: string | null;
   labels: string[];
   owner: string;
+  may: 'read' | 'write' | 'own';
   workspace: string;
   project: string;
   state: ExperimentState;

@@ -214,6 +214,58 @@ async def test_a_user_tasks_token_has_no_experiment_to_ask_about(make_world) -> 
     assert (await world.services.tasks.best_validation(task)).value is None
 
 
+async def test_a_view_says_what_the_one_who_gets_it_may_do(make_world) -> None:
+    world = await make_world(training(50))
+    await world.add_agent()
+    mine = await world.submit(config(name="mine"))
+    services = world.services
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="vera"))
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="group", name="vision", write=True))
+    own = await world.submit(config(name="vera's"), caller=VISION)
+    assert (mine.may, own.may) == ("own", "own")
+    for caller, may in ((ALICE, "own"), (ROOT, "own"), (VISION, "write"), (BOB, "read")):
+        listed = {view.id: view.may for view in (await services.experiments.list(caller))[0]}
+        assert listed[mine.id] == may
+        assert listed.get(own.id) == {"vera": "own", ROOT.name: "own"}.get(caller.name)
+        assert (await services.experiments.get(caller, mine.id)).may == may
+        assert (await services.experiments.curves(caller, mine.id)).experiment.may == may
+    assert [view.may for view in (await services.overview.view(ALICE)).experiments] == ["own"]
+    assert {view.may for view in (await services.overview.view(ROOT, everybody=True)).experiments} == {"own"}
+    assert (await services.experiments.pause(VISION, mine.id)).may == "write"
+    assert (await services.experiments.kill(ALICE, mine.id)).may == "own"
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_i9_each_reader_of_a_stream_is_told_their_own_right(make_world, of_all: bool) -> None:
+    """The event is one, its readers are three, and each gets a view of their own, also when the right changes."""
+    world = await make_world(training(50))
+    mine = await world.submit(config(name="mine"))
+    services = world.services
+    for name, write in (("bob", False), ("vera", True)):
+        await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name=name, write=write))
+    streams = {
+        caller.name: services.stream.events(caller, None if of_all else mine.id, after=0)
+        for caller in (ALICE, BOB, VISION)
+    }
+
+    async def told(name: str, may: str) -> None:
+        """Read until the right is this one; every view before says another."""
+        async for batch in streams[name]:
+            if [event.data["may"] for event in batch if event.kind == "experiment"][-1:] == [may]:
+                return
+
+    async with asyncio.timeout(20):
+        for name, may in (("alice", "own"), ("bob", "read"), ("vera", "write")):
+            await told(name, may)
+        await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob", write=True))
+        await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="vera"))
+        for name, may in (("alice", "own"), ("bob", "write"), ("vera", "read")):
+            await told(name, may)
+    for stream in streams.values():
+        await stream.aclose()
+
+
 async def test_a_grant_that_comes_later_shows_on_an_open_stream(make_world) -> None:
     world = await make_world(training(50))
     await world.add_agent()

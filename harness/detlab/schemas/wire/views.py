@@ -108,6 +108,8 @@ class ExperimentView(Wire):
     description: str | None = None
     labels: list[str] = []
     owner: str
+    may: Literal["read", "write", "own"] = "read"
+    """What the caller may do: look at it; also pause, activate, cancel and kill it; also share and delete it."""
     workspace: str = ""
     project: str = ""
     state: ExperimentState

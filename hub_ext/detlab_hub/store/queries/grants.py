@@ -14,23 +14,18 @@ USER = "user"
 GROUP = "group"
 
 
-def best(s: Session, experiment_id: int, user: str, groups: Collection[str]) -> bool | None:
-    """Whether a user may change an experiment, by the best of their grants; None: they have none."""
-    query = select(GrantRow.write).where(GrantRow.experiment_id == experiment_id, _to(user, groups))
-    found = s.scalars(query).all()
-    return max(found) if found else None
-
-
 def granted_ids(user: str, groups: Collection[str]) -> Select[int]:
     """A query for the experiments that somebody lets a user look at."""
     return select(GrantRow.experiment_id).where(_to(user, groups))
 
 
-def among(s: Session, experiment_ids: Sequence[int], user: str, groups: Collection[str]) -> set[int]:
-    """Those of some experiments that somebody lets a user look at."""
-    found: set[int] = set()
+def among(s: Session, experiment_ids: Sequence[int], user: str, groups: Collection[str]) -> dict[int, bool]:
+    """Those of some experiments that somebody lets a user look at; True: by the best of the grants, change, too."""
+    found: dict[int, bool] = {}
     for part in chunks(list(experiment_ids)):
-        found.update(s.scalars(granted_ids(user, groups).where(GrantRow.experiment_id.in_(part))))
+        query = select(GrantRow.experiment_id, GrantRow.write).where(GrantRow.experiment_id.in_(part))
+        for experiment_id, write in s.execute(query.where(_to(user, groups))):
+            found[experiment_id] = write or found.get(experiment_id, False)
     return found
 
 

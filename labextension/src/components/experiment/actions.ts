@@ -21,12 +21,26 @@ function stopping(state: string): boolean {
   return state.startsWith('STOPPING');
 }
 
-/** Why this user may not steer something of `owner`, or null. */
-export function forbidden(me: UserView | null, owner: string): string | null {
+/** Why this user may change nothing at all, or null. */
+export function readOnly(me: UserView | null): string | null {
   if (!me) return 'It is not known yet who you are.';
   const may = me.admin || me.scopes.some(scope => /^custom:detlab:(write|admin)(!|$)/.test(scope));
-  if (!may) return 'Your token may look but not change anything (it lacks the scope custom:detlab:write).';
-  return me.admin || me.name === owner ? null : `It is ${nameText(owner, 40)}'s; only its owner and admins may do this.`;
+  return may ? null : 'Your token may look but not change anything (it lacks the scope custom:detlab:write).';
+}
+
+/** Why this user may not steer a task of `owner`, or null: tasks are not shared. */
+export function forbidden(me: UserView | null, owner: string): string | null {
+  const none = readOnly(me);
+  if (none || me!.admin || me!.name === owner) return none;
+  return `It is ${nameText(owner, 40)}'s; only its owner and admins may do this.`;
+}
+
+/** Why this user may not steer an experiment and its trials, or null. The view says what its owner lets them do. */
+export function closed(me: UserView | null, e: ExperimentView): string | null {
+  const none = readOnly(me);
+  if (none || e.may !== 'read') return none;
+  const owner = nameText(e.owner, 40);
+  return `It is ${owner}'s, who lets you look at it, not change it (they may: det experiment share ${e.id} --user … --write).`;
 }
 
 function notNow(state: string, verb: Verb, noun: string): string | null {
@@ -54,12 +68,13 @@ function action(verb: Verb, why: string | null): Action {
 /** Pause, activate, cancel, kill of an experiment. */
 export function experimentActions(e: ExperimentView, me: UserView | null): Action[] {
   const verbs: Verb[] = ['pause', 'activate', 'cancel', 'kill'];
-  return verbs.map(verb => action(verb, notNow(e.state, verb, 'experiment') ?? forbidden(me, e.owner)));
+  return verbs.map(verb => action(verb, notNow(e.state, verb, 'experiment') ?? closed(me, e)));
 }
 
-/** Kill of a trial. */
-export function trialActions(trial: TrialView, owner: string, me: UserView | null): Action[] {
-  const kill = action('kill', notNow(trial.state, 'kill', 'trial') ?? forbidden(me, owner));
+/** Kill of a trial of an experiment; null: that is not known yet. */
+export function trialActions(trial: TrialView, e: ExperimentView | null, me: UserView | null): Action[] {
+  const why = e ? closed(me, e) : 'It is not known yet whose it is.';
+  const kill = action('kill', notNow(trial.state, 'kill', 'trial') ?? why);
   return [{ ...kill, tip: 'End this trial now; its experiment goes on' }];
 }
 

@@ -9,7 +9,7 @@ import { ApiError } from '../../state/api';
 import type { CurvesView } from '../../state/wire';
 import { show } from '../../testing/app';
 import { bestFirst } from '../trial/CheckpointList';
-import { experimentActions, forbidden } from './actions';
+import { experimentActions, forbidden, trialActions } from './actions';
 import { yamlOf } from './ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
 import { LinkNotice } from './LinkNotice';
@@ -108,9 +108,23 @@ describe('words', () => {
     expect(why({ state: 'PAUSED' })[0]).toBe('The experiment is paused already.');
     expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
     expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
-    expect(why({}, { ...ME, name: 'bob' })[3]).toMatch(/alice's/);
+    expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice's/);
     expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
     expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
+  });
+
+  it('let whom the owner lets change an experiment steer it and its trials, not whom they let look', () => {
+    const bob = { ...ME, name: 'bob' };
+    const whys = (may: 'read' | 'write' | 'own', me = bob): (string | null)[] => {
+      const e = experiment({ may });
+      return [...experimentActions(e, me).filter(a => a.verb !== 'activate'), ...trialActions(trial(19, 20), e, me)].map(a => a.why);
+    };
+    expect(whys('write')).toEqual([null, null, null, null]);
+    expect(whys('own')).toEqual([null, null, null, null]);
+    for (const why of whys('read')) expect(why).toMatch(/alice's, who lets you look at it, not change it.*det experiment share 12/);
+    for (const why of whys('write', { ...bob, scopes: ['custom:detlab:read'] })) expect(why).toMatch(/custom:detlab:write/);
+    expect(trialActions(trial(19, 20), null, bob)[0]!.why).toMatch(/not known yet/);
+    expect(experimentActions(experiment({ may: 'read', owner: 'x\u202e<b>' }), bob)[3]!.why).not.toMatch(/\u202e/);
   });
 
   it('write a config as YAML', () => {
@@ -222,6 +236,24 @@ describe('the view', () => {
     await waitFor(() => expect(fixtures.asked).toContain('POST experiments/12/kill'));
     expect(done).toContain('confirm Kill experiment 12?');
     await screen.findByText('being killed');
+  });
+
+  it('lets a user whom the owner lets change it pause, kill and activate it, until the stream says that they may only look', async () => {
+    const { fixtures } = open({ experiment: { owner: 'carol', may: 'write' } });
+    fireEvent.click(await screen.findByRole('button', { name: 'Pause' }));
+    await waitFor(() => expect(fixtures.asked).toContain('POST experiments/12/pause'));
+    fireEvent.click(await screen.findByRole('button', { name: 'Kill' }));
+    await waitFor(() => expect(fixtures.asked).toContain('POST experiments/12/kill'));
+    await waitFor(() => expect(fixtures.streams).toHaveLength(1));
+    const data = { ...experiment({ owner: 'carol', may: 'read' }) };
+    act(() => fixtures.say('stream', { id: 99, kind: 'experiment', time: 0, experiment_id: 12, trial_id: null, task_id: null, data }));
+    for (const name of ['Pause', 'Cancel', 'Kill']) {
+      const button = screen.getByRole('button', { name });
+      await waitFor(() => expect(button.getAttribute('aria-disabled')).toBe('true'));
+      expect(button.title).toMatch(/carol's, who lets you look at it, not change it/);
+      fireEvent.click(button);
+    }
+    expect(fixtures.asked.filter(one => one.startsWith('POST'))).toHaveLength(2);
   });
 
   it('shows names of others as text', async () => {

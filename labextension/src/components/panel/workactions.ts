@@ -5,7 +5,7 @@ import { asApiError } from '../../state/api';
 import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
-import { experimentActions, forbidden, taskActions, Verb } from '../experiment/actions';
+import { experimentActions, readOnly, taskActions, Verb } from '../experiment/actions';
 import { nameText } from '../logs/text';
 import { experimentName, KIND_WORDS } from './work';
 
@@ -46,7 +46,7 @@ export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView 
     ...steering,
     { key: 'logs', label: 'Logs of its best or first trial', why: none, run: () => openLogs(app, e) },
     {
-      key: 'tensorboard', label: 'TensorBoard', why: none ?? forbidden(me, me?.name ?? ''),
+      key: 'tensorboard', label: 'TensorBoard', why: none ?? readOnly(me),
       run: () => openTensorBoard(app, e)
     },
     ...common(app, String(e.id), watchCode(e.id))

@@ -54,7 +54,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
     <>
       <Header
         title={`Trial ${trial.index}`} kind={`Trial id ${trial.id}`} state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
-        facts={factsOf(trial, e, now)} actions={trialActions(trial, e?.owner ?? '', me)} onAction={run}
+        facts={factsOf(trial, e, now)} actions={trialActions(trial, e, me)} onAction={run}
       >
         <a
           className="det-button" href={address(place) ?? '#'}
