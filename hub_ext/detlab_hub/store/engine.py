@@ -22,6 +22,9 @@ BUSY_MS = 30_000
 IDLE_MS = 15_000
 """PostgreSQL ends a write transaction in which the master does nothing for so long: a master that stands still, or
 whose machine is gone, must not keep the lease's row locked, and with it its successor waiting."""
+IDLE_ENDED = "25P03"
+"""What PostgreSQL says of such a transaction, and of no other: nothing of it is there. Who has the lease by now is
+asked by the next write."""
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -160,6 +163,6 @@ def judge(error: DBAPIError, *, reading: bool = False) -> Verdict:
         return Verdict.CALLER
     if state[:2] in _POSTGRES_CALLER or state in {"57014", "25P02"} or (reading and state == "25006"):
         return Verdict.CALLER
-    if state[:2] == "40" or state == "55P03":
+    if state[:2] == "40" or state in {"55P03", IDLE_ENDED}:
         return Verdict.BUSY
     return Verdict.BROKEN

@@ -62,7 +62,7 @@ class BadReport(DetlabError):
 
 
 class StoreBusy(Unavailable):
-    """The database was locked by someone else for too long; nothing was written, try again."""
+    """Locked by someone else for too long, or ended by the database while idle: nothing was written, try again."""
 
     default_code = "store.busy"
 

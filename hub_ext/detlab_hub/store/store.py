@@ -178,6 +178,9 @@ class Store:
             self._broken = broken
         return broken
 
+    def _busy(self, error: DBAPIError) -> StoreBusy:
+        return StoreBusy(f"the database {self.url} rolled this back: {str(error.orig).strip()}")
+
     # --- reading and writing ------------------------------------------------------------------------------
 
     async def write(self, fn: Callable[[Session], T]) -> T:
@@ -193,7 +196,12 @@ class Store:
         return await asyncio.wrap_future(self._writer.submit(self._write, fn))
 
     async def read(self, fn: Callable[[Session], T]) -> T:
-        """Run `fn` on one snapshot, beside the writer."""
+        """Run `fn` on one snapshot, beside the writer.
+
+        Raises:
+            StoreBroken: It cannot be read.
+            StoreBusy: The database ended the read; try again.
+        """
         return await asyncio.wrap_future(self._readers.submit(self._read, fn))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
@@ -240,7 +248,7 @@ class Store:
             if verdict is Verdict.CALLER:
                 raise
             if verdict is Verdict.BUSY:
-                raise StoreBusy(f"the database {self.url} is locked: {str(error.orig).strip()}") from error
+                raise self._busy(error) from error
             raise self._break(error, "writing") from error
 
     def _read(self, fn: Callable[[Session], T]) -> T:
@@ -248,9 +256,12 @@ class Store:
             with StoreSession(self._read_engine) as session, session.begin():
                 return fn(session)
         except DBAPIError as error:
-            if judge(error, reading=True) is Verdict.BROKEN:
-                raise self._break(error, "reading") from error
-            raise
+            verdict = judge(error, reading=True)
+            if verdict is Verdict.CALLER:
+                raise
+            if verdict is Verdict.BUSY:
+                raise self._busy(error) from error
+            raise self._break(error, "reading") from error
 
     @contextlib.contextmanager
     def _mark_writing(self) -> Iterator[None]:

@@ -8,10 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from detlab_hub.store import Store, StoreBroken, StoreError, engine
+from detlab_hub.store import LeaseHeld, LeaseLost, Store, StoreBroken, StoreBusy, StoreError, engine
 from detlab_hub.store.tables import ExperimentRow
 from testbed import postgres
 from testbed.store_rows import add_experiment
@@ -53,15 +55,64 @@ def test_a_master_that_stands_still_in_a_write_keeps_nobody_from_taking_over_on_
     with standing_still(first) as (go_on, under_way), ThreadPoolExecutor(1) as pool:
         second = pool.submit(Store.open, url, holder="second", clock=lambda: LATER).result(60)
         go_on.set()
-        with pytest.raises(StoreBroken):
+        with pytest.raises(StoreBusy):
             under_way.result(60)
-    with pytest.raises(StoreBroken):
+    with pytest.raises(LeaseLost):
         first.write_sync(add_experiment)
     assert second.read_sync(lambda s: s.query(ExperimentRow).count()) == 0
     second.write_sync(add_experiment)
     first.close()
     second.close()
     postgres_server.sql("DROP DATABASE standing_still WITH (FORCE)")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("then", "heard_by"), [(START, "the commit"), (LATER, "the lease's renewal")])
+def test_a_master_whose_write_postgresql_ended_for_idleness_goes_on_if_nobody_took_over(
+    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch, then: float, heard_by: str
+) -> None:
+    """SQLSTATE 25P03: nothing of the write is there, so that it may be tried again; it ended the master.
+
+    The master hears of it by the first statement that follows: the commit, or before it the renewal of its lease.
+    """
+    monkeypatch.setattr(engine, "IDLE_MS", 500)
+    now = [START]
+    with postgres_server.database("idle_write") as url:
+        store = Store.open(url, holder="first", clock=lambda: now[0])
+        with standing_still(store) as (go_on, under_way):
+            with psycopg.connect(url) as other:  # waits as long as the write has its transaction
+                other.execute("SELECT epoch FROM lease FOR UPDATE")
+            now[0] = then
+            go_on.set()
+            with pytest.raises(StoreBusy, match="idle-in-transaction"):
+                under_way.result(60)
+        assert store.healthy
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 0
+        store.write_sync(add_experiment)
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 1
+        with pytest.raises(LeaseHeld):  # the write that went through has made the lease last again
+            Store.open(url, holder="second", clock=lambda: then)
+        store.close()
+
+
+@pytest.mark.postgres
+def test_a_read_that_postgresql_ended_for_idleness_may_be_tried_again(postgres_server: postgres.Server) -> None:
+    """An operator may bound idle transactions of all, those of readers too."""
+    with postgres_server.database("idle_read") as url:
+        postgres_server.sql("ALTER DATABASE idle_read SET idle_in_transaction_session_timeout TO 500")
+        store = Store.open(url, holder="first")
+
+        def read(s: Session) -> None:
+            s.execute(text("SELECT pg_advisory_xact_lock(1)"))
+            with psycopg.connect(url) as other:  # waits as long as the read has its transaction
+                other.execute("SELECT pg_advisory_xact_lock(1)")
+            s.execute(text("SELECT 1"))
+
+        with pytest.raises(StoreBusy, match="idle-in-transaction"):
+            store.read_sync(read)
+        assert store.healthy
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 0
+        store.close()
 
 
 def test_on_sqlite_the_second_is_told_what_keeps_it_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

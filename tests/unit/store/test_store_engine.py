@@ -55,6 +55,7 @@ class OperationalError(Exception):
         ("22003", Verdict.CALLER),
         ("40001", Verdict.BUSY),
         ("40P01", Verdict.BUSY),
+        ("25P03", Verdict.BUSY),
         ("53100", Verdict.BROKEN),
         ("58030", Verdict.BROKEN),
         ("57P01", Verdict.BROKEN),
