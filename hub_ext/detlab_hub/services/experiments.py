@@ -34,6 +34,7 @@ from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.rows import slots_per_trial
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.sources import with_source
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trials, workspaces
 from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
@@ -112,7 +113,7 @@ class Experiments:
         if known is not None:
             return known
         check_references(turn.session, caller, prepared.config, request.bundle)
-        row = _experiment_row(turn, caller, request, prepared.config)
+        row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
         if request.idempotency_key:
             turn.session.add(
                 Idempotency(owner=caller.name, key=request.idempotency_key, experiment_id=row.id, created_at=turn.now)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas import expconf
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
+from detlab_hub.services.sources import as_asked, source_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TrialRow
@@ -31,7 +32,7 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
     checkpoint = resume_point(turn.session, experiment, trial)
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
-    config = experiment.config
+    config = as_asked(experiment.config)
     agent = turn.session.get(AgentRow, row.agent_id)
     token, expires_at = _token(turn, row)
     info = _info(turn, row, agent, config).model_copy(
@@ -118,12 +119,7 @@ def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> Chec
     own = checkpoints.latest(s, trial.id)
     if own is not None:
         return own
-    searcher = experiment.config.get("searcher") or {}
-    uuid, source = searcher.get("source_checkpoint_uuid"), searcher.get("source_trial_id")
-    if uuid:
-        found = s.get(CheckpointRow, str(uuid))
-        return found if found is not None and found.state == "COMPLETED" else None
-    return None if source is None else checkpoints.latest(s, int(source))
+    return source_of(s, experiment.config)
 
 
 def _operators_directories(config: dict[str, Any], default: dict[str, Any]) -> list[str]:

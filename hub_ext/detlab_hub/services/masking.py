@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from detlab_hub.services.sources import as_asked
+
 MASK = "********"
 _SECRET_KEYS = frozenset(
     {
@@ -22,8 +24,9 @@ _SECRET_BLOCKS = ("checkpoint_storage", "environment", "integrations")
 
 
 def masked_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with `data.secrets.*` and all credentials replaced by a mask."""
-    shown = {key: (_mask(value) if key in _SECRET_BLOCKS else value) for key, value in config.items()}
+    """The config as it was asked for, with `data.secrets.*` and all credentials replaced by a mask."""
+    asked = as_asked(config)
+    shown = {key: (_mask(value) if key in _SECRET_BLOCKS else value) for key, value in asked.items()}
     data = shown.get("data")
     if isinstance(data, dict) and isinstance(data.get("secrets"), dict):
         shown["data"] = {**data, "secrets": dict.fromkeys(data["secrets"], MASK)}

@@ -18,11 +18,11 @@ from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
-from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.petnames import petname
 from detlab_hub.services.settings import Settings
-from detlab_hub.store.tables import BundleRow, CheckpointRow, TrialRow
+from detlab_hub.services.sources import check_source
+from detlab_hub.store.tables import BundleRow
 
 MAX_SEED = 2**31 - 1
 MAX_AT_ONCE = 10_000
@@ -146,19 +146,7 @@ def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle:
     """
     if bundle is not None and s.get(BundleRow, bundle) is None:
         raise BundleError(f"the bundle {bundle[:80]} is not here", hint="upload it first: PUT bundles/{digest}")
-    searcher = config["searcher"]
-    uuid, trial_id = searcher.get("source_checkpoint_uuid"), searcher.get("source_trial_id")
-    if uuid:
-        checkpoint = s.get(CheckpointRow, str(uuid))
-        usable = checkpoint is not None and checkpoint.state == "COMPLETED"
-        if checkpoint is None or not usable or not may_look(s, caller, checkpoint.experiment_id):
-            raise ConfigError([Problem("searcher.source_checkpoint_uuid", f"there is no checkpoint {uuid}")])
-    if trial_id is not None:
-        trial = s.get(TrialRow, int(trial_id))
-        if trial is None or not may_look(s, caller, trial.experiment_id):
-            raise ConfigError([Problem("searcher.source_trial_id", f"there is no trial {trial_id}")])
-        if trial.latest_checkpoint is None:
-            raise ConfigError([Problem("searcher.source_trial_id", f"trial {trial_id} has no checkpoint")])
+    check_source(s, caller, config)
 
 
 # --- the entrypoint and the code

@@ -25,6 +25,7 @@ from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.manifests import check_commit, check_metadata
 from detlab_hub.services.rows import graces_of
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.sources import is_source
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import checkpoints, tokens
@@ -186,10 +187,7 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
     experiment = s.get(ExperimentRow, task.experiment_id)
     if experiment is None:
         return False
-    searcher = experiment.config.get("searcher") or {}
-    source = searcher.get("source_trial_id")
-    named = row.uuid == searcher.get("source_checkpoint_uuid") or (source is not None and row.trial_id == int(source))
-    if not named:
+    if not is_source(experiment.config, row):
         return False
     origin = s.get(ExperimentRow, row.experiment_id)
     # Whether the owner may see the source was judged at submit; ids are never used again.

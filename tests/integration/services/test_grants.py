@@ -296,6 +296,29 @@ async def test_what_is_shared_may_be_started_from_and_shown(shared) -> None:
     assert len(await world.services.shell.read(lambda s: unknown(s, SPEECH, board))) == 2
 
 
+async def test_i9_a_warm_start_reads_nothing_that_came_after_its_submit(make_world) -> None:
+    """Bob started from a trial of Alice's; of what she saves after that, his trials can read nothing."""
+    world = await make_world(training(50))
+    await world.add_agent(slots=2)
+    services = world.services
+    mine = await world.submit(config(name="mine"))
+    await world.steps(6)
+    await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
+    (trial,) = await world.trials(mine.id)
+    warm = config(name="warm")
+    warm["searcher"]["source_trial_id"] = trial.id
+    his = await world.submit(warm, caller=BOB)
+    await services.grants.remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
+    await world.steps(6)
+    (later,) = await world.trials(mine.id)
+    assert later.latest_checkpoint != trial.latest_checkpoint
+    (run,) = (await services.experiments.trials(BOB, his.id))[0]
+    task = TaskCaller(allocation_id="x", trial_id=run.id, experiment_id=his.id, run=1)
+    assert (await services.tasks.get_checkpoint(task, trial.latest_checkpoint)).trial_id == trial.id
+    with pytest.raises(NotFound):
+        await services.tasks.get_checkpoint(task, later.latest_checkpoint)
+
+
 async def test_grants_go_with_their_experiment_and_a_second_says_the_same(shared) -> None:
     world, experiment, _, _ = shared
     services = world.services

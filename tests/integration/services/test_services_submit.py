@@ -219,6 +219,56 @@ async def test_submit_warm_start_uses_ones_own_checkpoints_only(make_world):
         await world.submit(config({"name": "single", "metric": "loss", "source_trial_id": 999}))
 
 
+async def test_a_warm_start_is_from_the_checkpoint_that_the_source_trial_had_at_the_submit(make_world):
+    """Also for an attempt that starts when the source has a later one; what people see is what they asked for."""
+    world = await make_world(training(50))
+    agent = await world.add_agent()
+    source = await world.submit(config())
+    (trial,) = await world.trials(source.id)
+    while trial.latest_checkpoint is None:
+        await world.step()
+        (trial,) = await world.trials(source.id)
+    then = trial.latest_checkpoint
+    warm = await world.submit(config({"name": "single", "metric": "loss", "source_trial_id": trial.id}))
+    for shown in (warm, await world.services.experiments.get(ALICE, warm.id)):
+        searcher = shown.config["searcher"]
+        assert (searcher["source_trial_id"], searcher["source_checkpoint_uuid"]) == (trial.id, None)
+    again = await world.submit(warm.config)
+    await world.steps(6)
+    (trial,) = await world.trials(source.id)
+    assert trial.latest_checkpoint != then, "the source went on"
+    await world.services.experiments.kill(ALICE, source.id)
+    await world.services.experiments.kill(ALICE, again.id)
+    while (
+        running := [task.launch for task in agent.tasks.values() if task.launch.info.experiment_id == warm.id]
+    ) == []:
+        await world.step()
+    assert running[0].info.latest_checkpoint == then
+    assert running[0].info.config["searcher"]["source_checkpoint_uuid"] is None
+
+
+async def test_a_warm_start_that_an_earlier_master_took_is_from_the_source_trials_latest_checkpoint(make_world):
+    world = await make_world(training(4))
+    agent = await world.add_agent()
+    source = await world.submit(config())
+    await world.finish(source.id)
+    (trial,) = await world.trials(source.id)
+    wish = config({"name": "single", "metric": "loss", "source_trial_id": trial.id})
+    warm = await world.services.experiments.create(ALICE, CreateExperiment(config=wish, activate=False))
+
+    def as_it_was(turn):
+        row = turn.session.get(ExperimentRow, warm.experiment.id)
+        assert row.config["searcher"]["source_checkpoint_uuid"] == trial.latest_checkpoint
+        row.config = {**row.config, "searcher": {**row.config["searcher"], "source_checkpoint_uuid": None}}
+
+    await world.services.shell.write(as_it_was)
+    await world.services.experiments.activate(ALICE, warm.experiment.id)
+    await world.steps(2)
+    (task,) = agent.tasks.values()
+    assert task.launch.info.latest_checkpoint == trial.latest_checkpoint
+    await world.finish(warm.experiment.id)
+
+
 # --- lists
 
 
