@@ -9,7 +9,8 @@ imports torch and takes the step, and a fork of a process that has, which takes 
     python bench/start.py --check                  also fail (exit 1) when a goal is missed
 
 All times are seconds from the call that submits, on one clock; "reported" is when `report_training_metrics` returns,
-"seen" when the client that submitted reads the metric from its stream of events.
+"seen" when the client that submitted reads the metric from its stream of events. Each attempt also reports whether torch
+was there before its program asked for it: a warm turn that was started cold ends the benchmark, and so the reverse.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ torch.nn.functional.cross_entropy(model(torch.ones(4, 8)), torch.tensor([0, 1, 0
 optimizer.step()
 """
 TRIAL = f"""
-import time
+import sys, time
 began = time.time()
+forked = float("torch" in sys.modules)
 {STEP}
 stepped = time.time()
 from detlab import core
@@ -53,7 +55,7 @@ with core.init() as context:
     times = dict(began=began, stepped=stepped, joined=joined)
     context.train.report_training_metrics(steps_completed=1, metrics=times)
     reported = time.time()
-    context.train.report_validation_metrics(steps_completed=1, metrics=dict(loss=0.5, reported=reported))
+    context.train.report_validation_metrics(steps_completed=1, metrics=dict(loss=0.5, reported=reported, forked=forked))
 """
 FORK = f"""
 import os, time
@@ -72,7 +74,11 @@ STAGES = ("began", "stepped", "joined", "reported", "seen")
 
 
 def start(client: Client, *, warm: bool) -> dict[str, float]:
-    """Submit the script; return the seconds to each stage."""
+    """Submit the script; return the seconds to each stage.
+
+    Raises:
+        SystemExit: It was started the other way.
+    """
     config: dict[str, Any] = {
         "name": "start",
         "entrypoint": ["python3", "train.py"],
@@ -88,10 +94,12 @@ def start(client: Client, *, warm: bool) -> dict[str, float]:
     for event in experiment.stream(0):
         if event.kind == "metrics":
             found.setdefault("seen", time.time())
-            found |= {name: value for name, value in event.data["metrics"].items() if name in STAGES}
+            found |= {name: value for name, value in event.data["metrics"].items()}
         if "reported" in found:
             break
     experiment.wait()
+    if bool(found["forked"]) != warm:
+        raise SystemExit(f"experiment {experiment.id} was to start {'warm' if warm else 'cold'}, and did not")
     return {name: found[name] - submitted for name in STAGES}
 
 

@@ -7,7 +7,7 @@ nothing to do but to split it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,10 +20,13 @@ _SPACE = " \t"
 # What is quoted, and what needs no quotes: a shell takes it as it stands.
 _PIECE = re.compile(r"""'([^']*)'|"([^"$`\\!]*)"|([A-Za-z0-9_@%+=:,./-]+)""")
 _READ_EARLY = re.compile(
-    r"(?:PYTHON|LD_|GLIBC_|MALLOC_|GOMP_|OMP_|KMP_|MKL_|OPENBLAS_|BLIS_|VECLIB_|NUMEXPR_|DNNL_|ONEDNN_|ATEN_|NPY_|NUMPY_"
-    r"|TORCH|PYTORCH_|TRITON_|LC_|CUDA_MODULE_LOADING|CUBLAS_).*|LANG|LANGUAGE|TZ"
+    r"(?:PYTHON|LD_|GLIBC_|MALLOC_|ACC_|GFORTRAN_|GOMP_|GOTO_|OMP_|KMP_|MKL_|MKLDNN_|OPENBLAS_|BLIS_|VECLIB_|NUMEXPR_"
+    r"|NVPL_|DNNL_|ONEDNN_|INTEL_|I_MPI_|MPI_|OMPI_|OPENSSL_|ATEN_|NPY_|NUMPY_|TORCH|PYTORCH_|TRITON_|KINETO_"
+    r"|LC_|CUDA_MODULE_LOADING|CUBLAS_|CUDNN_).*|LANG|LANGUAGE|LOCPATH|TZ|TZDIR|THP_MEM_ALLOC_ENABLE"
 )
-_OURS_TO_SET = frozenset({THREADS})
+"""What libraries in C ask for while they are loaded: recorded once under torch 2.13 (docs/decisions/0009)."""
+_OURS_TO_SET = frozenset({THREADS, "HOME", "PATH", "USER", "LOGNAME", "TMPDIR", "PWD"})
+"""Each task has its own: a fork gets them anew, with what was derived from them."""
 _BECOMES_ANOTHER = re.compile(r"detlab\.launch(?:\..*)?|torch\.distributed\.(?:run|launch).*")
 
 
@@ -96,11 +99,18 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
         return Program(tuple(words), "module", rest[1], tuple(rest[2:]), shell)
     if rest[0].startswith("-"):
         raise StartCold(f"the interpreter's option {rest[0]}")
+    if not rest[0].endswith(".py"):  # Python runs archives, bytecode and folders too, and tells them by their contents
+        raise StartCold(f"{rest[0]} is no .py file")
     return Program(tuple(words), "script", rest[0], tuple(rest[1:]), shell)
 
 
-def check_environment(wanted: Mapping[str, str], had: Mapping[str, str]) -> None:
+def check_environment(wanted: Mapping[str, str], had: Mapping[str, str], read: Set[str] = frozenset()) -> None:
     """Look whether a process whose libraries were loaded under `had` can stand in for one started under `wanted`.
+
+    Args:
+        wanted: The environment of the program.
+        had: The environment of the process.
+        read: What Python modules have looked up in it while they were imported.
 
     Raises:
         StartCold: A variable that libraries read when they are loaded differs.
@@ -108,7 +118,8 @@ def check_environment(wanted: Mapping[str, str], had: Mapping[str, str]) -> None
     if wanted.get(OPT_OUT) == "0":
         raise StartCold(f"{OPT_OUT}=0")
     for name in sorted({*wanted, *had}):
-        if _READ_EARLY.fullmatch(name) and name not in _OURS_TO_SET and wanted.get(name) != had.get(name):
+        early = name in read or _READ_EARLY.fullmatch(name)
+        if early and name not in _OURS_TO_SET and wanted.get(name) != had.get(name):
             raise StartCold(f"the environment variable {name} is read when an interpreter starts")
     threads = wanted.get(THREADS)
     if threads is not None and not (threads.isascii() and threads.isdigit() and int(threads) > 0):

@@ -1,7 +1,8 @@
 """What the agent asks of its zygote (`detlab.warm`): one message, with three descriptors, per launcher.
 
-The descriptors are the launcher's log, the pipe on which it says why it could not become its user, and the pipe on
-which the agent lets it go on: until the agent has noted the launcher, nothing of the task happens.
+The descriptors are the launcher's log, the pipe on which it says that it begins or why it could not become its user,
+and the pipe on which the agent lets it go on: until the agent has noted the launcher, nothing of the task happens. A
+launcher that ends without a word on the first pipe has done nothing of its task, which is then started cold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 MAX_MESSAGE = 1 << 18
 DESCRIPTORS = 3
 GO = b"g"
+BEGUN = b"{}\n"
+"""What a launcher says last before it begins."""
 ROOM = "DETLAB_ROOM"
 """A variable that makes room in the zygote for the environments of its children; see `detlab.warm.title`."""
 CONTROL = "DETLAB_ZYGOTE"

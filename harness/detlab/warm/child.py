@@ -18,10 +18,10 @@ from detlab.launch.become import REFUSED, python_needs, settle
 from detlab.launch.mounts import Need, Unreachable
 from detlab.launch.program import Program, StartCold, read_program
 from detlab.launch.starting import Child, Entry, start_cold
-from detlab.launch.task import Launcher
+from detlab.launch.task import CANNOT_START, Launcher
 from detlab.launch.taskdir import TaskDir
-from detlab.launch.warm_wire import GO, ForkRequest
-from detlab.warm.fresh import keep_only
+from detlab.launch.warm_wire import BEGUN, GO, ForkRequest
+from detlab.warm.fresh import keep_only, set_oom_score
 from detlab.warm.interpreter import Interpreter
 from detlab.warm.running import ReadyProgram
 from detlab.warm.title import Title
@@ -59,7 +59,7 @@ def run_launcher(
         title: Where the process table reads about this process.
     """
     try:
-        _take_place(request, descriptors)
+        _take_place(request, descriptors, interpreter)
         code = Launcher(TaskDir(Path(request.directory)), WarmStart(interpreter)).run()
     except BecomeTrial as trial:
         program, entry = trial.program, trial.entry  # and with the exception goes the launcher
@@ -71,10 +71,13 @@ def run_launcher(
         _end(1)
     else:
         _end(code if code >= 0 else 128 - code)
-    return interpreter.become(program, entry, title)
+    try:
+        return interpreter.become(program, entry, title)
+    except OSError as error:
+        _cannot_start(entry, error)
 
 
-def _take_place(request: ForkRequest, descriptors: Sequence[int]) -> None:
+def _take_place(request: ForkRequest, descriptors: Sequence[int], interpreter: Interpreter) -> None:
     """Stand where a launcher that was started cold stands: session, directory, files, user."""
     log, status, go = descriptors
     os.setsid()
@@ -86,6 +89,7 @@ def _take_place(request: ForkRequest, descriptors: Sequence[int]) -> None:
     os.dup2(log, 2)
     if os.read(go, 1) != GO:  # the agent gave us up, or is gone
         os._exit(_NEVER_STARTED)
+    set_oom_score(interpreter.oom_score)
     keep_only((0, 1, 2, status))
     if request.uid is not None and request.gid is not None:
         needs = [
@@ -100,6 +104,7 @@ def _take_place(request: ForkRequest, descriptors: Sequence[int]) -> None:
             os._exit(REFUSED)
         # exec would have said so: the user may look at processes of their own.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.write(status, BEGUN)
     os.close(status)
 
 
@@ -126,18 +131,42 @@ class WarmStart:
         try:
             program = read_program(entry.entrypoint)
             self._interpreter.check(program, entry)
-        except StartCold as reason:
-            sys.stderr.write(f"started cold: {reason}\n")
-            return start_cold(entry)
+        # What cannot even be looked at is a new interpreter's to report.
+        except (StartCold, OSError, ValueError, RuntimeError) as reason:
+            return _cold(entry, reason)
         # The handlers of the launcher must not run in the trial: signals wait until it has its own.
         waiting = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as reason:
+            signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+            return _cold(entry, reason)
         if pid == 0:
-            os.setpgid(0, 0)
-            os.dup2(entry.stdout, 1)
-            os.dup2(entry.stderr, 2)
+            _take_output(entry)
             raise BecomeTrial(program, entry)
         with contextlib.suppress(OSError):  # it was quicker, or is gone
             os.setpgid(pid, pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
         return ForkedChild(pid)
+
+
+def _cold(entry: Entry, reason: Exception) -> Child:
+    sys.stderr.write(f"started cold: {reason}\n")
+    return start_cold(entry)
+
+
+def _take_output(entry: Entry) -> None:
+    """Be a process group with the program's output. No error may reach the launcher, of which this is a copy."""
+    try:
+        os.setpgid(0, 0)
+        os.dup2(entry.stdout, 1)
+        os.dup2(entry.stderr, 2)
+    except OSError as error:
+        _cannot_start(entry, error)
+
+
+def _cannot_start(entry: Entry, error: OSError) -> NoReturn:
+    """End the trial's process before its program began, with the status of a program that cannot be started."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"detlab: cannot start {entry.words[0]!r}: {error}\n".encode(errors="backslashreplace"))
+    os._exit(CANNOT_START)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from detlab.launch.procfs import PROC
+
 _SET_THREADS = tuple(
     f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "_64", "")
 )
@@ -33,6 +35,24 @@ def keep_only(kept: Sequence[int]) -> None:
         if number not in kept:
             with contextlib.suppress(OSError):  # the one that listed them
                 os.close(number)
+
+
+def oom_score() -> str:
+    """Return how gladly the kernel would end this process for want of memory; "" where it does not say."""
+    try:
+        return (PROC / "self" / "oom_score_adj").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def set_oom_score(score: str) -> None:
+    """Set it, unless it is so already.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    if oom_score() != score:
+        (PROC / "self" / "oom_score_adj").write_text(score, encoding="ascii")
 
 
 def forget_start(cwd: str) -> None:

@@ -33,24 +33,28 @@ class Interpreter:
         path: Its `sys.path`, without the place of the program.
         executable: Which interpreter it is.
         mask: Signals that it blocks: none, unless its agent does.
+        oom_score: How gladly the kernel would have ended it for want of memory.
         names: Top-level names of what it has imported.
+        read: Variables of the environment that were looked up meanwhile.
     """
 
     env: Mapping[str, str]
     path: tuple[str, ...]
     executable: str
     mask: frozenset[int]
+    oom_score: str
     names: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
 
     @classmethod
     def remember(cls) -> Interpreter:
         """Look at this process."""
         mask = frozenset(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-        return cls(dict(os.environ), tuple(sys.path), sys.executable, mask)
+        return cls(dict(os.environ), tuple(sys.path), sys.executable, mask, fresh.oom_score())
 
-    def knowing(self, names: frozenset[str]) -> Interpreter:
-        """Return the same, with these names imported."""
-        return replace(self, names=names)
+    def knowing(self, names: frozenset[str], read: frozenset[str]) -> Interpreter:
+        """Return the same, with these names imported, for which these variables were looked up."""
+        return replace(self, names=names, read=read)
 
     # --- may it be? ---------------------------------------------------------------------------------------
 
@@ -60,7 +64,7 @@ class Interpreter:
         Raises:
             StartCold: It cannot.
         """
-        check_environment(entry.env, self.env)
+        check_environment(entry.env, self.env, self.read)
         executable = self._find(program, entry)
         if not self._is_ours(executable):
             raise StartCold(f"{executable or program.words[0]} is another interpreter than the warm {self.executable}")

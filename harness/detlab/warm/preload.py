@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from detlab.launch.procfs import PROC
@@ -28,8 +30,8 @@ MODULES = (
 """Imported as far as they are installed."""
 
 
-class NotSingle(Exception):
-    """The process has more than one thread: what is forked from it would hang in its first parallel operation."""
+class Unfit(Exception):
+    """What is forked from this process would not be as good as new; the message says why."""
 
 
 def thread_count() -> int:
@@ -44,11 +46,39 @@ def check_single() -> None:
     """Look whether this process may be forked.
 
     Raises:
-        NotSingle: It has more than one thread.
+        Unfit: It has more than one thread; a child would hang in its first parallel operation.
     """
     count = thread_count()
     if count != 1:
-        raise NotSingle(f"{count} threads")
+        raise Unfit(f"it has {count} threads")
+
+
+def check_private(maps: Path = PROC / "self" / "maps") -> None:
+    """Look whether all that this process may write to is copied by a fork.
+
+    Raises:
+        Unfit: It is not: trials would write into each other's memory. That of GPU drivers is such.
+    """
+    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, permissions, *rest = line.split(None, 5)
+        if "w" in permissions and permissions.endswith("s"):
+            raise Unfit(f"it shares memory with its forks: {rest[3] if len(rest) > 3 else 'without a name'}")
+
+
+def check_no_cuda(torch: Any) -> None:
+    """Look whether CUDA is as nobody has touched it.
+
+    Raises:
+        Unfit: It was initialised, or its devices were counted by the driver: neither survives a fork.
+    """
+    if torch.cuda.is_initialized():
+        raise Unfit("CUDA was initialised before the fork")
+    # Only a child can tell: torch notes in each one whether its parent had spoken to the driver.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(getattr(torch.cuda, "_is_in_bad_fork", bool)()))
+    if os.waitpid(pid, 0)[1] != 0:
+        raise Unfit("CUDA was used before the fork")
 
 
 def preload() -> list[str]:
@@ -56,7 +86,7 @@ def preload() -> list[str]:
 
     Raises:
         ImportError: There is no torch.
-        NotSingle: Something started a thread.
+        Unfit: Something started a thread, shared memory or used a GPU.
     """
     missing = []
     with _silence():
@@ -70,8 +100,8 @@ def preload() -> list[str]:
             except ImportError:
                 missing.append(name)
     check_single()
-    if torch.cuda.is_initialized():
-        raise RuntimeError("CUDA was initialised before the fork")
+    check_private()
+    check_no_cuda(torch)
     return missing
 
 
@@ -109,6 +139,25 @@ def _no_gpus(torch: Any) -> Iterator[None]:
         yield
     finally:
         torch.cuda.is_available = asked
+
+
+@contextlib.contextmanager
+def noting_variables() -> Iterator[set[str]]:
+    """Note which variables of the environment Python looks up, found or not."""
+    kind: Any = type(os.environ)
+    look = kind.__getitem__
+    names: set[str] = set()
+
+    def noted(environ: Any, name: str) -> str:
+        names.add(name)
+        found: str = look(environ, name)
+        return found
+
+    kind.__getitem__ = noted
+    try:
+        yield names
+    finally:
+        kind.__getitem__ = look
 
 
 def loaded_names() -> frozenset[str]:

@@ -23,9 +23,13 @@ from dataclasses import dataclass
 from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, ForkRequest
 from detlab.warm.child import run_launcher
 from detlab.warm.ending import Ending
+from detlab.warm.fresh import set_oom_score
 from detlab.warm.interpreter import Interpreter
-from detlab.warm.preload import NotSingle, check_single, loaded_names, preload
+from detlab.warm.preload import Unfit, check_single, loaded_names, noting_variables, preload
 from detlab.warm.title import Title, set_environment
+
+FIRST_TO_END = "1000"
+"""The highest score that the kernel knows."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,18 @@ def _warm_up(control: socket.socket) -> Interpreter:
         os.environ.pop(name, None)
     interpreter, ending = Interpreter.remember(), Ending.prepare()
     try:
-        missing = preload()
+        with noting_variables() as read:
+            missing = preload()
     except Exception as error:  # the agent says it; there is no zygote then
         _say(control, {"error": f"{type(error).__name__}: {error}"})
         raise SystemExit(1) from error
-    interpreter = interpreter.knowing(loaded_names())
+    interpreter = interpreter.knowing(loaded_names(), frozenset(read))
     ending.know()
     # What is there now stays: the collector of a fork would else touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()
+    with contextlib.suppress(OSError):  # when memory is short, the kernel ends this process before any task
+        set_oom_score(FIRST_TO_END)
     _say(control, {"ready": True})
     without = f" without {', '.join(missing)}" if missing else ""
     sys.stderr.write(f"zygote {os.getpid()} is ready after {time.monotonic() - began:.1f} s{without}\n")
@@ -85,10 +92,11 @@ def _serve(control: socket.socket, title: Title) -> Forked:
             os._exit(0)
         try:
             check_single()
-        except NotSingle as error:
-            _say(control, {"error": f"the zygote is not fit to be forked: {error}"})
+            pid = os.fork()
+        except (Unfit, OSError) as error:
+            control.recv(1)  # a message left unread would be all that the agent hears of our end
+            _say(control, {"error": f"it cannot be forked: {error}"})
             os._exit(1)
-        pid = os.fork()
         if pid == 0:
             return _second_fork(control, title)
         _, status = os.waitpid(pid, 0)

@@ -20,7 +20,7 @@ from detlab.launch import procfs
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.program import OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
-from detlab.launch.warm_wire import ForkRequest
+from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.making import Order, TaskMaker, directories
@@ -104,10 +104,13 @@ class ProcessRuntime:
                 raise
             held.go()
             report = status.read()
+        if report == BEGUN:
+            return True
+        held.launcher.wait()
         if report:
-            held.launcher.wait()
             raise RefusedTask(str(json.loads(report)["error"]))
-        return True
+        _log.warning("task %s starts cold: its forked launcher ended before it began", running.allocation_id)
+        return False
 
     def _request(self, order: Order) -> ForkRequest:
         env = self._environment(order)
@@ -180,8 +183,8 @@ class ProcessRuntime:
             # The agent died between the start and the note.
             pid, started = _find_launcher(task.directory, task.owner)
             task = replace(task, pid=pid, started=started)
-        if task.pid is None and not task.directory.launcher.exists():
-            return None  # it never started; the master will ask again
+        if (task.pid is None or task.is_over()) and not task.directory.launcher.exists():
+            return None  # it never began; the master will ask again
         return task
 
     def sweep(self, kept: set[str]) -> None:

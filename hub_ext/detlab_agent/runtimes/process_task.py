@@ -66,6 +66,10 @@ class ProcessTask(NotedTask):
         """See `RunningTask.remove`."""
         await asyncio.to_thread(self.forget, clean=clean)
 
+    def is_over(self) -> bool:
+        """Whether the launcher has ended, and not by the machine's end, which may have taken files with it."""
+        return self.life == procfs.machine_life() and not self._alive()
+
     def _alive(self) -> bool:
         if self.pid is None or self.life != procfs.machine_life():
             return False

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.warm_wire import CONTROL, GO, ROOM, ForkRequest
+from detlab_agent.runtimes.memory import free_memory
 from detlab_agent.runtimes.process_task import sparing
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ ANSWER_TIMEOUT = 5.0
 """Seconds that a fork may take; then the task starts cold and the zygote is replaced."""
 RESTART_PAUSE = 10.0
 """Seconds until a zygote is started again that never got ready."""
+REFUSAL_PAUSE = 600.0
+"""Seconds until one is started again that said why it cannot be (there is no torch), unless packages change."""
+END_TIMEOUT = 5.0
+"""Seconds that a killed zygote may take to end; one that hangs in the kernel is left to it."""
 
 
 class Waits(Protocol):
@@ -79,7 +84,7 @@ class WarmPool:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._ready = False
-        self._started_at = float("-inf")
+        self._not_before = float("-inf")
         self._packages: tuple[int, ...] = ()
         self._closed = False
 
@@ -110,14 +115,17 @@ class WarmPool:
 
     def _keep(self) -> None:
         """Start a zygote where there should be one."""
-        if self._closed or self._process is not None or time.monotonic() - self._started_at < RESTART_PAUSE:
+        if self._closed or self._process is not None:
+            return
+        packages = _package_times()
+        if time.monotonic() < self._not_before and packages == self._packages:
             return
         free = self._memory()
         if free < MEMORY_TO_START:
             _log.debug("no zygote: %d MiB of memory are free", free >> 20)
             return
-        self._started_at = time.monotonic()
-        self._packages = _package_times()
+        self._not_before = time.monotonic() + RESTART_PAUSE
+        self._packages = packages
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with sparing() as spared:
@@ -153,7 +161,8 @@ class WarmPool:
             control.close()
         if process is not None:
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # an orphan then, and reaped as one
+                process.wait(END_TIMEOUT)
             with sparing() as spared:
                 spared.discard(process.pid)
 
@@ -168,7 +177,10 @@ class WarmPool:
             answer = _receive(control)
             self._ready = answer.get("ready") is True
             if self._ready:
-                self._started_at = float("-inf")
+                self._not_before = float("-inf")
+            elif "error" in answer:
+                self._not_before = time.monotonic() + REFUSAL_PAUSE
+                _log.warning("no warm pool, trials start cold: %s", answer["error"])
             reason = None if self._ready else str(answer.get("error", "it ended"))
         reason = reason or self._objection(process)
         if reason is not None:
@@ -254,19 +266,6 @@ def zygote_environment(agent_env: Mapping[str, str]) -> dict[str, str]:
     env = base_environment(agent_env, bin_dir=Path(sys.executable).parent, home=nowhere, user="nobody", tmp=nowhere)
     # One thread until after the fork; an interpreter as every task gets it.
     return {**env, **source_path(agent_env), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def free_memory() -> int:
-    """Return how many bytes this machine, or the control group that the agent is in, still has."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        if limit != "max":
-            found.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
-    return min(found, default=0)
 
 
 def _package_times() -> tuple[int, ...]:

@@ -1,7 +1,10 @@
 """What the warm pool may become, and when there is none: the parts without a process."""
 
+import os
+import select
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +12,11 @@ import pytest
 from detlab.launch.program import StartCold, check_environment, plain_words, read_program
 from detlab.launch.warm_wire import ForkRequest
 from detlab.warm.fresh import physical_cores
-from detlab.warm.preload import thread_count
+from detlab.warm.preload import noting_variables, thread_count
 from detlab.warm.title import Title, packed
-from detlab_agent.runtimes.warm_pool import MEMORY_TO_START, WarmPool, free_memory, zygote_environment
+from detlab_agent.runtimes import warm_pool
+from detlab_agent.runtimes.memory import free_memory
+from detlab_agent.runtimes.warm_pool import MEMORY_TO_START, WarmPool, zygote_environment
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,11 @@ def test_a_program_is_read(entrypoint, found):
         (["python3", "-m"], "without a program"),
         (["python3", "-O", "train.py"], "-O"),
         (["python3", "-Wignore", "train.py"], "-W"),
+        (["python3", "train.pyz"], "no .py file"),
+        (["python3", "folder/train.zip"], "no .py file"),
+        (["python3", "train.pyc"], "no .py file"),
+        (["python3", "folder"], "no .py file"),
+        ("python3 train.pyz --lr 1", "no .py file"),
         (["python3", "-m", "detlab.launch.torch_distributed", "train.py"], "interpreters of its own"),
         (["python3", "-m", "torch.distributed.run", "train.py"], "interpreters of its own"),
     ],
@@ -108,6 +118,125 @@ def test_what_libraries_read_when_they_are_loaded_must_be_the_same():
     for threads in ("0", "2,1", "", "many"):
         with pytest.raises(StartCold, match="OMP_NUM_THREADS"):
             check_environment({**had, "OMP_NUM_THREADS": threads}, had)
+
+
+def test_a_variable_that_was_looked_up_during_the_imports_must_be_the_same(monkeypatch):
+    monkeypatch.delenv("SYMPY_DEBUG", raising=False)
+    with noting_variables() as read:
+        os.environ.get("SYMPY_DEBUG")
+        "CXX" in os.environ  # noqa: B015  (looked up)
+        os.getenv("HOME")
+    os.environ.get("LATER")
+    assert read == {"SYMPY_DEBUG", "CXX", "HOME"}
+    had = {"HOME": "/nonexistent"}
+    check_environment({"HOME": "/home/alice", "LATER": "1"}, had, read)
+    for name in ("SYMPY_DEBUG", "CXX"):
+        with pytest.raises(StartCold, match=name):
+            check_environment({**had, name: "1"}, had, read)
+
+
+def in_a_new_process(code):
+    text = "from detlab.warm.preload import *\nimport mmap, os, types\n" + code
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=60).stderr
+
+
+def test_a_process_that_shares_memory_for_writing_is_not_forked():
+    assert in_a_new_process("mine = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE)\ncheck_private()") == ""
+    assert "Unfit: it shares memory" in in_a_new_process("shared = mmap.mmap(-1, 4096)\ncheck_private()")
+
+
+# No GPU here: what torch says on one.
+CUDA = """
+me = os.getpid()
+cuda = types.SimpleNamespace(is_initialized=lambda: {initialised}, _is_in_bad_fork=lambda: {bad})
+check_no_cuda(types.SimpleNamespace(cuda=cuda))
+"""
+
+
+@pytest.mark.parametrize(
+    ("initialised", "bad", "why"),
+    [(False, False, ""), (True, False, "was initialised before the fork"), (False, "os.getpid() != me", "was used")],
+)
+def test_a_process_that_has_used_cuda_is_not_forked(initialised, bad, why):
+    said = in_a_new_process(CUDA.format(initialised=initialised, bad=bad))
+    assert f"Unfit: CUDA {why}" in said if why else said == ""
+
+
+def write_tree(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_memory_that_only_caches_files_is_free_and_every_group_around_us_counts(tmp_path):
+    slice_, service = "sys/fs/cgroup/system.slice", "sys/fs/cgroup/system.slice/agent.service"
+    write_tree(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n",
+            "proc/self/cgroup": "0::/system.slice/agent.service\n",
+            f"{slice_}/memory.max": "4096000\n",
+            f"{slice_}/memory.current": "3096000\n",
+            f"{slice_}/memory.stat": "anon 96000\nactive_file 1000000\ninactive_file 2000000\n",
+            f"{service}/memory.max": "max\n",
+            f"{service}/memory.current": "3096000\n",
+        },
+    )
+    assert free_memory(tmp_path) == 4096000 - 3096000 + 2000000
+    (tmp_path / service / "memory.max").write_text("3100000")
+    assert free_memory(tmp_path) == 4000
+    assert free_memory(tmp_path / "nothing") == 0
+
+
+def test_a_zygote_that_says_why_it_cannot_be_is_not_tried_again_at_every_launch(monkeypatch, caplog):
+    """Without torch, each launch of a trial started an interpreter that found so."""
+    monkeypatch.setattr(warm_pool, "PROGRAM", NO_TORCH)
+    monkeypatch.setattr(warm_pool, "RESTART_PAUSE", 0.0)
+    pool = WarmPool({}, memory=lambda: MEMORY_TO_START)
+    pool.start()
+    try:
+        assert pool._control is not None
+        assert select.select([pool._control], [], [], 60)[0]
+        for _ in range(2):
+            assert pool.fork(ForkRequest("/d", {}, []), 1, 2) is None
+            assert pool.pid is None
+        assert "no warm pool, trials start cold: ModuleNotFoundError: import of torch halted" in caplog.text
+        pool._packages = ()  # as if torch had been installed
+        assert pool.fork(ForkRequest("/d", {}, []), 1, 2) is None
+        assert pool.pid is not None
+    finally:
+        pool.close()
+
+
+NO_TORCH = "import sys; sys.modules['torch'] = None; from detlab.warm.zygote import main; main()"
+
+
+def test_a_killed_zygote_that_does_not_end_holds_nobody_up(monkeypatch):
+    """Another process traces it: its end is that one's to see first, as one that hangs in the kernel has none."""
+    monkeypatch.setattr(warm_pool, "PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(warm_pool, "END_TIMEOUT", 0.1)
+    pool = WarmPool({}, memory=lambda: MEMORY_TO_START)
+    pool.start()
+    traced, process = str(pool.pid), pool._process
+    tracer = subprocess.Popen([sys.executable, "-c", TRACE, traced], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        if tracer.stdout.readline() != b"0\n":
+            pytest.skip("this kernel lets no process trace another")
+        pool.close()
+        assert Path(f"/proc/{traced}").exists()
+        assert pool.pid is None
+    finally:
+        pool.close()
+        tracer.communicate()
+        process.wait(10)
+
+
+TRACE = """
+import ctypes, sys
+PTRACE_SEIZE = 0x4206
+print(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None), flush=True)
+sys.stdin.read()
+"""
 
 
 def test_what_does_not_fit_into_the_process_table_is_left_out_whole():
