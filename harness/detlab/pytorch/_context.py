@@ -198,16 +198,16 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             hint="use context.experimental.use_amp(), or torch.autocast with context.wrap_scaler()",
         )
 
-    def autocast_forward_pass(self, model: torch.nn.Module) -> torch.nn.Module:
+    def autocast_forward_pass(self, to_wrap: torch.nn.Module) -> torch.nn.Module:
         """Have a model, wrapped or not, run in autocast and give float32; return it.
 
         Raises:
             TrainerError: Its forward pass is not Python, as in a ScriptModule.
         """
-        if not isinstance(model, torch.nn.Module):
-            raise TrainerError(f"autocast_forward_pass(model): it must be a torch.nn.Module, not {model!r}")
-        _amp.autocast_forward(_wrapping.bare(model), self.device.type)
-        return model
+        if not isinstance(to_wrap, torch.nn.Module):
+            raise TrainerError(f"autocast_forward_pass(to_wrap): it must be a torch.nn.Module, not {to_wrap!r}")
+        _amp.autocast_forward(_wrapping.bare(to_wrap), self.device.type)
+        return to_wrap
 
     def _use_auto_amp(self) -> None:
         self._auto_scaler = self._scaler

@@ -15,6 +15,7 @@ from detlab.errors import DetlabError, NotInCluster
 from detlab.info import ClusterInfo, TrialInfo
 from detlab.pytorch._context import PyTorchTrialContext
 from detlab.pytorch._errors import TrainerError
+from detlab.pytorch._experimental import PyTorchExperimentalContext
 from detlab.pytorch._matching import load_models
 
 
@@ -29,18 +30,23 @@ def with_model(**changes: Any) -> Any:
 
 SIGNATURES = {
     "wrap_model": ["model"],
-    "wrap_optimizer": ["optimizer", "backward_passes_per_step", "fp16_compression", "average_aggregated_gradients"],
-    "wrap_lr_scheduler": ["lr_scheduler", "step_mode", "frequency"],
+    "wrap_optimizer": [
+        "optimizer",
+        "backward_passes_per_step=1",
+        "fp16_compression=False",
+        "average_aggregated_gradients=True",
+    ],
+    "wrap_lr_scheduler": ["lr_scheduler", "step_mode", "frequency=1"],
     "wrap_scaler": ["scaler"],
-    "wrap_reducer": ["reducer", "name", "for_training", "for_validation"],
+    "wrap_reducer": ["reducer", "name=None", "for_training=True", "for_validation=True"],
     "reset_reducers": [],
     "reduce_metrics": ["for_training"],
-    "autocast_forward_pass": ["model"],
-    "backward": ["loss", "gradient", "retain_graph", "create_graph"],
-    "step_optimizer": ["optimizer", "clip_grads", "auto_zero_grads", "scaler"],
+    "autocast_forward_pass": ["to_wrap"],
+    "backward": ["loss", "gradient=None", "retain_graph=False", "create_graph=False"],
+    "step_optimizer": ["optimizer", "clip_grads=None", "auto_zero_grads=True", "scaler=None"],
     "to_device": ["data"],
-    "set_profiler": ["args", "kwargs"],
-    "configure_apex_amp": ["args", "kwargs"],
+    "set_profiler": ["*args", "**kwargs"],
+    "configure_apex_amp": ["*args", "**kwargs"],
     "set_stop_requested": ["stop_requested"],
     "get_stop_requested": [],
     "is_epoch_start": [],
@@ -66,9 +72,15 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_names_and_arguments_are_determineds(name):
-    parameters = list(inspect.signature(getattr(PyTorchTrialContext, name)).parameters)
-    assert parameters == ["self", *SIGNATURES[name]]
+def test_names_arguments_and_defaults_are_determineds(name):
+    parameters = inspect.signature(getattr(PyTorchTrialContext, name)).parameters.values()
+    plain = [str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters]
+    assert plain == ["self", *SIGNATURES[name]]
+
+
+@pytest.mark.parametrize("name", ["use_amp", "disable_dataset_reproducibility_checks", "disable_auto_to_device"])
+def test_experimental_switches_take_nothing_as_determineds(name):
+    assert list(inspect.signature(getattr(PyTorchExperimentalContext, name)).parameters) == ["self"]
 
 
 def test_the_public_names_are_these_and_no_others():
