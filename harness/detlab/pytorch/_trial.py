@@ -71,7 +71,7 @@ class PyTorchTrial(abc.ABC):
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
-        """Return the number of samples in a batch; override for batches of an own kind."""
+        """Return the number of samples in a batch, which the log of a validation adds up; override for an own kind."""
         return data_length(batch)
 
 

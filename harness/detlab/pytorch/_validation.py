@@ -103,10 +103,10 @@ class Validation:
         context._eval()
         self._callbacks.call("on_validation_start")
         with torch.no_grad():
-            metrics = self._evaluate_full() if self._full else self._evaluate_batches()
+            metrics, counted = (self._evaluate_full(), "") if self._full else self._evaluate_batches()
         metrics.update(context.reduce_metrics(for_training=False))
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}
-        logger.info("validated in %.2f s", time.monotonic() - started)
+        logger.info("validated%s in %.2f s", counted, time.monotonic() - started)
         return metrics
 
     def close(self) -> None:
@@ -114,7 +114,8 @@ class Validation:
         if isinstance(self._loader, ValidationShare):  # a foreign loader is the user's to close
             self._loader.close()
 
-    def _evaluate_batches(self) -> dict[str, Any]:
+    def _evaluate_batches(self) -> tuple[dict[str, Any], str]:
+        """Return the metrics, and how much data of all ranks together they are of."""
         self._callbacks.call("on_validation_epoch_start")
         collected = ValidationMetrics()
         evaluate: Any = self._trial.evaluate_batch
@@ -131,7 +132,8 @@ class Validation:
                 break
         if outputs is not None:
             self._callbacks.call("on_validation_epoch_end", outputs)
-        return collected.reduce(self._context.distributed, self._trial.evaluation_reducer())
+        metrics = collected.reduce(self._context.distributed, self._trial.evaluation_reducer())
+        return metrics, f" {collected.samples} samples ({collected.batches} batches)"
 
     def _evaluate_full(self) -> dict[str, Any]:
         distributed = self._context.distributed
