@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
 from detlab_hub.services.diagnosis import Line, diagnose
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, TaskRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, MetricName, Series, TaskRow, TrialRow
 
 LOOK_BACK = 400
 """Lines of output read to understand a failure."""
@@ -120,6 +120,19 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     )
 
 
+def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
+    """The warning about a trial that ended without the searcher's metric; it names what its validations did report."""
+    names = s.scalars(
+        select(MetricName.name)
+        .join(Series, Series.name_id == MetricName.id)
+        .where(Series.trial_id == trial.id, Series.group_name == "validation")
+        .order_by(MetricName.name)
+        .limit(WARNED_NAMES)
+    ).all()
+    instead = f" (its validations reported: {', '.join(names)})" if names else ""
+    return f"never reported {experiment.metric!r}{instead}"
+
+
 def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
     """The card of a trial whose report the search cannot use."""
     reported = sorted(report)
@@ -139,3 +152,4 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
 
 
 TAIL_NAMES = 20
+WARNED_NAMES = 5

@@ -184,7 +184,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
             case trials.TellSearcherEarly(reason):
                 tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
             case trials.WarnNeverReported():
-                _warn_never_reported(experiment, row)
+                _warn_never_reported(turn, experiment, row)
             case trials.CloseTrial():
                 _close_trial(turn, experiment, row)
             case _:
@@ -216,9 +216,9 @@ def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reas
     apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
 
 
-def _warn_never_reported(experiment: ExperimentRow, row: TrialRow) -> None:
-    row.warnings = [*row.warnings, f"never reported {experiment.metric!r}"]
-    experiment.warnings = [*experiment.warnings, f"trial {row.id} never reported {experiment.metric!r}"]
+def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    warning = failures.never_reported(turn.session, experiment, row)
+    row.warnings, experiment.warnings = [*row.warnings, warning], [*experiment.warnings, f"trial {row.id} {warning}"]
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:

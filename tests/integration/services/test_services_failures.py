@@ -150,6 +150,20 @@ async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
     assert view.warnings == [f"trial {trial.id} never reported 'loss'"]
 
 
+async def test_services_the_warning_about_a_missing_metric_names_what_was_reported(make_world):
+    def script(launch):
+        yield report(1, test_loss=0.5, epoch=1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "single", "metric": "val_loss"}))
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert trial.warnings == ["never reported 'val_loss' (its validations reported: epoch, test_loss)"]
+    assert view.warnings == [f"trial {trial.id} {trial.warnings[0]}"]
+
+
 async def test_services_invalid_hp_is_completed_and_replaced(make_world):
     def script(launch):
         if launch.info.trial_index == 0:
