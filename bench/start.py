@@ -9,8 +9,8 @@ imports torch and takes the step, and a fork of a process that has, which takes 
     python bench/start.py --check                  also fail (exit 1) when a goal is missed
 
 All times are seconds from the call that submits, on one clock; "reported" is when `report_training_metrics` returns,
-"seen" when the client that submitted reads the metric from its stream of events. Each attempt also reports whether torch
-was there before its program asked for it: a warm turn that was started cold ends the benchmark, and so the reverse.
+"seen" when the client that submitted reads the metric from its stream of events. Each attempt also reports whether
+torch was there before its program asked for it: a warm turn that was started cold ends the benchmark, or the reverse.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def start(client: Client, *, warm: bool) -> dict[str, float]:
     for event in experiment.stream(0):
         if event.kind == "metrics":
             found.setdefault("seen", time.time())
-            found |= {name: value for name, value in event.data["metrics"].items()}
+            found |= event.data["metrics"]
         if "reported" in found:
             break
     experiment.wait()
