@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 import pytest
+import torch
 from trainer_formulas import NEAR, ones
-from trainer_one_weight import OneWeightTrial, Recorder, newest, train
+from trainer_one_weight import OneWeight, OneWeightTrial, Recorder, newest, train
 
 from detlab.errors import CheckpointError
 from detlab.pytorch import Batch, LRScheduler
@@ -34,6 +35,32 @@ def test_resume_at_each_boundary_is_exact(storage: str, at: int, aggregation: in
     rest = train(storage, fit={"max_length": Batch(23), "latest_checkpoint": newest(storage)}, seed=99, **options)
     assert entries(first) + entries(rest) == entries(calm)  # bit by bit: ids, losses, weights
     assert rest.weight == calm.weight
+
+
+class CompiledBefore(OneWeightTrial):
+    def build_model(self) -> Any:
+        return torch.compile(OneWeight(), backend="aot_eager", fullgraph=True)
+
+
+class CompiledAfter(OneWeightTrial):
+    def __init__(self, context: Any, **options: Any) -> None:
+        super().__init__(context, **options)
+        self.model = torch.compile(self.model, backend="aot_eager", fullgraph=True)
+
+
+@pytest.mark.parametrize("trial_class", [CompiledBefore, CompiledAfter])
+def test_resume_of_a_compiled_model_is_exact(storage: str, trial_class: Any) -> None:
+    torch.compiler.reset()
+    options: dict[str, Any] = {"kind": "range", "shuffle": True, "momentum": 0.9, "noise": 0.3}
+    calm = train(storage, trial_class, fit={"max_length": Batch(12), "validation_period": Batch(7)}, **options)
+    first = train(storage, trial_class, fit={"max_length": Batch(7)}, **options)
+    again = {"max_length": Batch(12), "latest_checkpoint": newest(storage)}
+    rest = train(storage, trial_class, fit=again, seed=99, **options)
+    assert entries(first) + entries(rest) == entries(calm)  # bit by bit: ids, losses, weights
+    assert rest.weight == calm.weight
+    plain = train(storage, fit=again, seed=99, **options)  # the names in a checkpoint are the model's own
+    assert [entry[2] for entry in plain.log] == [entry[2] for entry in rest.log]
+    assert plain.weight == pytest.approx(calm.weight, abs=NEAR)
 
 
 def test_a_finished_trial_has_nothing_left_to_do(in_trial: Any) -> None:

@@ -59,7 +59,7 @@ class OneWeightTrial(pytorch.PyTorchTrial):
             "workers": 0,
             **options,
         }
-        self.model = context.wrap_model(OneWeight())
+        self.model = context.wrap_model(self.build_model())
         self.optimizer = context.wrap_optimizer(
             torch.optim.SGD(self.model.parameters(), lr=self.options["lr"], momentum=self.options["momentum"])
         )
@@ -69,6 +69,9 @@ class OneWeightTrial(pytorch.PyTorchTrial):
                 scheduler, self.options["step_mode"], frequency=self.options["frequency"]
             )
         self.log: list[tuple[int, int, tuple[int, ...], float, float]] = []
+
+    def build_model(self) -> nn.Module:
+        return OneWeight()
 
     @property
     def weight(self) -> float:
