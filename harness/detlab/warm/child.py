@@ -158,9 +158,9 @@ def _cold(entry: Entry, reason: Exception) -> Child:
 def _take_output(entry: Entry) -> None:
     """Be a process group with the program's output. No error may reach the launcher, of which this is a copy."""
     try:
-        os.setpgid(0, 0)
         os.dup2(entry.stdout, 1)
         os.dup2(entry.stderr, 2)
+        os.setpgid(0, 0)
     except OSError as error:
         _cannot_start(entry, error)
 
