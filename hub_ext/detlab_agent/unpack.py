@@ -30,10 +30,10 @@ def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
         UnsafeBundle: See there; what was unpacked so far is left for the caller to remove.
         OSError: The disk is full or failing.
     """
-    files = 0
+    files, limits = 0, limits or Limits()
     try:
-        with open_bundle(archive) as tar:
-            for member, relative in members(tar, limits or Limits()):
+        with open_bundle(archive, limits) as tar:
+            for member, relative in members(tar, limits):
                 path = target / relative
                 if member.isdir():
                     path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """What a code bundle may hold, judged before anything of it is acted on; for whoever lists or unpacks one.
 
 A bundle comes from somebody, possibly an enemy: only regular files and directories, only below the target, only so
-many and so large. `tarfile` by itself reads a long-name header of any size into memory, and a gzip stream of a few
-kilobytes may be gigabytes long.
+many and so large. `tarfile` by itself reads a long-name header of any size into memory, follows a chain of headers by
+recursion, takes quadratic time over some of them and over the map of a sparse file, and keeps all that it has seen; and
+a gzip stream of a few kilobytes may be gigabytes long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self
 
 _HEADERS = frozenset(
     {
@@ -26,6 +27,11 @@ _HEADERS = frozenset(
 )
 _FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 _MAX_HEADER = 64 << 10
+_MAX_CHAIN = 8
+"""Headers before one entry; with names of any length there are four."""
+_MAX_HEADERS = 128 << 20
+"""Bytes of all headers: enough for 50,000 entries with long names."""
+_MAX_PADDING = 64 << 20
 
 
 class UnsafeBundle(Exception):
@@ -42,8 +48,61 @@ class Limits:
     depth: int = 64
 
 
+class _Metered:
+    """A decompressed stream that ends in an error where no bundle within the limits reaches."""
+
+    def __init__(self, stream: gzip.GzipFile, limits: Limits) -> None:
+        self._stream = stream
+        self._left = limits.size + _MAX_HEADERS + _MAX_PADDING
+        self._size = limits.size
+
+    def read(self, count: int) -> bytes:
+        found = self._stream.read(count)
+        self._left -= len(found)
+        if self._left < 0:
+            raise UnsafeBundle(f"more than {self._size} bytes unpacked")
+        return found
+
+
+class CheckedTar(tarfile.TarFile):
+    """An archive that counts its headers, and forgets entries as they are done with."""
+
+    members: list[tarfile.TarInfo]
+    fileobj: Any
+    chain = 0
+    header_bytes = 0
+
+
 class _CheckedInfo(tarfile.TarInfo):
     """A header that is judged before tarfile acts on it (a long-name header is read into memory whole)."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        if not isinstance(tarfile, CheckedTar):
+            raise TypeError("bundles are opened by open_bundle")
+        if tarfile.chain >= _MAX_CHAIN:
+            raise UnsafeBundle(f"more than {_MAX_CHAIN} headers before one entry")
+        begin = tarfile.fileobj.tell()
+        tarfile.chain += 1
+        try:
+            info = super().fromtarfile(tarfile)
+        finally:
+            tarfile.chain -= 1
+        if not tarfile.chain:
+            tarfile.header_bytes += tarfile.fileobj.tell() - begin
+        if tarfile.header_bytes > _MAX_HEADERS:
+            raise UnsafeBundle("more headers than any bundle has")
+        return info
+
+    def _proc_pax(self, tar: CheckedTar) -> Self:
+        """Take the name out of an extended header, and nothing else; tarfile calls this where it would do more."""
+        fields = _fields(tar.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)[: self.size])
+        if "size" in fields or any(key.startswith("GNU.sparse") for key in fields):
+            raise UnsafeBundle(f"{self.name!r} is a sparse file, or one of more than 8 GiB")
+        info = self.fromtarfile(tar)
+        if self.type != tarfile.XGLTYPE:
+            info.name = fields.get("path", info.name).rstrip("/")
+        return info
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -56,24 +115,46 @@ class _CheckedInfo(tarfile.TarInfo):
         return info
 
 
+def _fields(body: bytes) -> dict[str, str]:
+    """The records `LENGTH KEY=VALUE` of an extended header.
+
+    Raises:
+        ValueError: It has others.
+    """
+    found: dict[str, str] = {}
+    start = 0
+    while start < len(body):
+        space = body.index(b" ", start, start + 20)
+        end = start + int(body[start:space])
+        key, equals, value = body[space + 1 : end].partition(b"=")
+        if not equals or not value.endswith(b"\n") or end > len(body):
+            raise ValueError("a header that is none")
+        found[key.decode(errors="surrogateescape")] = value[:-1].decode(errors="surrogateescape")
+        start = end
+    return found
+
+
 @contextmanager
-def open_bundle(archive: Path) -> Iterator[tarfile.TarFile]:
+def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[CheckedTar]:
     """Open a tar.gz as a stream whose headers are judged; what is wrong with it comes out as `UnsafeBundle`.
+
+    Args:
+        archive: The bundle.
+        limits: Caps; nothing beyond is decompressed.
 
     Raises:
         UnsafeBundle: In the body of `with`, too.
     """
     try:
-        with (
-            gzip.open(archive, "rb") as stream,
-            tarfile.open(fileobj=stream, mode="r|", tarinfo=_CheckedInfo, errorlevel=2) as tar,
-        ):
-            yield tar
+        with gzip.open(archive, "rb") as stream:
+            metered: Any = _Metered(stream, limits or Limits())  # tarfile only ever reads it
+            with CheckedTar.open(fileobj=metered, mode="r|", tarinfo=_CheckedInfo, errorlevel=2) as tar:
+                yield tar
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError, ValueError) as error:
         raise UnsafeBundle(f"no valid tar.gz: {error}") from error
 
 
-def members(tar: tarfile.TarFile, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
+def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
     """Yield the entries of an open bundle with their checked relative paths.
 
     Raises:
@@ -91,6 +172,7 @@ def members(tar: tarfile.TarFile, limits: Limits) -> Iterator[tuple[tarfile.TarI
             if member.size < 0 or size > limits.size:
                 raise UnsafeBundle(f"more than {limits.size} bytes unpacked")
         yield member, path
+        tar.members.clear()  # else each stays in memory with all its headers
 
 
 def safe_path(name: str, limits: Limits | None = None) -> PurePosixPath:

@@ -85,6 +85,7 @@ def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check_sizes(archive, len(data))
             head = json.loads(archive.read("value.json"))
             if "pickle" in head and not own:
                 raise ValueProblem(f"{name} is pickled, and somebody else's: reading it would run their code here")
@@ -97,6 +98,17 @@ def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
         raise ValueProblem(f"{name} needs a package that is not installed here: {error}") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ValueProblem(f"{name} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check_sizes(archive: zipfile.ZipFile, most: int) -> None:
+    """Check that reading all parts needs no more memory than there are bytes.
+
+    Raises:
+        ValueError: Parts are compressed or overlap, as no value's do: a few bytes could be gigabytes.
+    """
+    parts = archive.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(part.file_size for part in parts) > most:
+        raise ValueError("its parts are larger than all of it")
 
 
 def _archive(head: dict[str, Any], parts: dict[str, bytes]) -> bytes:
@@ -259,6 +271,11 @@ class _Reader:
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
+        self._unread = set(archive.namelist())
+
+    def _part(self, name: str) -> bytes:
+        self._unread.remove(name)  # each belongs to one place: named a thousand times it would be there as often
+        return self._archive.read(name)
 
     def tree(self, found: Any) -> Any:
         if isinstance(found, list):
@@ -289,7 +306,7 @@ class _Reader:
     def _array(self, part: str) -> Any:
         import numpy as np
 
-        return np.lib.format.read_array(io.BytesIO(self._archive.read(part)), allow_pickle=False)
+        return np.lib.format.read_array(io.BytesIO(self._part(part)), allow_pickle=False)
 
     def _numpy(self, kind: str, found: dict[str, Any]) -> Any:
         import numpy as np
@@ -307,7 +324,7 @@ class _Reader:
         dtype = getattr(torch, found["dtype"])
         if not isinstance(dtype, torch.dtype):
             raise ValueError(f"unknown dtype {found['dtype']!r}")
-        content = bytearray(self._archive.read(found["part"]))
+        content = bytearray(self._part(found["part"]))
         flat = torch.frombuffer(content, dtype=torch.uint8).view(dtype) if content else torch.empty(0, dtype=dtype)
         tensor = flat.reshape(found["shape"])
         if kind == "parameter":

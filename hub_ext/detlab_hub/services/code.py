@@ -103,7 +103,7 @@ def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
     """
     found: dict[str, CodeFile] = {}
     try:
-        with open_bundle(archive) as tar:
+        with open_bundle(archive, limits) as tar:
             for member, path in members(tar, limits):
                 if member.isreg():
                     shown = clean_text(str(path))  # what is no UTF-8 could not be sent
@@ -126,7 +126,7 @@ def _digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 def _read_one(archive: Path, wanted: CodeFile) -> bytes | None:
     """The bytes of a file that was listed; None if they are not there any more."""
     try:
-        with open_bundle(archive) as tar:
+        with open_bundle(archive, LIMITS) as tar:
             for member, path in members(tar, LIMITS):
                 if clean_text(str(path)) != wanted.path or member.size != wanted.size:
                     continue
