@@ -1,0 +1,64 @@
+"""Seeds in chunks for the tests: each chunk is a process of its own, because a seed is one run only where sets have
+one order. Chunks with even numbers are tested in `test_seeds_even.py`, the others in `test_seeds_odd.py`, so that two
+workers of pytest-xdist, which share tests by file, share them evenly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simulation.faults import KINDS, LEAST
+
+TESTS = Path(__file__).parents[1]
+CHUNK = 100
+"""Seeds: less than two minutes of one core."""
+CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "6"))
+"""Both halves together; `make soak` runs as many seeds as wished."""
+EVEN, ODD = range(0, CHUNKS, 2), range(1, CHUNKS, 2)
+TRIALS = 8
+TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_checkpoint")
+"""Each of these is rare enough to be missing from one chunk; not all of them."""
+_counted: dict[int, Counter[str]] = {}
+"""chunk -> its faults by kind, of the chunks that this process has run"""
+
+
+def simulate(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """Run seeds in a fresh process and return what it counted; a broken promise raises AssertionError."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "simulation", *arguments, "--json", str(report)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=880)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(report.read_text())
+    return result
+
+
+def check_chunk(chunk: int, tmp_path: Path) -> None:
+    """Every promise holds in all seeds of a chunk, and each seed had its faults and trials."""
+    found = simulate(tmp_path, "--seeds", f"{chunk * CHUNK}:{(chunk + 1) * CHUNK}")
+    counts = Counter[str](found["faults"])
+    _counted[chunk] = counts
+    assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
+    assert found["least_trials"] >= TRIALS, f"a seed of chunk {chunk} had {found['least_trials']} trials"
+    missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
+    assert missing == [], f"faults that never happened in chunk {chunk}: {missing}"
+    assert sum(counts[kind] for kind in TRIAL_DEATHS) > 0, f"no trial was killed in chunk {chunk}"
+
+
+def check_kinds(chunks: Sequence[int], tmp_path: Path) -> None:
+    """Every kind of fault happened in these chunks; those that this process has not run well are run now."""
+    for chunk in chunks:
+        if chunk not in _counted:
+            check_chunk(chunk, tmp_path)
+    total = sum((_counted[chunk] for chunk in chunks), Counter[str]())
+    print(f"{len(chunks) * CHUNK} seeds:", ", ".join(f"{kind} {total[kind]}" for kind in KINDS))
+    missing = [kind for kind in KINDS if not total[kind]]
+    assert missing == [], f"faults that never happened: {missing}"
