@@ -209,7 +209,7 @@ def test_a_fault_after_the_launcher_has_begun_is_a_clear_failure_without_a_secon
     master.wait_for(lambda: task.exits, timeout=30)
     assert place.was_reached() == [step]
     assert (task.exits[0].exit_code, task.exits[0].reason, count(runs)) == (code, reason, 0)
-    # On the program's own stderr, once: the copy of the launcher in the trial's process has not gone on as a second one.
+    # On the program's own stderr: the copy of the launcher in the trial's process has not gone on as a second launcher.
     said = [text.partition(" [")[0] for text in master.texts(task, "stderr")]
     assert said == (["detlab: cannot start 'python3':"] if code == 127 else [])
     assert len(task.exits) == 1
