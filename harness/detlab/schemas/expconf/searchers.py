@@ -59,7 +59,9 @@ class SearcherBlock(Block):
 
     metric: FilledText | None = needed("Validation metric that ranks the trials.")
     smaller_is_better: Flag = Field(True, description="Whether a smaller metric is better.")
-    source_trial_id: PositiveInt | None = Field(None, description="Warm start from this trial's latest checkpoint at the submit.")
+    source_trial_id: PositiveInt | None = Field(
+        None, description="Warm start from this trial's latest checkpoint at the submit."
+    )
     source_checkpoint_uuid: Text | None = Field(None, description="Warm start from this checkpoint.")
 
 
