@@ -1,10 +1,11 @@
-"""Fixtures shared by all tests: a fresh database of either kind."""
+"""Fixtures shared by all tests: a database of either kind."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -52,17 +53,78 @@ def docker_engine() -> Iterator[docker_testbed.Engine]:
         docker_testbed.down(found.directory)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database, once of SQLite and once of PostgreSQL."""
+class Folder(pytest.Package):
+    """A folder of tests with fixtures of its own: those of scope `package` end when its last test here has run."""
+
+    def setup(self) -> None:
+        """There is no `__init__.py` to import."""
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Let fixtures have a folder for their scope: a cluster that nobody asks any more costs memory and processor."""
+    if (path / "conftest.py").is_file() and not (path / "__init__.py").exists():
+        return Folder.from_parent(parent, path=path)
+    return None
+
+
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def migrated(url: str) -> None:
+    """Give a database the newest schema as a master does that opens it, but no lease and no other row."""
+    from detlab_hub.store import migrate
+    from detlab_hub.store.engine import parse_url, writer_engine
+
+    migrate.check_file(parse_url(url))
+    engine = writer_engine(parse_url(url))
+    with engine.begin() as connection:
+        migrate.upgrade(connection)
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that `sqlite_url` copies."""
+    path = tmp_path_factory.mktemp("migrated") / "detlab.sqlite"
+    migrated(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: postgres.Server) -> Iterator[str]:
+    """The name of a database that `db_url` copies."""
+    with postgres_server.database("detlab_migrated") as url:
+        migrated(url)
+        yield "detlab_migrated"
+
+
+@pytest.fixture
+def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    """The URL of an SQLite database with the newest schema and nothing in it."""
+    shutil.copy(migrated_sqlite, tmp_path / "detlab.sqlite")
+    return f"sqlite:///{tmp_path}/detlab.sqlite"
+
+
+@pytest.fixture(params=DATABASES)
+def db_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database with the newest schema and nothing in it, once of SQLite and once of PostgreSQL."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("sqlite_url")
+        return
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    with server.database(f"detlab_{next(_numbers)}", request.getfixturevalue("migrated_postgres")) as url:
+        yield url
+
+
+@pytest.fixture(params=DATABASES)
+def empty_db_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without any table: for tests of how masters open, migrate and take one."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/detlab.sqlite"
         return
     server: postgres.Server = request.getfixturevalue("postgres_server")
-    database = f"detlab_{next(_numbers)}"
-    server.sql(f"CREATE DATABASE {database}")
-    yield server.url(database)
-    server.sql(f"DROP DATABASE {database} WITH (FORCE)")
+    with server.database(f"detlab_{next(_numbers)}") as url:
+        yield url
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

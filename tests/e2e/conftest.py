@@ -14,7 +14,7 @@ from detlab.client.resources import Experiment
 from testbed.cluster import Cluster, running_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(meeting_place: Path) -> Iterator[Cluster]:
     """A whole cluster, `det up` to `det down`; its operator and three more users.
 
@@ -28,13 +28,13 @@ def cluster(meeting_place: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stubborn() -> dict[str, Experiment]:
     """Two searches whose only trial does not poll, by the name of its script; `lab` starts them."""
     return {}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(cluster: Cluster, stubborn: dict[str, Experiment], request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The operator at that cluster."""
     with lab_of(cluster) as found:
@@ -45,7 +45,7 @@ def lab(cluster: Cluster, stubborn: dict[str, Experiment], request: pytest.Fixtu
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def meeting_place() -> Iterator[Path]:
     """A folder that tasks of any user can look into: a file in it lets a waiting trial go on.
 

@@ -18,14 +18,14 @@ with det.core.init() as core:
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """An embedded cluster with one slot."""
     with running_cluster(tmp_path_factory.mktemp("cluster"), slots=1) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: a project with a script, what it imports and what it does not, a config and a notebook."""
     folder = tmp_path_factory.mktemp("code")
@@ -39,7 +39,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab_server(code: Path, lab_cluster: Cluster) -> Iterator[Server]:
     """A Jupyter server whose user has a token of the cluster."""
     env = {**lab_cluster.environment, "DET_URL": lab_cluster.url, "DET_TOKEN": lab_cluster.token}

@@ -11,14 +11,14 @@ from testbed.cluster import Cluster, running_cluster
 from testbed.kernels import Notebook
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """An embedded cluster with two slots."""
     with running_cluster(tmp_path_factory.mktemp("cluster"), slots=2) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kernel_env(cluster: Cluster) -> dict[str, str]:
     """The environment of a kernel that may use the cluster."""
     return {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}

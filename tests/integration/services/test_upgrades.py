@@ -27,19 +27,19 @@ def unpacked(name: str) -> str:
     return gzip.decompress((UPGRADES / f"{name}.gz").read_bytes()).decode()
 
 
-def load(revision: str, db_url: str, request: pytest.FixtureRequest, folder: Path) -> None:
+def load(revision: str, url: str, request: pytest.FixtureRequest, folder: Path) -> None:
     """Put a dump into the test's empty database."""
-    if db_url.startswith("sqlite"):
-        with sqlite3.connect(db_url.removeprefix("sqlite:///")) as connection:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
             connection.executescript(unpacked(f"{revision}.sqlite.sql"))
         return
     script = folder / "dump.sql"
     script.write_text(unpacked(f"{revision}.postgresql.sql"), encoding="utf-8")
-    request.getfixturevalue("postgres_server").load(db_url.rpartition("/")[2], script)
+    request.getfixturevalue("postgres_server").load(url.rpartition("/")[2], script)
 
 
-def schema_of(db_url: str) -> str:
-    with create_engine(parse_url(db_url), poolclass=NullPool).connect() as connection:
+def schema_of(url: str) -> str:
+    with create_engine(parse_url(url), poolclass=NullPool).connect() as connection:
         return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
 
 
@@ -50,15 +50,15 @@ def test_every_revision_but_the_newest_has_a_dump() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
-    revision: str, db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+    revision: str, empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    load(revision, db_url, request, tmp_path)
-    assert schema_of(db_url) == revision
-    world = World(db_url, tmp_path, script=training(9))
+    load(revision, empty_db_url, request, tmp_path)
+    assert schema_of(empty_db_url) == revision
+    world = World(empty_db_url, tmp_path, script=training(9))
     world.now += 1000.0  # later than the old master's last write
     world._uuids = 1000  # of checkpoints: the old ones are taken
     await world.boot()
-    assert schema_of(db_url) > revision
+    assert schema_of(empty_db_url) > revision
     said = json.loads(unpacked(f"{revision}.json"))
     assert missing(said[str(ENDED)], await told(world, ENDED)) == []
     assert {trial["state"] for trial in said[str(HALF)]["trials"]} >= {"ACTIVE"}, "it was in the middle"

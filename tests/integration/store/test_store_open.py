@@ -32,28 +32,28 @@ class FakeClock:
         return self.now
 
 
-def test_a_second_master_is_refused_with_the_name_of_the_first(db_url: str) -> None:
+def test_a_second_master_is_refused_with_the_name_of_the_first(empty_db_url: str) -> None:
     clock = FakeClock()
-    first = Store.open(db_url, holder="first on host-a", clock=clock)
+    first = Store.open(empty_db_url, holder="first on host-a", clock=clock)
     clock.now += 5
     with pytest.raises(LeaseHeld) as caught:
-        Store.open(db_url, holder="second", clock=clock)
+        Store.open(empty_db_url, holder="second", clock=clock)
     assert caught.value.holder == "first on host-a"
     assert caught.value.expires_at == 1015.0
     assert "first on host-a" in str(caught.value)
     assert "10 s" in str(caught.value)
     first.write_sync(add_experiment)
     first.close()
-    second = Store.open(db_url, holder="second", clock=clock)
+    second = Store.open(empty_db_url, holder="second", clock=clock)
     assert second.epoch == first.epoch + 1
     second.close()
 
 
-def test_a_lease_that_ran_out_is_taken_and_the_old_holder_is_fenced(db_url: str) -> None:
+def test_a_lease_that_ran_out_is_taken_and_the_old_holder_is_fenced(empty_db_url: str) -> None:
     clock = FakeClock()
-    first = Store.open(db_url, holder="first", clock=clock)
+    first = Store.open(empty_db_url, holder="first", clock=clock)
     clock.now += 16
-    second = Store.open(db_url, holder="second", clock=clock)
+    second = Store.open(empty_db_url, holder="second", clock=clock)
     with pytest.raises(LeaseLost, match="second"):
         first.write_sync(add_experiment)
     assert not first.healthy
@@ -65,20 +65,20 @@ def test_a_lease_that_ran_out_is_taken_and_the_old_holder_is_fenced(db_url: str)
     second.close()
 
 
-def test_a_slow_master_whose_lease_ran_out_unnoticed_goes_on(db_url: str) -> None:
+def test_a_slow_master_whose_lease_ran_out_unnoticed_goes_on(empty_db_url: str) -> None:
     clock = FakeClock()
-    store = Store.open(db_url, holder="only", clock=clock)
+    store = Store.open(empty_db_url, holder="only", clock=clock)
     clock.now += 100
     store.write_sync(add_experiment)
     with pytest.raises(LeaseHeld):
-        Store.open(db_url, holder="second", clock=clock)
+        Store.open(empty_db_url, holder="second", clock=clock)
     store.close()
 
 
-def test_a_write_longer_than_the_lease_keeps_it(db_url: str) -> None:
+def test_a_write_longer_than_the_lease_keeps_it(empty_db_url: str) -> None:
     """A second master that starts meanwhile waits for the write and then finds the lease renewed."""
     clock = FakeClock()
-    first = Store.open(db_url, holder="first", clock=clock)
+    first = Store.open(empty_db_url, holder="first", clock=clock)
     writing, go_on = threading.Event(), threading.Event()
 
     def slow(s: Session) -> int:
@@ -91,7 +91,7 @@ def test_a_write_longer_than_the_lease_keeps_it(db_url: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         write = pool.submit(first.write_sync, slow)
         assert writing.wait(20)
-        second = pool.submit(Store.open, db_url, holder="second", clock=lambda: 1020.0)
+        second = pool.submit(Store.open, empty_db_url, holder="second", clock=lambda: 1020.0)
         # The second is either waiting for the lock by now or will find the lease renewed.
         go_on.set()
         assert write.result(20) > 0
@@ -101,9 +101,9 @@ def test_a_write_longer_than_the_lease_keeps_it(db_url: str) -> None:
     first.close()
 
 
-def test_renewal_makes_the_lease_last(db_url: str) -> None:
+def test_renewal_makes_the_lease_last(empty_db_url: str) -> None:
     clock = FakeClock()
-    store = Store.open(db_url, holder="only", clock=clock)
+    store = Store.open(empty_db_url, holder="only", clock=clock)
     for _ in range(5):
         clock.now += 10
         store.renew_lease()
@@ -113,20 +113,20 @@ def test_renewal_makes_the_lease_last(db_url: str) -> None:
     store.close()
 
 
-def test_the_lease_of_a_dead_process_is_taken_at_once(db_url: str) -> None:
+def test_the_lease_of_a_dead_process_is_taken_at_once(empty_db_url: str) -> None:
     clock = FakeClock()
-    first = Store.open(db_url, holder="first", clock=clock, process=DEAD)
+    first = Store.open(empty_db_url, holder="first", clock=clock, process=DEAD)
     first.write_sync(add_experiment)
     first.close(release=False)
-    second = Store.open(db_url, holder="second", clock=clock)
+    second = Store.open(empty_db_url, holder="second", clock=clock)
     assert second.epoch == 2
     assert second.read_sync(lambda s: s.query(ExperimentRow).count()) == 1
     second.close()
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_closing_is_final_and_harmless_twice(db_url: str, times: int) -> None:
-    store = Store.open(db_url, holder="x")
+def test_closing_is_final_and_harmless_twice(empty_db_url: str, times: int) -> None:
+    store = Store.open(empty_db_url, holder="x")
     for _ in range(times):
         store.close()
     assert not store.healthy
@@ -196,23 +196,23 @@ def newer(s: object) -> None:
     s.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
 
 
-def test_a_newer_schema_is_refused(db_url: str) -> None:
-    store = Store.open(db_url, holder="x")
+def test_a_newer_schema_is_refused(empty_db_url: str) -> None:
+    store = Store.open(empty_db_url, holder="x")
     store.write_sync(newer)
     store.close()
     with pytest.raises(StoreTooNew) as caught:
-        Store.open(db_url, holder="x")
+        Store.open(empty_db_url, holder="x")
     assert "9999" in str(caught.value)
     assert "pip install --upgrade" in str(caught.value)
-    assert db_url.rpartition("/")[2] in str(caught.value)
+    assert empty_db_url.rpartition("/")[2] in str(caught.value)
 
 
-def test_a_database_with_others_tables_is_refused(db_url: str) -> None:
-    store = Store.open(db_url, holder="x")
+def test_a_database_with_others_tables_is_refused(empty_db_url: str) -> None:
+    store = Store.open(empty_db_url, holder="x")
     store.write_sync(lambda s: s.connection().exec_driver_sql("DROP TABLE alembic_version"))
     store.close()
     with pytest.raises(StoreDamaged, match="no schema version"):
-        Store.open(db_url, holder="x")
+        Store.open(empty_db_url, holder="x")
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_the_database_and_its_journal_are_for_the_owner_only(tmp_path: Path) -> 
     assert set(modes.values()) == {0o600}
 
 
-def test_commits_are_on_the_disk_before_they_are_acknowledged(db_url: str) -> None:
-    store = Store.open(db_url, holder="x")
-    postgres = db_url.startswith("postgresql")
+def test_commits_are_on_the_disk_before_they_are_acknowledged(empty_db_url: str) -> None:
+    store = Store.open(empty_db_url, holder="x")
+    postgres = empty_db_url.startswith("postgresql")
     ask = "SHOW synchronous_commit" if postgres else "PRAGMA synchronous"
     found = store.write_sync(lambda s: s.connection().exec_driver_sql(ask).scalar())
     store.close()

@@ -22,7 +22,7 @@ from testbed.cluster import Cluster, running_cluster
 from testbed.master_forks import Masters, masters
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A whole cluster with two users, `det up` to `det down`."""
     config = "c.EmbeddedCluster.extra_users = ['ben']\n"
@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def forks(cluster: Cluster) -> Iterator[Masters]:
     """Starts masters as processes; they ask the cluster's Hub who people are."""
     with masters(cluster.environment) as found:
@@ -65,9 +65,9 @@ def hub_port(cluster: Cluster) -> int:
 
 
 @pytest.fixture
-async def master(cluster: Cluster, hub_port: int, tmp_path: Path) -> AsyncIterator[Master]:
+async def master(cluster: Cluster, hub_port: int, tmp_path: Path, sqlite_url: str) -> AsyncIterator[Master]:
     """A master of its own, in this process, with an empty SQLite database; it asks the cluster's Hub."""
-    store = Store.open(f"sqlite:///{tmp_path}/detlab.sqlite", holder="test")
+    store = Store.open(sqlite_url, holder="test")
     settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", bundle_limit=300_000)
     services = Services(store, settings=settings)
     await services.start()

@@ -62,12 +62,12 @@ def master(cluster: Cluster, root: Path, url: str, port: int | None = None) -> I
 
 
 def test_a_killed_master_starts_again_at_once_with_what_it_acknowledged(
-    cluster: Cluster, tmp_path: Path, db_url: str
+    cluster: Cluster, tmp_path: Path, empty_db_url: str
 ) -> None:
     headers = {"Authorization": f"Bearer {cluster.token}"}
     config = {"name": "kept", "entrypoint": ["true"], "searcher": {"name": "single", "metric": "x", "max_length": 1}}
     port = free_port()
-    with master(cluster, tmp_path, db_url, port) as first:
+    with master(cluster, tmp_path, empty_db_url, port) as first:
         first.wait_healthy()
         body = {"config": {**config, "resources": {"slots_per_trial": 0}}, "idempotency_key": "k"}
         made = httpx.post(f"{first.base}api/v1/experiments", json=body, headers=headers, trust_env=False, timeout=20)
@@ -75,7 +75,7 @@ def test_a_killed_master_starts_again_at_once_with_what_it_acknowledged(
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
     began = time.monotonic()
-    with master(cluster, tmp_path, db_url, port) as second:
+    with master(cluster, tmp_path, empty_db_url, port) as second:
         second.wait_healthy()
         assert time.monotonic() - began < 15, "the lease of a dead master is not waited for"
         again = httpx.post(f"{second.base}api/v1/experiments", json=body, headers=headers, trust_env=False, timeout=20)
