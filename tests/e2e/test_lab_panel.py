@@ -4,176 +4,32 @@ import os
 import re
 import signal
 import tarfile
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
 
-from detlab.client import Client, build_bundle
-from testbed.cluster import running_cluster
-from testbed.lab import chromium, jupyter, write_notebook
+from testbed.panel import SEARCH, SECONDS, TRAIN, built, opened
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
-TRAIN = """import time
-import detlab as det
-
-with det.core.init() as core:
-    hp = det.get_cluster_info().trial.hparams
-    for step in range(1, 100_000):
-        core.train.report_validation_metrics(step, {"loss": hp.get("lr", 0.5) + 1 / step})
-        print("step", step, flush=True)
-        if step == 1:
-            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
-                (path / "weights.txt").write_text("1.5")
-        if core.preempt.should_preempt():
-            break
-        time.sleep(0.1)
-"""
-SEARCH = {
-    "entrypoint": "python3 train.py",
-    "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
-    "searcher": {"name": "random", "metric": "loss", "max_trials": 3},
-}
 ONE_AT_A_TIME = {**SEARCH["searcher"], "max_concurrent_trials": 1}
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = "<img src=x onerror=window.hurt=1>"
-SECONDS = 30_000
-SETTLED = 2_000
 QUIET = 6_000
 """Longer than any rhythm in which a page might ask anew, and than a heartbeat of a stream."""
 
 
-@dataclass
-class Stage:
-    """A cluster, JupyterLab and a browser."""
-
-    cluster: object
-    server: object
-    browser: object
-    client: Client
-
-    def search(self, name, code=TRAIN, **over):
-        """Start a search."""
-        bundle = build_bundle(files={"train.py": code})
-        return self.client.submit({**SEARCH, "name": name, **over}, bundle=bundle).experiment
-
-    def state(self, number):
-        return self.client.get_experiment(number).state.value
-
-
-@dataclass
-class Lab:
-    """A page of JupyterLab with the panel open."""
-
-    page: object
-    errors: list = field(default_factory=list)
-    foreign: list = field(default_factory=list)
-    streams: list = field(default_factory=list)
-    """Paths of the streams of events that were opened."""
-    connected: set = field(default_factory=set)
-    """Streams of any kind that are open now."""
-    asked: list = field(default_factory=list)
-    """Addresses of all requests to the cluster."""
-
-    def watch(self):
-        """Count what the page opens and closes."""
-
-        def opened(request):
-            if "/detlab/api/" in request.url:
-                self.asked.append(request.url)
-            if re.search(r"/detlab/api/.*stream(\?|$)", request.url):
-                self.connected.add(request)
-                if "/logs/" not in request.url:
-                    self.streams.append(request.url)
-
-        def closed(request):
-            self.connected.discard(request)
-
-        self.page.on("request", opened)
-        self.page.on("requestfailed", closed)
-        self.page.on("requestfinished", closed)
-
-    def settled(self):
-        """Wait until what changed last has been asked for: a moment without a request."""
-        seen = -1
-        while seen != len(self.asked):  # bounded by the test's own limit
-            seen = len(self.asked)
-            self.page.wait_for_timeout(SETTLED)
-
-    def command(self, name, **arguments):
-        self.page.evaluate("([n, a]) => { window.jupyterapp.commands.execute(n, a) }", [name, arguments])
-
-    def launched(self):
-        """JupyterLab fills its empty main area late, and its launcher then takes the focus from whoever has it."""
-        self.page.wait_for_selector(".jp-Launcher .jp-LauncherCard", timeout=SECONDS)
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-
-    def item(self, number):
-        """The panel's entry of an experiment."""
-        return self.page.locator("#detlab-panel .det-item", has=self.page.get_by_text(f"#{number}", exact=True))
-
-    def badge(self, number):
-        """The state of an experiment in the panel."""
-        return self.item(number).locator(".det-badge")
-
-    def run_as_experiment(self, file):
-        """Choose from the file browser's menu of a file; returns the form of the tab that opens."""
-        self.command("filebrowser:activate")
-        self.page.locator(".jp-DirListing-item", has_text=file).click(button="right")
-        self.page.get_by_role("menuitem", name="Run as Experiment").click()
-        return self.page.locator(".det-form", has=self.page.get_by_role("heading", name=file))
-
-    def act(self, number, label):
-        """Choose from the menu of an experiment."""
-        self.page.get_by_role("button", name=f"Actions of experiment {number}", exact=True).click()
-        self.page.get_by_role("menuitem", name=label, exact=True).click()
-
-
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("panel")
-    (folder / "cluster").mkdir()
-    home = folder / "home"
-    home.mkdir()
-    (home / "train.py").write_text(TRAIN)
-    write_notebook(home / "notes.ipynb", ["lr = 0.5", "print('with', lr)"], parameters=True)
-    with ExitStack() as stack:
-        cluster = stack.enter_context(running_cluster(folder / "cluster", slots=2))
-        env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
-        server = stack.enter_context(jupyter(home, env))
-        client = stack.enter_context(Client(cluster.url, cluster.token))
-        yield Stage(cluster, server, stack.enter_context(chromium()), client)
+    with built(tmp_path_factory.mktemp("panel")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def running(stage):
     """A search that goes on, on one of the two slots."""
     return stage.search("long search", searcher=ONE_AT_A_TIME).id
-
-
-@contextmanager
-def opened(stage, width=1200, height=900, path="lab"):
-    context = stage.browser.new_context(viewport={"width": width, "height": height})
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=stage.server.url.rstrip("/"))
-    page = context.new_page()
-    lab = Lab(page)
-    ours = re.compile(r"labextensions/@detlab")
-    page.on("pageerror", lambda e: lab.errors.append(f"{e}\n{e.stack}") if ours.search(e.stack or "") else None)
-    own = (stage.server.url, stage.server.url.replace("http", "ws"), "data:", "blob:")
-    page.on("request", lambda r: None if r.url.startswith(own) else lab.foreign.append(r.url))
-    lab.watch()
-    page.goto(f"{stage.server.url}{path}?token={stage.server.token}&reset", timeout=2 * SECONDS)
-    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('detlab:show-panel')", timeout=2 * SECONDS)
-    page.evaluate("() => window.jupyterapp.restored")
-    lab.command("detlab:show-panel")
-    page.wait_for_selector("#detlab-panel .det-sections", timeout=SECONDS)
-    yield lab
-    assert lab.errors == []
-    assert lab.foreign == []
-    context.close()
 
 
 def test_a_running_search_is_shown_paused_activated_and_killed_from_the_panel(stage):

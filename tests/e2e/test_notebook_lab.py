@@ -47,6 +47,12 @@ def browser():
         yield opened
 
 
+@pytest.fixture(scope="module")
+def profile(browser):
+    """The browser profile in which the notebooks are opened, one after the other."""
+    return browser.new_context()
+
+
 def points(page):
     label = page.locator(".det-plot").get_attribute("aria-label")
     return int(re.search(r"(\d+) points", label).group(1))
@@ -91,10 +97,10 @@ def look_offline(browser, path):
     context.close()
 
 
-def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_text(server, browser):
+def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_text(server, profile):
     cells = [LOAD, TRAIN.format(metric=HOSTILE), SEARCH.format(name=HOSTILE, metric=HOSTILE, steps=150), "%det_watch"]
     write_notebook(server.folder / "live.ipynb", cells)
-    with tab(browser, server, "live.ipynb") as lab:
+    with tab(profile, server, "live.ipynb") as lab:
         frames = []
         lab.page.on("websocket", lambda ws: ws.on("framereceived", lambda data: frames.append((time.time(), data))))
         lab.page.reload()  # so that the kernel's socket is among those listened to
@@ -142,10 +148,10 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         assert not own_errors(lab), lab.console
 
 
-def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(server, browser):
+def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(server, browser, profile):
     path = server.folder / "frozen.ipynb"
     write_notebook(path, [LOAD, TRAIN.format(metric="loss"), SEARCH.format(name="short", metric="loss", steps=20)])
-    with tab(browser, server, "frozen.ipynb") as lab:
+    with tab(profile, server, "frozen.ipynb") as lab:
         for index in range(3):
             lab.run_cell(index)
         lab.page.wait_for_selector(".det-view", timeout=30_000)

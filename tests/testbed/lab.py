@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import nbformat
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from testbed import processes
 from testbed.cluster import free_port
@@ -130,32 +130,49 @@ class Tab:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS) as browser:
         yield browser
-        browser.close()
 
 
 @contextmanager
-def tab(browser: Browser, server: Server, path: str, *, width: int = 1200, height: int = 1000) -> Iterator[Tab]:
-    """Open a notebook in a browser profile of its own."""
-    context = browser.new_context(viewport={"width": width, "height": height})
+def fresh_page(context: BrowserContext, server: Server, width: int, height: int) -> Iterator[Page]:
+    """A page in a profile that keeps of earlier pages only what may be cached: JupyterLab's files, compiled.
+
+    A new profile for each test costs most of the browser's time. At the end its pages are closed, also those that the
+    test opened: an open stream takes one of the few connections of a profile.
+    """
+    context.clear_cookies()
     page = context.new_page()
-    opened = Tab(page)
-    page.on("console", lambda message: opened.console.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: opened.console.append(f"{error}\n{error.stack}"))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith((server.url, server.url.replace("http", "ws"), "data:", "blob:"))
-            else opened.foreign.append(request.url)
-        ),
-    )
-    page.goto(f"{server.url}lab/tree/{path}?token={server.token}&reset")
-    opened.ready()
-    yield opened
-    context.close()
+    try:
+        debugger = context.new_cdp_session(page)
+        kept = {"origin": server.url.rstrip("/"), "storageTypes": "local_storage,indexeddb"}
+        debugger.send("Storage.clearDataForOrigin", kept)
+        debugger.detach()
+        page.set_viewport_size({"width": width, "height": height})
+        yield page
+    finally:
+        for left in context.pages:
+            left.close()
+
+
+@contextmanager
+def tab(context: BrowserContext, server: Server, path: str, *, width: int = 1200, height: int = 1000) -> Iterator[Tab]:
+    """Open a notebook."""
+    with fresh_page(context, server, width, height) as page:
+        opened = Tab(page)
+        page.on("console", lambda message: opened.console.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: opened.console.append(f"{error}\n{error.stack}"))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((server.url, server.url.replace("http", "ws"), "data:", "blob:"))
+                else opened.foreign.append(request.url)
+            ),
+        )
+        page.goto(f"{server.url}lab/tree/{path}?token={server.token}&reset")
+        opened.ready()
+        yield opened
 
 
 def write_notebook(path: Path, cells: list[str], *, parameters: bool = False) -> None:

@@ -37,13 +37,14 @@ async function confirm(question: Question): Promise<boolean> {
 }
 
 /** Put code in a new cell below the active one of the notebook used last. */
-function insertCode(lab: JupyterFrontEnd, notebooks: INotebookTracker, code: string): void {
+async function insertCode(lab: JupyterFrontEnd, notebooks: INotebookTracker, code: string): Promise<void> {
   const panel = notebooks.currentWidget;
   if (!panel) {
     Notification.warning('Open a notebook first: code goes below its active cell.', { autoClose: 5000 });
     return;
   }
   lab.shell.activateById(panel.id);
+  await panel.context.ready; // a cell that stands there before the file has come is thrown away with what is in it
   const notebook = panel.content;
   NotebookActions.insertBelow(notebook);
   notebook.activeCell?.model.sharedModel.setSource(code);
