@@ -1,6 +1,6 @@
 /** What jsdom lacks. */
 
-import { cleanup } from '@testing-library/react';
+import { cleanup, configure } from '@testing-library/react';
 import { afterEach } from 'vitest';
 
 class NoObserver {
@@ -20,4 +20,6 @@ if (typeof window !== 'undefined') { // a test may ask for plain node
   HTMLCanvasElement.prototype.getContext = (() => null) as never;
 }
 
+// What is waited for comes, however busy the machine is: how fast things are is measured elsewhere.
+configure({ asyncUtilTimeout: 15_000 });
 afterEach(cleanup);
