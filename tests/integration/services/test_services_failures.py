@@ -107,6 +107,7 @@ async def test_services_a_time_metric_with_another_name_is_suggested(make_world)
     made = await world.submit(config(asha(trials=1, time_metric="epochs")))
     view = await world.finish(made.id)
     assert "searcher.time_metric: epoch, which the trial reports" in view.failure.hint
+    assert f"; the report of trial {view.failure.trial_id} has none; " in view.failure.message
 
 
 async def test_services_an_experiment_with_one_good_trial_is_completed(make_world):
