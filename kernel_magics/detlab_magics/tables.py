@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from detlab.client.rendering import NO_MATH
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ExperimentView
 from detlab_magics.plaintext import in_notebook, plain
@@ -20,7 +21,7 @@ def html_table(header: list[str], rows: list[list[str]]) -> str:
     cell = "text-align:left;padding:2px 12px 2px 0;white-space:nowrap"
     head = "".join(f'<th style="{cell}">{escape(h)}</th>' for h in header)
     body = "".join("<tr>" + "".join(f'<td style="{cell}">{escape(c)}</td>' for c in r) + "</tr>" for r in rows)
-    return f'<table style="font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table {NO_MATH} style="font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def text_table(header: list[str], rows: list[list[str]]) -> str:
@@ -62,7 +63,7 @@ class Status:
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<div>{escape(line)}</div>" for line in self.lines)
-        return f"<div>{lines}{html_table(['magic', 'what it does'], [list(m) for m in self.magics])}</div>"
+        return f"<div {NO_MATH}>{lines}{html_table(['magic', 'what it does'], [list(m) for m in self.magics])}</div>"
 
 
 @dataclass(frozen=True)

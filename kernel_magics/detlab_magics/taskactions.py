@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import DisplayHandle
 
 from detlab.client import Task, TaskKind
+from detlab.client.rendering import NO_MATH
 from detlab.schemas.taskwire import TaskView
 from detlab_magics.borrowed import Following, status_of
 from detlab_magics.borrowing import ENTRYPOINT, Shipment, check_text, ship
@@ -184,7 +185,10 @@ def link_to(task: Task) -> dict[str, str]:
     name = plain(task.name or task.id)
     href = escape(url, quote=True)
     return {
-        "text/html": f'<a href="{href}" target="_blank" rel="noopener">{escape(name)}</a> ({escape(task.id)})',
+        "text/html": (
+            f'<span {NO_MATH}><a href="{href}" target="_blank" rel="noopener">{escape(name)}</a>'
+            f" ({escape(task.id)})</span>"
+        ),
         "text/plain": f"{name}: {url}",
     }
 

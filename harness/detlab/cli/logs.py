@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from detlab.cli.printing import clean, note, say
+from detlab.cli.printing import clean, json_text, note, say
 from detlab.cli.watching import connection_notes
 from detlab.client.resources import Experiment, Trial
 from detlab.client.task_facts import kind_word
@@ -89,7 +89,7 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
 
 def _print(line: LogLine, as_json: bool, prefixed: bool) -> None:
     if as_json:
-        say(line.model_dump_json())
+        say(json_text(line.model_dump_json()))
     else:
         say(line_text(line, trial=prefixed))
 

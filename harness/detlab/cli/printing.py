@@ -25,7 +25,7 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 # Other controls, and the characters that reorder text or hide in it.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 PIPE_WIDTH = 200
 STYLES = {
     "COMPLETED": "green",
@@ -94,7 +94,12 @@ def plain(value: Any) -> Any:
 
 def say_json(value: Any) -> None:
     """Print strict JSON: non-finite numbers are the texts "NaN", "Infinity" and "-Infinity"."""
-    say(json.dumps(encode_floats(plain(value)), indent=2, allow_nan=False, ensure_ascii=False))
+    say(json_text(json.dumps(encode_floats(plain(value)), indent=2, allow_nan=False, ensure_ascii=False)))
+
+
+def json_text(text: str) -> str:
+    """Return JSON of the same meaning without what a terminal would obey: JSON itself escapes only some of it."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:

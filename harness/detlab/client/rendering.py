@@ -1,13 +1,16 @@
-"""Small HTML tables for notebooks. Every text is a user's: it is escaped, without exception."""
+"""Small HTML tables for notebooks. Every text is a user's: it is escaped, without exception, and no formula."""
 
 from __future__ import annotations
 
 import html
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 MOST_ROWS = 200
+NO_MATH = 'class="tex2jax_ignore mathjax_ignore"'
+"""Of an element in which `$…$` is text, for the MathJax of notebooks, of nbconvert and of whoever shows them."""
 
 
 def cell(value: Any) -> str:
@@ -16,7 +19,15 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return html.escape(f"{value:.6g}") if math.isfinite(value) else html.escape(str(value))
-    return html.escape(str(value))
+    return html.escape(_visible(str(value)))
+
+
+def _visible(text: str) -> str:
+    """Show where a character stands that controls or reorders what is read."""
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cf", "Cs"} and c not in "\n\t" else c
+        for c in text
+    )
 
 
 def card(title: str, rows: Mapping[str, Any]) -> str:
@@ -26,7 +37,7 @@ def card(title: str, rows: Mapping[str, Any]) -> str:
         for key, value in rows.items()
         if value not in (None, "", [], {})
     )
-    return f"<div><strong>{cell(title)}</strong><table>{lines}</table></div>"
+    return f"<div {NO_MATH}><strong>{cell(title)}</strong><table>{lines}</table></div>"
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -38,7 +49,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
         for row in kept[:MOST_ROWS]
     )
     more = f"<p>… and {len(kept) - MOST_ROWS} more</p>" if len(kept) > MOST_ROWS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    return f"<table {NO_MATH}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def settings(values: Mapping[str, Any], most: int = 300) -> str:

@@ -6,6 +6,7 @@ import base64
 from html import escape
 from typing import Any
 
+from detlab.client.rendering import NO_MATH
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
@@ -45,7 +46,7 @@ def html_card(
     still = "" if note is None else f'<div style="opacity:.7">{escape(plain(note, 300))}</div>'
     picture = base64.b64encode(svg.encode()).decode()
     return (
-        '<div style="max-width:760px">'
+        f'<div {NO_MATH} style="max-width:760px">'
         f'<div style="font-weight:600;margin-bottom:2px">{heading}</div>'
         f'<div style="opacity:.8;margin-bottom:6px">{escape(progress_line(state, now))}</div>'
         f'<img alt="learning curves" width="{WIDTH}" height="{HEIGHT}" style="max-width:100%;height:auto" '
