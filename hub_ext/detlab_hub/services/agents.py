@@ -231,7 +231,8 @@ class Agents:
 
         def strays(s: Session) -> set[str]:
             # An allocation can be placed on an agent in the moment in which that is given up.
-            return {agent for agent in s.scalars(_PLACES) if agent and self._connections.last_heard(agent) is None}
+            places = s.connection().execute(_PLACES).scalars()
+            return {agent for agent in places if agent and self._connections.last_heard(agent) is None}
 
         gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
         for agent_id in sorted(gone):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import assert_never
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
@@ -57,6 +57,10 @@ _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.KILL: trials.KillRequested(),
     experiments.Order.CONDEMN: trials.Condemned(),
 }
+
+_OF_TRIAL = select(AllocationRow).where(
+    AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
+)
 
 
 # --- allocations
@@ -153,9 +157,7 @@ def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:
     """The newest allocation of a trial, None before the first."""
     if row.run == 0:
         return None
-    return turn.session.scalar(
-        select(AllocationRow).where(AllocationRow.trial_id == row.id, AllocationRow.run == row.run)
-    )
+    return turn.session.scalar(_OF_TRIAL, {"trial": row.id, "run": row.run})
 
 
 def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:

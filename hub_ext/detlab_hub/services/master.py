@@ -286,7 +286,7 @@ _DUE = select(AllocationRow.id).where(
 
 def _due(s: Session, now: float) -> list[str]:
     """Allocations whose time to leave is over, and those that have been told so and are still there."""
-    return list(s.scalars(_DUE, {"now": now, "again": now - KILL_AGAIN}))
+    return list(s.connection().execute(_DUE, {"now": now, "again": now - KILL_AGAIN}).scalars())
 
 
 def _act_on_deadlines(turn: Turn, allocation_ids: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -24,8 +25,34 @@ PLACED = (
     AllocationState.TERMINATING,
 )
 """States in which an allocation owns its slots."""
+
+
+class Waiting(NamedTuple):
+    """Of an allocation that waits what the plan asks for, and no more: all are looked at each time, few get a place."""
+
+    id: str
+    trial_id: int | None
+    task_id: str | None
+    experiment_id: int | None
+    owner: str
+    slots_needed: int
+    priority: int
+    runtime: str
+    idx: int | None
+
+
 _PENDING = (
-    select(AllocationRow, TrialRow.idx)
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.task_id,
+        AllocationRow.experiment_id,
+        AllocationRow.owner,
+        AllocationRow.slots_needed,
+        AllocationRow.priority,
+        AllocationRow.runtime,
+        TrialRow.idx,
+    )
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
     .where(AllocationRow.state == AllocationState.PENDING)
 )
@@ -39,32 +66,31 @@ def place(
     turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int | str, str], float], *, draining: bool
 ) -> dict[str, str]:
     """Assign what can start now; return why everything else waits, by allocation."""
-    pending = list(turn.session.execute(_PENDING))
+    pending = [Waiting(*row) for row in turn.session.connection().execute(_PENDING)]
     if not pending:
         return {}
     if draining:
-        return {row.id: "the cluster is draining: nothing new starts until it is restarted" for row, _ in pending}
+        return {row.id: "the cluster is draining: nothing new starts until it is restarted" for row in pending}
     excluded: defaultdict[int | str, set[str]] = defaultdict(set)
     for (holder, agent_id), until in refusals.items():
         if until > turn.now:
             excluded[holder].add(agent_id)
-    requests = tuple(_request(turn, row, idx or 0, frozenset(excluded.get(holder_of(row), ()))) for row, idx in pending)
+    requests = tuple(_request(turn, row, frozenset(excluded.get(holder_of(row), ()))) for row in pending)
     agents, running = agent_views(turn.session, nodes)
     plan = schedule(Snapshot(agents=agents, pending=requests, running=running))
-    rows = {row.id: row for row, _ in pending}
     for assignment in plan.assignments:
-        row = rows[assignment.allocation_id]
+        row = turn.session.get_one(AllocationRow, assignment.allocation_id)
         row.agent_id, row.slots = assignment.agent_id, list(assignment.slots)
         apply_allocation(turn, row, Assigned())
     return {allocation_id: reason.text for allocation_id, reason in plan.reasons.items()}
 
 
-def holder_of(row: AllocationRow) -> int | str:
+def holder_of(row: AllocationRow | Waiting) -> int | str:
     """What an allocation runs: a trial's number, or a user task's id."""
     return row.task_id if row.task_id is not None else row.trial_id or 0
 
 
-def _request(turn: Turn, row: AllocationRow, idx: int, excluded: frozenset[str]) -> Request:
+def _request(turn: Turn, row: Waiting, excluded: frozenset[str]) -> Request:
     if row.experiment_id is None:
         submitted_at, max_slots = turn.task(row.task_id or "").created_at, None
     else:
@@ -78,7 +104,7 @@ def _request(turn: Turn, row: AllocationRow, idx: int, excluded: frozenset[str])
         slots=row.slots_needed,
         priority=row.priority,
         submitted_at=submitted_at,
-        order=idx,
+        order=row.idx or 0,
         max_slots=max_slots,
         excluded_agents=excluded,
         runtime=row.runtime,
@@ -90,11 +116,11 @@ def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...
     used: defaultdict[str, set[str]] = defaultdict(set)
     zero_slot: defaultdict[str, int] = defaultdict(int)
     running: list[tuple[int | None, int]] = []
-    for agent_id, slots, experiment_id in s.execute(_TAKEN):
+    for agent_id, slots, experiment_id in s.connection().execute(_TAKEN):
         used[agent_id or ""].update(slots)
         zero_slot[agent_id or ""] += not slots
         running.append((experiment_id, len(slots)))
-    disabled = set(s.scalars(_DISABLED))
+    disabled = set(s.connection().execute(_DISABLED).scalars())
     agents = tuple(
         AgentView(
             id=node.id,

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.errors import LeaseHeld, LeaseLost
@@ -28,6 +28,11 @@ _CURRENT = (
     .with_for_update(read=True)
 )
 """Built once: every write asks for it."""
+_EXTEND = (
+    update(_LEASE)
+    .where(_LEASE.c.id == LEASE_ID, _LEASE.c.epoch == bindparam("ours"))
+    .values(expires_at=bindparam("until"))
+)
 
 
 @dataclass(frozen=True)
@@ -145,4 +150,4 @@ def check(session: Session, epoch: int) -> float:
 
 def extend(session: Session, epoch: int, expires_at: float) -> None:
     """Set when our lease runs out; a time in the past gives it back."""
-    session.execute(update(Lease).where(Lease.id == LEASE_ID, Lease.epoch == epoch).values(expires_at=expires_at))
+    session.connection().execute(_EXTEND, {"ours": epoch, "until": expires_at})

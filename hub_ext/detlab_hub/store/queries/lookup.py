@@ -75,7 +75,9 @@ def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> d
         # Beyond a chunk, one range of the index is cheaper than many look-ups in it.
         query = _SOME_SERIES if len(wanted) <= CHUNK else _ALL_SERIES
         asked = {"trial": trial.id, "group": group, "names": wanted}
-        found.update(((row.group_name, row.name_id), row) for row in s.scalars(query, asked))
+        # New series are written as they are made: whatever else waits to be written does not change what is found.
+        with s.no_autoflush:
+            found.update(((row.group_name, row.name_id), row) for row in s.scalars(query, asked))
     fresh = [
         Series(
             trial_id=trial.id,

@@ -242,7 +242,7 @@ def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[
     found: dict[int, float] = {}
     for part in chunks(sorted(set(steps))):
         asked = {"trial": trial_id, "group": clean_text(group), "name": clean_text(name), "steps": part}
-        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.execute(_VALUES_AT, asked))
+        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.connection().execute(_VALUES_AT, asked))
     return found
 
 

@@ -292,6 +292,8 @@ def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], store
 
 def recompute(s: Session, rows: Sequence[Series]) -> None:
     """Make summaries anew from the points; a series without points is removed."""
+    if not rows:
+        return
     for part in chunks(rows):
         ids = [row.id for row in part]
         found = {row.series_id: row for row in s.execute(_statistics(ids))}
