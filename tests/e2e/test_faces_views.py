@@ -86,13 +86,21 @@ def until(page: Any, expression: str, seconds: float = 20.0) -> None:
         page.wait_for_timeout(50)
 
 
+@pytest.fixture(scope="module")
+def profiles(browser: Any) -> dict[str, Any]:
+    """A browser profile for each shape; the harness keeps nothing there."""
+    return {
+        shape: browser.new_context(viewport={"width": width, "height": height}, bypass_csp=False)
+        for shape, (width, height, _) in SHAPES.items()
+    }
+
+
 class Shown:
     """A page with one view, and what went wrong on it."""
 
-    def __init__(self, browser: Any, address: str, query: str, shape: str = "light", **more: Any) -> None:
-        width, height, theme = SHAPES[shape]
-        self.context = browser.new_context(viewport={"width": width, "height": height}, bypass_csp=False, **more)
-        self.page = self.context.new_page()
+    def __init__(self, profiles: dict[str, Any], address: str, query: str, shape: str) -> None:
+        theme = SHAPES[shape][2]
+        self.page = profiles[shape].new_page()
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", lambda m: self.wrong.append(m.text) if m.type == "error" else None)
@@ -111,23 +119,23 @@ class Shown:
 
 
 @pytest.fixture
-def opened(browser: Any, address: str) -> Iterator[Any]:
+def opened(profiles: dict[str, Any], address: str) -> Iterator[Any]:
     """Opens views; at the end of the test nothing may have gone wrong on any of them."""
     pages: list[Shown] = []
 
-    def make(query: str, shape: str = "light", **more: Any) -> Shown:
-        pages.append(Shown(browser, address, query, shape, **more))
+    def make(query: str, shape: str = "light") -> Shown:
+        pages.append(Shown(profiles, address, query, shape))
         return pages[-1]
 
     yield make
     for shown in pages:
-        shown.context.close()
+        shown.page.close()
         assert shown.wrong == []
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_in_light_dark_and_narrow_and_by_axe(opened: Any, view: str, shape: str, tmp_path: Path) -> None:
+def test_every_view_in_light_dark_and_narrow_and_by_axe(opened: Any, view: str, shape: str) -> None:
     page = opened(VIEWS[view], shape).page
     wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wider <= 0, f"the page itself scrolls sideways by {wider} px"
@@ -141,7 +149,8 @@ def test_every_view_in_light_dark_and_narrow_and_by_axe(opened: Any, view: str, 
     assert page.locator(READY).first.inner_text().strip()
     if shape != "narrow":
         assert serious(page) == {}
-    page.screenshot(path=os.environ.get("FACES_SHOTS", str(tmp_path)) + f"/{view}-{shape}.png")
+    if "FACES_SHOTS" in os.environ:
+        page.screenshot(path=f"{os.environ['FACES_SHOTS']}/{view}-{shape}.png")
 
 
 def serious(page: Any) -> dict[str, list[str]]:
