@@ -19,10 +19,25 @@ MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 40
 """Enough for each of them, several times over."""
+CAUGHT_BY = {"exit_said_once": 1, "replay_applied_twice": 2}
+"""The seed that caught it last, where seed 0 does not: it is tried first. One that no longer does costs time, no
+proof."""
 
 
 def test_there_are_at_least_ten_planted_bugs() -> None:
     assert len(MUTANTS) >= 10
+    assert set(CAUGHT_BY) <= set(MUTANTS)
+    assert all(0 <= seed < SEEDS for seed in CAUGHT_BY.values())
+
+
+def simulate(folder: Path, first: int, end: int) -> subprocess.CompletedProcess[str]:
+    """Run seeds on the code that lies in a folder, up to the first that breaks a promise."""
+    paths = [folder / "harness", folder / "hub_ext", HERE.parent]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, "-m", "simulation", "--seeds", f"{first}:{end}", "--stop"]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=580
+    )
 
 
 @pytest.mark.timeout(600)
@@ -37,12 +52,11 @@ def test_mutant_is_caught(name: str, tmp_path: Path) -> None:
         ["git", "apply", "-p1", patch], cwd=tmp_path, env=outside, capture_output=True, text=True, check=False
     )
     assert applied.returncode == 0, f"{patch} no longer applies: plant this bug anew\n{applied.stderr}"
-    paths = [tmp_path / "harness", tmp_path / "hub_ext", HERE.parent]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, "-m", "simulation", "--seeds", f"0:{SEEDS}", "--stop"]
-    found = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=580
-    )
+    known = CAUGHT_BY.get(name, 0)
+    found = simulate(tmp_path, known, known + 1 if known else SEEDS)
+    if known and found.returncode != 1:
+        print(f"{name} is not caught by seed {known} any more: say in CAUGHT_BY which one does")
+        found = simulate(tmp_path, 0, SEEDS)
     assert found.returncode == 1, (
         f"{name} was not caught in {SEEDS} seeds\n{found.stdout[-2000:]}{found.stderr[-2000:]}"
     )
