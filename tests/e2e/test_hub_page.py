@@ -375,12 +375,13 @@ def test_the_theme_chosen_on_the_hubs_pages_holds_here(admin: HubTab) -> None:
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
 
 
-def test_a_session_that_ended_is_said_with_the_way_back(admin: HubTab) -> None:
-    page = admin.page
-    page.context.clear_cookies()
-    admin.page.get_by_role("navigation", name="Views").get_by_role("link", name="Usage").click()
-    expect(page.get_by_text("Your session has ended.")).to_be_visible()
-    page.get_by_role("button", name="Log in").click()
-    expect(page.locator("#username_input")).to_be_visible()
-    admin.console[:] = [line for line in admin.console if "401" not in line]
-    page.evaluate("() => { window.__violations = []; }")
+def test_a_session_that_ended_is_said_with_the_way_back(browser: Browser, cluster: Cluster) -> None:
+    with faultless_tab(browser, cluster, login=True) as admin:
+        page = admin.page
+        page.context.clear_cookies()
+        admin.page.get_by_role("navigation", name="Views").get_by_role("link", name="Usage").click()
+        expect(page.get_by_text("Your session has ended.")).to_be_visible()
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("#username_input")).to_be_visible()
+        admin.console[:] = [line for line in admin.console if "401" not in line]
+        page.evaluate("() => { window.__violations = []; }")

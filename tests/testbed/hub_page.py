@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -19,6 +20,8 @@ window.__violations = [];
 document.addEventListener('securitypolicyviolation', event =>
   window.__violations.push(`${event.effectiveDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
 """
+_known: WeakKeyDictionary[Browser, dict[tuple[str, str], Any]] = WeakKeyDictionary()
+"""Cookies of users that have logged in with a browser, by the cluster's address and the user."""
 
 
 @dataclass
@@ -81,30 +84,42 @@ def hub_tab(
     *,
     size: tuple[int, int] = (1280, 800),
     dark: bool = False,
+    login: bool = False,
 ) -> Iterator[HubTab]:
-    """Log in as a user in a browser profile of its own, through the login form, and arrive at a view."""
+    """Arrive at a view as a user, in a browser profile of its own.
+
+    The first time that a browser does so for a user it is through the login form; later profiles get the cookies of
+    that session, but with `login`, which makes a session of its own.
+    """
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
     )
     context.add_init_script(_WATCH)
+    known, session = _known.setdefault(browser, {}), (cluster.url, user)
+    by_form = login or session not in known
+    if not by_form:
+        context.add_cookies(known[session])
     page = context.new_page()
     opened = HubTab(cluster, page)
     page.on("console", lambda message: _note(opened, message.type, message.text))
     page.on("pageerror", lambda error: opened.console.append(f"{error}\n{error.stack}"))
     page.on("request", lambda request: _foreign(opened, request.url))
     page.goto(cluster.service + view)
-    page.fill("#username_input", user)
-    page.fill("#password_input", _password(cluster, user))
-    page.click("#login_submit")
+    if by_form:
+        page.fill("#username_input", user)
+        page.fill("#password_input", _password(cluster, user))
+        page.click("#login_submit")
     page.wait_for_selector("main h1, main [role=alert]")
+    if not login:
+        known.setdefault(session, context.cookies())
     yield opened
     context.close()
 
 
 @contextmanager
-def faultless_tab(browser: Browser, cluster: Cluster) -> Iterator[HubTab]:
+def faultless_tab(browser: Browser, cluster: Cluster, *, login: bool = False) -> Iterator[HubTab]:
     """The operator's page; what was done with it broke no rule of its policy, threw nothing and asked nobody else."""
-    with hub_tab(browser, cluster, cluster.user) as opened:
+    with hub_tab(browser, cluster, cluster.user, login=login) as opened:
         yield opened
         assert opened.violations() == []
         assert opened.console == []
