@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,12 +95,14 @@ class Server:
             connection.close()
         if _running_port(self.directory) == self.port:
             return
-        # Where nobody reaps it, the dead server looks alive to the next, which would refuse to start.
-        (self.directory / "data" / "postmaster.pid").unlink(missing_ok=True)
-        for _ in range(5):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            # Where nobody reaps it, the dead server looks alive to the next, which would refuse to start.
+            (self.directory / "data" / "postmaster.pid").unlink(missing_ok=True)
             _start(self.directory, self.port)
             if _running_port(self.directory) == self.port:
                 return
+            time.sleep(0.3)  # a process of the dead server still holds its memory
         raise CannotRun("PostgreSQL did not start again; see its log")
 
     def _client(self, program: str, *arguments: str) -> str:
