@@ -129,7 +129,8 @@ def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> st
         .order_by(MetricName.name)
         .limit(WARNED_NAMES)
     ).all()
-    instead = f" (its validations reported: {', '.join(names)})" if names else ""
+    shown = ", ".join(name[:WARNED_CHARS] for name in names)
+    instead = f" (its validations reported: {shown})" if names else ""
     return f"never reported {experiment.metric!r}{instead}"
 
 
@@ -154,3 +155,4 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
 
 TAIL_NAMES = 20
 WARNED_NAMES = 5
+WARNED_CHARS = 80

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas import expconf
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
-from detlab_hub.services.sources import as_asked, source_of
+from detlab_hub.services.sources import as_asked, lost_source, source_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TrialRow
@@ -30,6 +30,9 @@ def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
 
 def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow) -> Launch:
     checkpoint = resume_point(turn.session, experiment, trial)
+    if checkpoint is None and (lost := lost_source(turn.session, experiment.config)):
+        warning = f"checkpoint {lost}, which it was to start from, was deleted: it started from nothing"
+        trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
     config = as_asked(experiment.config)

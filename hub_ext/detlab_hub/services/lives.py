@@ -220,7 +220,11 @@ def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reas
 
 def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
     warning = failures.never_reported(turn.session, experiment, row)
-    row.warnings, experiment.warnings = [*row.warnings, warning], [*experiment.warnings, f"trial {row.id} {warning}"]
+    row.warnings = [*row.warnings, warning]
+    # The names once: a search of thousands of trials with a mistyped metric has one warning of each in one row.
+    brief = f"never reported {experiment.metric!r}"
+    known = any(brief in said for said in experiment.warnings)
+    experiment.warnings = [*experiment.warnings, f"trial {row.id} {brief if known else warning}"]
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:

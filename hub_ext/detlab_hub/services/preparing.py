@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
+from detlab.schemas.expconf.environment import DEVICE_KINDS
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
 from detlab_hub.services.callers import Caller
@@ -72,6 +73,8 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     _refuse(problems)
     config = expconf.resolve(raw)
     config["runtime"] = runtime
+    if runtime == "docker":
+        config["environment"]["image"] = named_images(raw["environment"]["image"])
     _draw_open(config, draw)
     problems += _too_many_rungs(config["searcher"])
     _refuse(problems)
@@ -84,6 +87,18 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
     return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+
+
+def named_images(image: str | dict[str, str | None]) -> dict[str, str]:
+    """The images that a config names, by kind of slots.
+
+    Determined's images, which stand for kinds that it does not name, are left out: no cluster has them, and a node that
+    looked for one would ask Docker Hub.
+    """
+    if isinstance(image, str):
+        return dict.fromkeys(DEVICE_KINDS, image)
+    names = {"cuda": image.get("gpu"), **{kind: image[kind] for kind in DEVICE_KINDS if image.get(kind)}}
+    return {kind: name for kind, name in names.items() if name}
 
 
 def _raw(request: CreateExperiment) -> tuple[Any, list[Problem]]:

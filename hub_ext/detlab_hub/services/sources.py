@@ -66,6 +66,12 @@ def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:
     return None if trial_id is None else checkpoints.latest(s, int(trial_id))
 
 
+def lost_source(s: Session, config: dict[str, Any]) -> str | None:
+    """The checkpoint that a stored config names and that is there no more."""
+    uuid, _ = _said(config)
+    return str(uuid) if uuid and source_of(s, config) is None else None
+
+
 def is_source(config: dict[str, Any], row: CheckpointRow) -> bool:
     """Whether a stored config starts from this checkpoint, or may (one that an earlier master stored)."""
     uuid, trial_id = _said(config)

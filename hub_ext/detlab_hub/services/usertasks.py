@@ -19,6 +19,7 @@ from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.preparing import named_images
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
@@ -283,6 +284,8 @@ def judged(
             problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
             raise ConfigError([problem])
         made["environment"]["image"] = images
+    else:
+        made["environment"]["image"] = named_images(given["image"])
     return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, inspect, select
 from sqlalchemy.orm import Mapper, Session, make_transient_to_detached
-from sqlalchemy.orm.attributes import instance_dict
+from sqlalchemy.orm.attributes import instance_dict, instance_state
 
 
 class StoreSession(Session):
@@ -28,24 +28,28 @@ class StoreSession(Session):
         if ident is None:
             return None
         plan = None if options or isinstance(ident, (tuple, dict)) else _by_key(entity)
-        if plan is None or plan.mapper.identity_key_from_primary_key((ident,)) in self.identity_map:
-            row = super().get(entity, ident, **options)
-        else:
-            row = self._load(plan, ident)
+        row = super().get(entity, ident, **options) if plan is None else self._find(plan, entity, ident)
         if row is not None:
             self._kept.append(row)
         return row
 
+    def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
+        """The row that this session has, or reads after writing what waits to be written, as any query does."""
+        key = plan.mapper.identity_key_from_primary_key((ident,))
+        if self.autoflush and key not in self.identity_map:
+            self.flush()  # a new row is known by its key from here on
+        return super().get(entity, ident) if key in self.identity_map else self._load(plan, ident)
+
     def _load(self, plan: _ByKey, ident: Any) -> Any:
-        """Read a row that this session does not have, after writing what waits to be written, as any query does."""
-        if self.autoflush:
-            self.flush()
         values = self.connection().execute(plan.statement, {"key": ident}).one_or_none()
         if values is None:
             return None
         row = plan.mapper.class_manager.new_instance()
         instance_dict(row).update(zip(plan.attributes, values, strict=True))
         make_transient_to_detached(row)
+        found = instance_state(row).key
+        if found is not None and (known := self.identity_map.get(found)) is not None:
+            return known  # it was asked for by another spelling of its key
         self.add(row)
         return row
 

@@ -148,6 +148,21 @@ async def test_a_default_image_for_slots_that_no_agent_has_is_refused(make_world
     assert (await world.services.usertasks.create(ALICE, ask())).warnings == []
 
 
+async def test_an_image_for_slots_that_no_agent_has_is_refused_for_an_experiment(make_world):
+    """Determined's own images, which stand for the kinds that a config leaves out, are no images of this cluster."""
+    world = await make_world(training(3), default_runtime="docker", default_image={"cuda": "a:cuda"})
+    agent = await world.add_agent("one")
+    await say_hello(agent, runtimes=("process", "docker"))
+    for image in ({}, {"image": {"cuda": "b:cuda"}}, {"image": {"gpu": "b:cuda"}}):
+        with pytest.raises(ConfigError, match="image for slots of kind cuda; every agent that could run it has cpu"):
+            await world.submit(config(environment=image))
+        with pytest.raises(ConfigError, match="image for slots of kind cuda; every agent that could run it has cpu"):
+            await world.services.usertasks.create(ALICE, ask(environment=image))
+    shown = await world.submit(config(environment={"image": {"cpu": "b:cpu", "gpu": "b:cuda"}}))
+    assert shown.config["environment"]["image"] == {"cpu": "b:cpu", "cuda": "b:cuda"}
+    assert (await world.submit(shown.config)).config["environment"] == shown.config["environment"]
+
+
 async def test_an_unknown_pool_is_named(make_world):
     world = await make_world(training(3))
     await world.add_agent("one")

@@ -53,3 +53,48 @@ async def test_limits_without_a_container_are_warned_about(make_world):
     raw = {"entrypoint": "true", "resources": LIMITS}
     reply = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
     assert {one.path for one in reply.warnings} == {"resources.memory", "resources.cpus", "resources.shm_size"}
+
+
+async def test_all_that_a_config_says_of_its_container_reaches_the_agent(make_world):
+    asked = {
+        "image": {"cpu": "a:cpu", "cuda": "a:cuda"},
+        "force_pull_image": True,
+        "registry_auth": {"username": "ada", "password": "key"},
+        "add_capabilities": ["NET_ADMIN"],
+        "drop_capabilities": ["MKNOD"],
+    }
+    devices = [{"host_path": "/dev/null", "container_path": "/dev/nothing", "mode": "r"}]
+    for submit in (
+        lambda world: world.submit(
+            config(runtime="docker", environment=asked, resources={"slots_per_trial": 1, "devices": devices})
+        ),
+        lambda world: world.services.usertasks.create(
+            ALICE,
+            CreateTask(
+                kind=TaskKind.COMMAND,
+                config={
+                    "entrypoint": "true",
+                    "runtime": "docker",
+                    "environment": asked,
+                    "resources": {"devices": devices},
+                },
+            ),
+        ),
+    ):
+        world, agent = await docker_world(make_world)
+        await submit(world)
+        spec = await launched(world, agent)
+        assert (spec.image, spec.force_pull) == ("a:cpu", True)
+        assert spec.registry_auth == {"username": "ada", "password": "key"}
+        assert (spec.add_capabilities, spec.drop_capabilities) == (["NET_ADMIN"], ["MKNOD"])
+        (device,) = spec.devices
+        assert (device.host_path, device.container_path, device.mode) == ("/dev/null", "/dev/nothing", "r")
+
+
+async def test_the_clusters_default_image_reaches_the_agent_by_its_kind_of_slots(make_world):
+    world = await make_world(training(500), default_runtime="docker", default_image={"cpu": "d:cpu", "cuda": "d:cuda"})
+    agent = await world.add_agent()
+    agent.drop()
+    await with_docker(agent).connect()
+    await world.submit(config())
+    assert (await launched(world, agent)).image == "d:cpu"

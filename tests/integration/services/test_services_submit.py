@@ -15,7 +15,7 @@ from sqlalchemy import event, func, select
 from detlab.errors import BundleError, BundleTooLarge, ConfigError, Conflict, NotFound, ResourcesError
 from detlab.schemas.wire import CreateExperiment, ExperimentState
 from detlab_hub.services import AgentCaller, TaskCaller
-from detlab_hub.store.tables import ExperimentRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 
 def pack(folder: Path, **files: str) -> tuple[str, Path]:
@@ -245,6 +245,32 @@ async def test_a_warm_start_is_from_the_checkpoint_that_the_source_trial_had_at_
         await world.step()
     assert running[0].info.latest_checkpoint == then
     assert running[0].info.config["searcher"]["source_checkpoint_uuid"] is None
+
+
+async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(make_world):
+    world = await make_world(training(4))
+    agent = await world.add_agent()
+    source = await world.submit(config())
+    await world.finish(source.id)
+    (trial,) = await world.trials(source.id)
+    wish = config({"name": "single", "metric": "loss", "source_trial_id": trial.id})
+    warm = await world.services.experiments.create(ALICE, CreateExperiment(config=wish, activate=False))
+
+    def delete(turn):
+        turn.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
+
+    await world.services.shell.write(delete)
+    await world.services.experiments.activate(ALICE, warm.experiment.id)
+    await world.steps(2)
+    (task,) = agent.tasks.values()
+    assert task.launch.info.latest_checkpoint is None
+    (started,) = await world.trials(warm.experiment.id)
+    (said,) = started.warnings
+    assert (
+        said
+        == f"checkpoint {trial.latest_checkpoint}, which it was to start from, was deleted: it started from nothing"
+    )
+    await world.finish(warm.experiment.id)
 
 
 async def test_a_warm_start_that_an_earlier_master_took_is_from_the_source_trials_latest_checkpoint(make_world):
