@@ -22,16 +22,16 @@ QUICK_TESTS := tests/simulation tests/unit tests/integration/services tests/inte
 CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
-WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone"
+WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails of the tests that start whole clusters has one second try: alone, in a process of its own. It is printed.
-CLUSTERS := $(BIN)/python -m pytest --durations 25 -o cache_dir=.pytest_cache/clusters
-SECOND_TRY := $(CLUSTERS) --last-failed --last-failed-no-failures none --maxfail 3 -v
+CLUSTERS := $(BIN)/python -m pytest --durations 25 -o cache_dir=.pytest_cache/clusters $(QUICK_TESTS:%=--ignore=%) -m "not alone"
+SECOND_TRY := grep -q :: .pytest_cache/clusters/v/cache/lastfailed && $(CLUSTERS) --last-failed --maxfail 3 -v
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start setup setup-test lint lint-front lint-python unit front docs clean system-packages
+.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -42,8 +42,8 @@ demo: setup  ## run the main job on real data and print where its results are
 test:  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lint
 	@failed=0; \
-	$(PYTEST) $(WORKERS) $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
-	$(CLUSTERS) --cache-clear $(WORKERS) $(QUICK_TESTS:%=--ignore=%) $(PYTEST_ARGS) || \
+	$(PYTEST) $(WORKERS) -m "not alone" $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || \
 		{ [ $$? -eq 1 ] && echo "==> a second try of what failed, alone" && $(SECOND_TRY); } || failed=1; \
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
@@ -92,8 +92,7 @@ setup: $(VENV)/.installed $(PROXY) $(FRONT)  ## the virtual environment, the pro
 setup-test: EXTRAS := all,test,lint
 setup-test: $(VENV)/.installed-test $(PROXY) $(FRONT) system-packages
 
-$(VENV)/.python:
-	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
+$(VENV)/.python: | prerequisites
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade "pip>=24"
 	@touch $@
@@ -124,7 +123,7 @@ docs: setup  ## make the generated reference pages anew
 
 front: $(FRONT)  ## build the JupyterLab extension, the hub page and the notebook widget
 
-$(NODE_MODULES): labextension/package-lock.json
+$(NODE_MODULES): labextension/package-lock.json | prerequisites
 	@echo "==> node packages of the front ends (about a minute, 500 MB)"
 	cd labextension && npm ci --silent --no-audit --no-fund
 
@@ -135,6 +134,9 @@ $(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
 	cd labextension && npm run --silent build
 	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
 	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
+
+prerequisites:
+	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
 
 system-packages:
 	@sh tests/testbed/system_packages.sh
