@@ -50,7 +50,7 @@ class Site:
 
     def kill(self, part: str) -> None:
         """SIGKILL one part, if it is there at this moment; nobody waits for its successor."""
-        pids = {"trial": self._trial, "postgres": self.database.processes}.get(part, lambda: self._part(part))()
+        pids = {"trial": self.trial, "postgres": self.database.processes}.get(part, lambda: self._part(part))()
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -73,7 +73,7 @@ class Site:
         pid = self.lab.cluster.pid(part)
         return [] if pid is None else [pid]
 
-    def _trial(self) -> list[int]:
+    def trial(self) -> list[int]:
         """The user's process of the trial that trains now."""
         for container in self.engine.containers():
             status, reply = self.engine.request("GET", f"/containers/{container}/top?ps_args=-eo%20pid,args")
@@ -182,6 +182,8 @@ def test_everything_is_killed_in_turn_and_together_and_nothing_is_lost(site: Sit
         tour.page.evaluate("window.neverLoadedAgain = true")
 
         for parts in [*((part,) for part in PARTS), *[PARTS] * TOGETHER]:
+            if parts == ("trial",):
+                until("a trial that trains", site.trial, 60)
             for part in parts:
                 site.kill(part)
             for part in parts:

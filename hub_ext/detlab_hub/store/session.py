@@ -33,6 +33,11 @@ class StoreSession(Session):
             self._kept.append(row)
         return row
 
+    def get_one(self, entity: Any, ident: Any, **options: Any) -> Any:
+        """The row with a key; see `Session.get_one`."""
+        row = self.get(entity, ident, **options)
+        return super().get_one(entity, ident, **options) if row is None else row  # which raises
+
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
         """The row that this session has, or reads after writing what waits to be written, as any query does."""
         key = plan.mapper.identity_key_from_primary_key((ident,))

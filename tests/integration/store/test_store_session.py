@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
 
 from detlab_hub.store import Store
@@ -37,3 +39,5 @@ def test_a_row_is_one_however_its_key_is_spelled(store: Store) -> None:
 def test_what_is_not_there_is_none(store: Store) -> None:
     assert store.read_sync(lambda s: s.get(TokenRow, "nobody")) is None
     assert store.read_sync(lambda s: s.get(TokenRow, None)) is None
+    with pytest.raises(NoResultFound):
+        store.read_sync(lambda s: s.get_one(TokenRow, "nobody"))
