@@ -160,7 +160,19 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     return config
 
 
-def unsupported(config: TaskConfig, runtime: str) -> list[Problem]:
-    """Return what a task asks for that its runtime, `process` or `docker`, cannot honour: warnings all."""
+def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Problem]:
+    """Return what a task asks for that its runtime, `process` or `docker`, or its kind cannot honour: warnings all."""
     shared = container_keys(config.environment, config.bind_mounts, config.resources, containers=runtime == "docker")
-    return in_order([*shared])
+    return in_order([*shared, *([] if kind.served_by_hub else _for_servers(config))])
+
+
+def _for_servers(config: TaskConfig) -> list[Problem]:
+    """What means nothing for a task that runs to its end."""
+    found = []
+    if config.idle_timeout is not None:
+        why = "is for notebooks, shells and TensorBoards: this runs to its end, however long"
+        found.append(Problem("idle_timeout", why, "leave it out", "warning"))
+    if config.work_dir is not None:
+        why = "is for notebooks and shells: this runs in the folder of its code"
+        found.append(Problem("work_dir", why, "let the entrypoint change the folder", "warning"))
+    return found

@@ -275,7 +275,7 @@ def judged(
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
     made["runtime"] = config.runtime or shell.settings.default_runtime
-    problems += taskconf.unsupported(config, made["runtime"])
+    problems += taskconf.unsupported(config, made["runtime"], kind)
     given = (value or {}).get("environment") or {}
     if "image" not in given:
         images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}

@@ -64,10 +64,10 @@ def test_limits_of_a_process_are_warned_about_and_those_of_a_container_are_not()
     raw = {"entrypoint": "true", "resources": {"memory": "1G", "cpus": 1, "shm_size": "1G"}}
     task = taskconf.parse(raw, TaskKind.COMMAND)
     named = {"resources.memory", "resources.cpus", "resources.shm_size"}
-    found = taskconf.unsupported(task, "process")
+    found = taskconf.unsupported(task, "process", TaskKind.COMMAND)
     assert {one.path for one in found} == named
     assert {one.level for one in found} == {"warning"}
-    assert taskconf.unsupported(task, "docker") == []
+    assert taskconf.unsupported(task, "docker", TaskKind.COMMAND) == []
     experiment = expconf.parse({**raw, "searcher": {"name": "single", "metric": "x"}})
     assert {one.path for one in unsupported_keys(experiment)} == named
     assert unsupported_keys(experiment, runtime="docker") == []
@@ -77,3 +77,11 @@ def test_limits_of_a_task_are_all_judged_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         taskconf.parse({"resources": {"memory": 3, "cpus": -1, "slots": -2}}, TaskKind.SHELL)
     assert {one.path for one in caught.value.problems} == {"resources.memory", "resources.cpus", "resources.slots"}
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_what_is_for_servers_is_warned_about_where_a_task_runs_to_its_end(kind: TaskKind) -> None:
+    raw = {"entrypoint": "true", "idle_timeout": "2h", "work_dir": "/data"}
+    found = taskconf.unsupported(taskconf.parse(raw, kind), "process", kind)
+    assert [problem.path for problem in found] == ([] if kind.served_by_hub else ["idle_timeout", "work_dir"])
+    assert {problem.level for problem in found} <= {"warning"}
