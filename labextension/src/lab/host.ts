@@ -4,6 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 
+import { nameText } from '../components/logs/text';
 import type { AppContext, Place, Question } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
@@ -44,7 +45,16 @@ async function insertCode(lab: JupyterFrontEnd, notebooks: INotebookTracker, cod
     return;
   }
   lab.shell.activateById(panel.id);
-  await panel.context.ready; // a cell that stands there before the file has come is thrown away with what is in it
+  try {
+    await panel.context.ready; // a cell that stands there before the file has come is thrown away with what is in it
+  } catch (error) {
+    Notification.error(nameText(`The code was not inserted: the notebook did not open (${String(error)}).`, 400), { autoClose: 10_000 });
+    return;
+  }
+  if (panel.isDisposed) {
+    Notification.warning('The code was not inserted: the notebook was closed meanwhile.', { autoClose: 5000 });
+    return;
+  }
   const notebook = panel.content;
   NotebookActions.insertBelow(notebook);
   notebook.activeCell?.model.sharedModel.setSource(code);

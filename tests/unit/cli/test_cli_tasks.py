@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def test_lists_show_each_kind_its_own(master, det, det_json) -> None:
     assert det_json("task", "list", "--state", "error")[0]["id"] == failed.id
     assert len(det_json("task", "list", "-n", "2")) == 2
     assert "No command like that." in det("cmd", "list", "--owner", "bob").stdout
+
+
+def test_a_list_says_when_what_is_idle_will_be_ended(master, det) -> None:
+    soon = time.time() + 7230  # half a minute more than is read
+    master.add_task("tensorboard", cull_at=soon)
+    over = master.add_task("shell", cull_at=soon)
+    master.end_task(over.id)
+    assert det("task", "list").stdout.count("idle; ends in 2h 00m") == 1
+    assert "idle; ends in 2h 00m" in det("tensorboard", "list").stdout
+    assert "idle" not in det("shell", "list").stdout
 
 
 def test_describe(master, det, det_json) -> None:

@@ -51,7 +51,7 @@ export function EventsTab({ id, version, trials }: {
 
 const COLUMNS: readonly Column<EventRow>[] = [
   { key: 'time', title: 'Time', width: 172, value: row => row.item.time, render: row => formatTime(row.item.time), descending: true },
-  { key: 'what', title: 'What', width: 130, value: row => nameText(row.item.what, 60) },
+  { key: 'what', title: 'What', width: 190, value: row => nameText(row.item.what, 60) },
   { key: 'trial', title: 'Trial', width: 64, align: 'right', value: row => row.trial, render: row => row.trial ?? '–' },
   { key: 'run', title: 'Run', width: 58, align: 'right', value: row => row.item.run, render: row => row.item.run ?? '–' },
   { key: 'detail', title: 'Detail', width: 160, grow: 1, value: row => nameText(row.item.detail, 400), render: row => nameText(row.item.detail, 400) || '–' }

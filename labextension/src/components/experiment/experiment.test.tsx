@@ -4,10 +4,11 @@ import { act, fireEvent, screen, waitFor, within } from '@testing-library/react'
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
-import { checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
+import { BEGAN, checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
 import type { CurvesView } from '../../state/wire';
 import { show } from '../../testing/app';
+import { formatTime } from '../common';
 import { bestFirst } from '../trial/CheckpointList';
 import { experimentActions, forbidden, trialActions } from './actions';
 import { yamlOf } from './ConfigTab';
@@ -190,6 +191,23 @@ describe('the view', () => {
     fireEvent.keyDown(grid, { key: 'ArrowDown' });
     fireEvent.keyDown(grid, { key: 'Enter' });
     expect(done).toEqual(['navigate {"kind":"trial","id":119,"experiment":12}']);
+  });
+
+  it('tells what happened, newest first, and leads from it to the trial', async () => {
+    const { done } = open({ trials: 8 }, 'events');
+    const grid = await screen.findByRole('grid', { name: 'Events of experiment 12' });
+    const cells = (row: HTMLElement): (string | null)[] => within(row).getAllByRole('gridcell').map(cell => cell.textContent);
+    const ended = within(grid).getAllByText('trial ended')[0]!.closest<HTMLElement>('[role=row]')!;
+    expect(cells(ended)).toEqual([formatTime(BEGAN + 145), 'trial ended', '1', '1', 'stopped by the searcher']);
+    expect(cells(within(grid).getAllByRole('row')[1]!)).toEqual(cells(ended));
+    fireEvent.change(screen.getByRole('searchbox', { name: 'Filter events' }), { target: { value: 'by alice' } });
+    await waitFor(() => expect(within(grid).getAllByRole('row').length).toBe(2)); // the head is one
+    expect(cells(within(grid).getAllByRole('row')[1]!)).toEqual([formatTime(BEGAN - 30), 'created', '–', '–', 'by alice']);
+    fireEvent.change(screen.getByRole('searchbox', { name: 'Filter events' }), { target: { value: 'trial ended trial 1' } });
+    await screen.findByText('No event matches the filter.');
+    fireEvent.change(screen.getByRole('searchbox', { name: 'Filter events' }), { target: { value: 'trial ended' } });
+    fireEvent.click((await within(grid).findAllByText('trial ended'))[0]!);
+    expect(done).toEqual(['navigate {"kind":"trial","id":101,"experiment":12}']);
   });
 
   it('filters, and says when nothing matches', async () => {

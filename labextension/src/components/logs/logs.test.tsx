@@ -143,6 +143,31 @@ describe('the view', () => {
     expect(screen.queryByText('harmless')).toBeNull();
   });
 
+  it('asks the service for a rank, shows only its lines, and keeps the others choosable', async () => {
+    const line = (id: number, rank: number | null): ReturnType<typeof logLine> => logLine(id, { rank, level: null, text: `line of ${rank ?? 'the launcher'}` });
+    const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
+      'trials/5/logs': { items: [line(10, null), line(11, 0), line(12, 1)] },
+      'GET trials/5/logs?tail=1': { items: [line(12, 1)] },
+      'GET trials/5/logs?tail=2000&rank=1': { items: [line(12, 1)] }
+    });
+    const rank = await screen.findByLabelText<HTMLSelectElement>('Rank');
+    expect([...rank.options].map(option => option.textContent)).toEqual(['all', '0', '1']);
+    fireEvent.change(rank, { target: { value: '1' } });
+    await waitFor(() => expect(screen.queryByText('line of 0')).toBeNull());
+    expect(screen.queryByText('line of the launcher')).toBeNull();
+    expect(screen.getByText('line of 1')).toBeTruthy();
+    await waitFor(() => expect(api.asked.slice(-3)).toEqual([
+      'GET trials/5/logs?tail=1', 'GET trials/5/logs?tail=2000&rank=1', 'STREAM trials/5/logs/stream?after=12'
+    ]));
+    act(() => api.say('trials/5/logs/stream', line(13, 0)));
+    act(() => api.say('trials/5/logs/stream', { ...line(14, 1), text: 'a new line of 1' }));
+    await screen.findByText('a new line of 1');
+    expect(screen.queryByText('line of 0')).toBeNull();
+    expect([...rank.options].map(option => option.value)).toEqual(['', '0', '1']);
+    fireEvent.change(rank, { target: { value: '' } });
+    await screen.findByText('line of 0');
+  });
+
   it('says what is wrong and tries again', async () => {
     const { api } = show(<LogView base="trials/6/logs" label="Logs" />, {});
     await screen.findByRole('alert');

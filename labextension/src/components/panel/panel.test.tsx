@@ -9,6 +9,7 @@ import { agent, experiment, overview, task, waiting } from '../../testing/fixtur
 import { Panel } from './Panel';
 import { together } from './Queue';
 import { matches, workList } from './work';
+import { taskCode } from './workactions';
 
 const HOSTILE = '<img src=x onerror="window.hurt=1">{{7*7}}\u202e';
 
@@ -35,6 +36,48 @@ describe('the panel', () => {
     expect(within(screen.getByRole('list', { name: 'Queue' })).getByText('waits for 1 free slot')).toBeTruthy();
     expect(screen.getByLabelText('slot 0: experiment 1 (you)')).toBeTruthy();
     expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
+  });
+
+  it('shows shells and commands beside experiments, the progress of what goes on and the age of all', async () => {
+    const now = Date.now() / 1000;
+    await panel({
+      experiments: [
+        experiment(1, { progress: 0.425, created_at: now - 250 }),
+        experiment(2, { state: 'COMPLETED', progress: 1, created_at: now - 9000, ended_at: now - 7500 })
+      ],
+      tasks: [
+        task('sh-1', { kind: 'shell', name: 'brave-otter', created_at: now - 150 }),
+        task('cmd-1', {
+          kind: 'command', name: 'tidy-lynx', server_name: null, url: null, slots_needed: 2, state: 'ERROR', created_at: now - 200_000,
+          ended_at: now - 180_000
+        })
+      ]
+    });
+    const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
+    expect(items.map(item => item.querySelector('.det-name')!.textContent)).toEqual(['brave-otter', 'search 1', 'search 2', 'tidy-lynx']);
+    expect(items.map(item => item.querySelector('time')!.textContent)).toEqual(['2 min', '4 min', '2 h', '2 d']);
+    expect(items.map(item => item.querySelector('time')!.title.split(' ')[0])).toEqual(['created', 'created', 'ended', 'ended']);
+    expect(items.map(item => item.querySelector('.det-facts')!.textContent)).toEqual([
+      expect.stringMatching(/running.*shell/), expect.stringContaining('trials'), expect.stringContaining('completed'),
+      expect.stringMatching(/error.*command.*2 slots/)
+    ]);
+    const bars = screen.getAllByRole('progressbar');
+    expect(bars.map(bar => [bar.getAttribute('aria-label'), bar.getAttribute('aria-valuenow')])).toEqual([['Progress of experiment 1', '42']]);
+    expect(items[1]!.contains(bars[0]!)).toBe(true);
+  });
+
+  it('says when what is idle will be ended', async () => {
+    const now = Date.now() / 1000;
+    const idle = { kind: 'tensorboard', last_activity: now - 3000 } as const;
+    await panel({
+      experiments: [],
+      tasks: [
+        task('a', { ...idle, cull_at: now + 270 }), task('b', { ...idle, cull_at: now - 5 }),
+        task('c', { ...idle, cull_at: now + 270, state: 'COMPLETED', ended_at: now - 1 }), task('d', idle)
+      ]
+    });
+    const said = ['a', 'b', 'c', 'd'].map(id => screen.getByText(`notebook ${id}`).closest('li')!.querySelector('.det-reason')?.textContent);
+    expect(said).toEqual(['ends for idleness in 5 min', 'ends for idleness now', undefined, undefined]);
   });
 
   it('says so where there is nothing', async () => {
@@ -78,6 +121,45 @@ describe('the panel', () => {
     await screen.findByText('being killed');
     expect(done).toEqual(['confirm Kill experiment 1?']);
     expect(api.asked.filter(a => a.startsWith('POST'))).toEqual(['POST experiments/1/pause', 'POST experiments/1/kill']);
+  });
+
+  it('opens, kills, copies and inserts a notebook, a shell and a command by the menu of each', async () => {
+    userEvent.setup(); // jsdom has no clipboard; this brings one
+    const tasks = [
+      task('nb-1'), task('sh-1', { kind: 'shell', name: 'brave-otter', url: null }),
+      task('cmd-1', { kind: 'command', name: 'tidy-lynx', server_name: null, url: null })
+    ];
+    const { api, done } = await panel({ tasks }, {
+      'POST tasks/cmd-1/kill': { ...tasks[2]!, state: 'STOPPING_KILLED', display_state: 'STOPPING_KILLED' }
+    });
+    const offered = (menu: HTMLElement): string[] => within(menu).getAllByRole('menuitem').map(item => item.textContent!);
+    const choose = async (of: RegExp, name: string | RegExp): Promise<void> => {
+      await menuOf(of);
+      await userEvent.click(screen.getByRole('menuitem', { name }));
+    };
+    expect(offered(await menuOf(/Actions of notebook notebook nb-1/))).toEqual(['Open', 'Details and logs', 'Kill', 'Copy id', 'Insert code in the notebook']);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Open' }));
+    const shell = await menuOf(/Actions of shell brave-otter/);
+    expect(offered(shell)[0]).toBe('OpenIt is not up yet.');
+    expect(within(shell).getByRole('menuitem', { name: /^Open/ }).getAttribute('aria-disabled')).toBe('true');
+    await userEvent.click(within(shell).getByRole('menuitem', { name: 'Details and logs' }));
+    expect(done.splice(0)).toEqual(['open /user/ada/nb-1/lab', 'navigate {"kind":"task","id":"sh-1"}']);
+
+    const command = /Actions of command tidy-lynx/;
+    expect(offered(await menuOf(command))[0]).toBe('Details and logs'); // there is nothing to open
+    await userEvent.keyboard('{Escape}');
+    await choose(command, 'Copy id');
+    await waitFor(() => expect(done).toEqual(['notify Copied cmd-1']));
+    done.length = 0;
+    expect(await navigator.clipboard.readText()).toBe('cmd-1');
+    await choose(command, 'Insert code in the notebook');
+    expect(done.splice(0)).toEqual([`insert ${taskCode('cmd-1')}`]);
+    await choose(command, 'Kill');
+    await screen.findByText('being killed');
+    expect(done).toEqual(['confirm Kill this command?']);
+    expect(api.asked.filter(a => a.startsWith('POST'))).toEqual(['POST tasks/cmd-1/kill']);
+    await menuOf(command);
+    expect(screen.getByRole('menuitem', { name: /^Kill/ }).textContent).toBe('KillThe task is being killed.');
   });
 
   it('tells a refusal', async () => {

@@ -4,8 +4,9 @@ import { act, fireEvent, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
-import { FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
+import { BEGAN, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
 import { show } from '../../testing/app';
+import { formatTime } from '../common';
 import { FailureCard, failureText } from './FailureCard';
 import { foldMetrics, Series } from './feed';
 import { TaskView, whyClosed } from './TaskView';
@@ -108,6 +109,13 @@ describe('the view of a task', () => {
     expect(screen.getByText(/place 3 in the queue: all 8 slots/)).toBeTruthy();
     expect(whyClosed(task({ url: null }))).toBe('It is still starting.');
     expect(whyClosed(task({ url: null, state: 'COMPLETED' }))).toBe('It has ended.');
+  });
+
+  it('says when one that is idle will be ended', async () => {
+    open(<TaskView id="idle" />);
+    const notice = await screen.findByText(/^It is idle/);
+    expect(notice.textContent).toBe(`It is idle and will be ended at ${formatTime(BEGAN + 4000)}, unless somebody uses it before.`);
+    expect(screen.getByRole('heading', { name: /quiet-crane/ })).toBeTruthy();
   });
 
   it('has no Open for a command, and shows its failure', async () => {
