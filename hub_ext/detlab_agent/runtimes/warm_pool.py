@@ -39,7 +39,7 @@ MEMORY_TO_KEEP = 512 << 20
 ANSWER_TIMEOUT = 5.0
 """Seconds that a fork may take; then the task starts cold and the zygote is replaced."""
 RESTART_PAUSE = 10.0
-"""Seconds until a zygote is started again that never got ready."""
+"""Seconds until a zygote is started again that never got ready, or said that it cannot be forked."""
 REFUSAL_PAUSE = 600.0
 """Seconds until one is started again that said why it cannot be (there is no torch), unless packages change."""
 END_TIMEOUT = 5.0
@@ -208,22 +208,29 @@ class WarmPool:
             status: Descriptor on which it says why it cannot become its user, closed when it has.
         """
         with self._lock:
-            if not self._look():
-                _log.debug("%s starts cold: no zygote is ready", request.directory)
-                self._keep()
-                return None
-            go_read, go_write = os.pipe()
             try:
-                answer = self._ask(request, (log, status, go_read))
-            finally:
-                os.close(go_read)
-            if "pid" in answer:
-                return Held(ForkedLauncher(int(answer["pid"])), go_write)
-            os.close(go_write)  # whoever waits for it ends
-            _log.warning("%s starts cold: %s", request.directory, answer.get("error", "the zygote died"))
-            self._discard()
+                return self._fork(request, log, status)
+            except OSError as error:  # of descriptors, say: the zygote only saves time
+                _log.warning("%s starts cold: %s", request.directory, error)
+                return None
+
+    def _fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
+        if not self._look():
+            _log.debug("%s starts cold: no zygote is ready", request.directory)
             self._keep()
             return None
+        go_read, go_write = os.pipe()
+        try:
+            answer = self._ask(request, (log, status, go_read))
+        finally:
+            os.close(go_read)
+        if "pid" in answer:
+            return Held(ForkedLauncher(int(answer["pid"])), go_write)
+        os.close(go_write)  # whoever waits for it ends
+        _log.warning("%s starts cold: %s", request.directory, answer.get("error", "the zygote died"))
+        self._discard()
+        self._keep()
+        return None
 
     def _ask(self, request: ForkRequest, descriptors: Sequence[int]) -> dict[str, Any]:
         control = self._control
@@ -234,7 +241,10 @@ class WarmPool:
                 return {"error": f"no answer from the zygote in {ANSWER_TIMEOUT:g} s"}
         except OSError as error:
             return {"error": f"the zygote cannot be asked: {error}"}
-        return _receive(control)
+        answer = _receive(control)
+        if "error" in answer:  # of its own: the next one may say the same
+            self._not_before = time.monotonic() + RESTART_PAUSE
+        return answer
 
 
 @dataclass
@@ -271,7 +281,9 @@ def zygote_environment(agent_env: Mapping[str, str]) -> dict[str, str]:
 def _package_times() -> tuple[int, ...]:
     """Return what changes when packages are installed: the zygote has imported what was there before."""
     times = []
-    here = str(Path.cwd())  # on the path of `python -m`, and where anything may be written
+    here = ""  # if it was removed
+    with contextlib.suppress(OSError):
+        here = str(Path.cwd())  # on the path of `python -m`, and where anything may be written
     for folder in dict.fromkeys([*site.getsitepackages(), *sys.path]):
         with contextlib.suppress(OSError):
             if folder not in {"", here}:

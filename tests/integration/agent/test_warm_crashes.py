@@ -79,6 +79,7 @@ AGENT = (
 import sys
 from detlab_agent.runtimes import process, warm_pool
 warm_pool.PROGRAM = {zygote!r}
+warm_pool.RESTART_PAUSE = 0.0  # faults are planted one at a time: the next zygote can be forked
 step(process, "_note", "the agent knows the launcher")
 step(warm_pool.Held, "go", "the agent has noted the launcher")
 step(warm_pool.Held, "drop", "the agent has said go")

@@ -211,6 +211,58 @@ def test_a_zygote_that_says_why_it_cannot_be_is_not_tried_again_at_every_launch(
 NO_TORCH = "import sys; sys.modules['torch'] = None; from detlab.warm.zygote import main; main()"
 
 
+def test_a_zygote_that_cannot_be_forked_is_not_replaced_at_every_launch(monkeypatch, caplog):
+    """Each launch started another, which was given up at the next one."""
+    monkeypatch.setattr(warm_pool, "PROGRAM", TWO_THREADS)
+    pool = WarmPool({}, memory=lambda: MEMORY_TO_START)
+    pool.start()
+    try:
+        assert pool._control is not None
+        assert select.select([pool._control], [], [], 60)[0]
+        assert pool.ready
+        for _ in range(2):
+            assert pool.fork(ForkRequest("/d", {}, []), 1, 2) is None
+            assert pool.pid is None
+        assert caplog.text.count("it cannot be forked") == 1
+        pool._not_before = float("-inf")  # as if the pause were over
+        assert pool.fork(ForkRequest("/d", {}, []), 1, 2) is None
+        assert pool.pid is not None
+    finally:
+        pool.close()
+
+
+TWO_THREADS = """
+import threading, time
+from detlab.warm import zygote
+zygote.preload = lambda: []  # torch takes long and adds nothing here
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+zygote.main()
+"""
+
+
+def test_an_agent_whose_working_directory_was_removed_has_a_zygote(monkeypatch, tmp_path):
+    """No trial started there: FileNotFoundError left every fork."""
+    monkeypatch.setattr(warm_pool, "PROGRAM", "import time; time.sleep(600)")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    pool = WarmPool({}, memory=lambda: MEMORY_TO_START)
+    try:
+        assert pool.fork(ForkRequest("/d", {}, []), 1, 2) is None
+        assert pool.pid is not None
+    finally:
+        pool.close()
+
+
+def test_an_error_of_the_system_while_forking_makes_a_cold_start(caplog):
+    def memory():
+        raise OSError("too many open files")
+
+    assert WarmPool({}, memory=memory).fork(ForkRequest("/d", {}, []), 1, 2) is None
+    assert "/d starts cold: too many open files" in caplog.text
+
+
 def test_a_killed_zygote_that_does_not_end_holds_nobody_up(monkeypatch):
     """Another process traces it: its end is that one's to see first, as one that hangs in the kernel has none."""
     monkeypatch.setattr(warm_pool, "PROGRAM", "import time; time.sleep(600)")
