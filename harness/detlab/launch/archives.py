@@ -25,6 +25,8 @@ _HEADERS = frozenset(
         tarfile.GNUTYPE_LONGNAME,
     }
 )
+_DAMAGE = (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError)  # type: ignore[attr-defined]  # not in the stubs
+"""What tarfile takes for the end of the archive, in the middle of it."""
 _FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 _MAX_HEADER = 64 << 10
 _MAX_CHAIN = 8
@@ -86,6 +88,8 @@ class _CheckedInfo(tarfile.TarInfo):
         tarfile.chain += 1
         try:
             info = super().fromtarfile(tarfile)
+        except _DAMAGE as error:
+            raise UnsafeBundle(f"no valid tar.gz: {error} at byte {begin}") from None
         finally:
             tarfile.chain -= 1
         if not tarfile.chain:
@@ -99,7 +103,10 @@ class _CheckedInfo(tarfile.TarInfo):
         fields = _fields(tar.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)[: self.size])
         if "size" in fields or any(key.startswith("GNU.sparse") for key in fields):
             raise UnsafeBundle(f"{self.name!r} is a sparse file, or one of more than 8 GiB")
-        info = self.fromtarfile(tar)
+        try:
+            info = self.fromtarfile(tar)
+        except tarfile.HeaderError as error:  # tarfile would take it for the end of the archive
+            raise tarfile.ReadError(f"nothing after an extended header: {error}") from None
         if self.type != tarfile.XGLTYPE:
             info.name = fields.get("path", info.name).rstrip("/")
         return info

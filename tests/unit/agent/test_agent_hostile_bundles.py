@@ -148,6 +148,32 @@ def test_a_bomb_costs_next_to_nothing(tmp_path, read, bomb):
         tracemalloc.stop()
 
 
+BAD_SUM = block(tarfile.REGTYPE, "b", b"x").replace(b"ustar", b"xstar")
+
+
+@READER
+@pytest.mark.parametrize(
+    "rest",
+    [
+        extended(path="b") + bytes(1024),
+        extended(path="b"),
+        extended(path="b") + BAD_SUM + bytes(1024),
+        block(tarfile.GNUTYPE_LONGNAME, "x", b"b\0") + extended(path="b") + bytes(1024),
+        extended(path="b") + block(tarfile.GNUTYPE_LONGNAME, "x", b"b\0") + bytes(1024),
+        BAD_SUM + bytes(1024),
+        BAD_SUM[:100],
+    ],
+    ids=["end", "nothing", "sum", "name-end", "end-name", "plain-sum", "short"],
+)
+def test_a_bundle_that_is_damaged_after_its_first_file_is_refused_whole(tmp_path, read, rest):
+    """It was taken for one that ends there."""
+    archive = tmp_path / "bundle.tar.gz"
+    with gzip.open(archive, "wb") as file:
+        file.write(block(tarfile.REGTYPE, "a", b"x") + rest)
+    with pytest.raises((UnsafeBundle, BundleError)):
+        read(archive)
+
+
 def test_nothing_beyond_the_limits_is_decompressed(tmp_path):
     """Zeros without end, of which one kilobyte makes a megabyte, in a file of the announced size."""
     archive = tmp_path / "bundle.tar.gz"
