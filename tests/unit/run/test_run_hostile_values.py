@@ -68,6 +68,17 @@ def test_an_array_of_objects_is_no_way_to_a_pickle(tmp_path: Path):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    "shape", ["(1152921504606846975,)", "(1180591620717411303424,)", "(99999, 99999, 99999)", "(("]
+)
+def test_an_array_whose_header_lies_is_a_value_problem(shape: str):
+    """The first raised MemoryError, which ended whoever read it."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    part = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+    with pytest.raises(ValueProblem, match="x cannot be read"):
+        decode(packed(ARRAY, {"0.npy": part}), "x")
+
+
 def test_a_pickle_bomb_of_somebody_else_is_not_read(tmp_path: Path):
     mark = tmp_path / "mark"
     data = encode(Bomb(mark)).data
