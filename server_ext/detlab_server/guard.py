@@ -66,8 +66,9 @@ class GuardedHandler(APIHandler):
         """
         super().__init_subclass__(**more)
         for verb in cls.SUPPORTED_METHODS:
-            if verb.lower() not in vars(cls) or verb == "OPTIONS":
-                continue
+            name = verb.lower()
+            if verb == "OPTIONS" or getattr(cls, name, None) is getattr(APIHandler, name, None):
+                continue  # inherited ones count as much: a verb may come from a mixin
             rule = rule_of(cls, verb)
             if rule is None:
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares neither @reads nor @writes")

@@ -98,6 +98,17 @@ def test_a_route_that_declares_nothing_cannot_be_defined():
     type("Handler", (GuardedHandler,), {"get": reads(handle), "post": writes(handle)})
 
 
+def test_a_verb_that_declares_nothing_cannot_be_inherited_either():
+    async def handle(self: Any) -> None: ...
+
+    mixin = type("Mixin", (), {"post": handle})
+    guarded = type("Handler", (GuardedHandler,), {"get": reads(handle)})
+    for bases in ((mixin, GuardedHandler), (mixin, guarded), (GuardedHandler, websocket.WebSocketHandler)):
+        with pytest.raises(TypeError, match="declares neither"):
+            type("Mixed", bases, {})
+    type("Mixed", (type("Mixin", (), {"post": writes(handle)}), guarded), {})
+
+
 def ask(client: httpx.Client, route: Route, **headers: str) -> httpx.Response:
     content = b"{}" if route.verb == "POST" else None
     return client.request(route.verb, route.path, headers=headers, content=content)
