@@ -22,6 +22,8 @@ FORBIDDEN = {
     "shelve",
     "jsonpickle",
 }
+READS_PICKLES = "detlab.run"
+"""The package whose values may be pickles: for their owner's kernel and tasks."""
 CALLS = {"eval", "exec", "compile", "__import__"}
 YAML = {"load", "load_all", "unsafe_load", "unsafe_load_all", "full_load", "full_load_all"}
 SAFE = {"SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader"}
@@ -40,6 +42,20 @@ def last_name(node: ast.AST | None) -> str:
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
+def forbidden_imports(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Modules that an import loads and nobody may, and forms of import that hide from `openings` what is called."""
+    if isinstance(node, ast.Import):
+        loaded = [name.name for name in node.names]
+        hidden = [name.name for name in node.names if name.name == "yaml" and name.asname not in {None, "yaml"}]
+        hidden += [name for name in loaded if name.startswith("yaml.")]
+    else:
+        module = node.module or ""
+        loaded = [f"{module}.{name.name}" for name in node.names]
+        hidden = [name for name in loaded if name.startswith("yaml.") or name == "importlib.import_module"]
+    found = [name for name in loaded if name.partition(".")[0] in FORBIDDEN]
+    return found + hidden + [name for name in loaded if f"{name}.".startswith(f"{READS_PICKLES}.")]
+
+
 def openings(text: str) -> list[str]:
     """What in a module could run what a file says."""
     tree = ast.parse(text)
@@ -47,12 +63,12 @@ def openings(text: str) -> list[str]:
     found: list[str] = []
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=names):
-                found += [name.name for name in names if name.name.partition(".")[0] in FORBIDDEN]
-            case ast.ImportFrom(module=str(module)) if module.partition(".")[0] in FORBIDDEN:
-                found.append(module)
+            case ast.Import() | ast.ImportFrom():
+                found += forbidden_imports(node)
             case ast.Call(func=ast.Name(id=name)) if name in CALLS:
                 found.append(name)
+            case ast.Call(func=ast.Attribute(attr="import_module")):
+                found.append("import_module")
             case ast.Call(func=ast.Attribute(attr=name, value=ast.Name(id="yaml"))) if name in YAML:
                 loaders = [last_name(key.value) for key in node.keywords if key.arg == "Loader"]
                 loaders += [last_name(argument) for argument in node.args[1:]]
@@ -84,6 +100,16 @@ def test_nothing_that_reads_for_others_can_run_what_it_reads(folder):
         "yaml.full_load(text)",
         "class Mine(yaml.Loader): pass\nyaml.load(text, Mine)",
         "np.load(file, allow_pickle=True)",
+        "from yaml import load",
+        "from yaml.loader import Loader",
+        "import yaml.loader",
+        "import yaml as y",
+        'importlib.import_module("pickle")',
+        "from importlib import import_module",
+        "import detlab.run.values",
+        "from detlab.run.values import decode",
+        "from detlab.run import values",
+        "from detlab import run",
     ],
 )
 def test_the_rule_finds_what_it_is_for(text):
@@ -92,5 +118,6 @@ def test_the_rule_finds_what_it_is_for(text):
 
 def test_the_rule_lets_safe_loaders_pass():
     own = "class Mine(yaml.CSafeLoader): pass\nyaml.load(a, Mine)\n"
-    text = f"{own}yaml.load(a, Loader=yaml.SafeLoader)\nyaml.safe_load(a)\n"
+    imports = "import yaml\nfrom detlab import errors\nimport detlab.runner\n"
+    text = f"{imports}{own}yaml.load(a, Loader=yaml.SafeLoader)\nyaml.safe_load(a)\n"
     assert openings(text) == []
