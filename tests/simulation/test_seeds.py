@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.chunks import TRIALS, simulate
+from simulation.chunks import TRIALS, check_kinds, simulate
 from simulation.seeds import NAMED
 
 
@@ -27,3 +27,8 @@ def test_without_faults_nothing_is_repeated(tmp_path: Path) -> None:
     found = simulate(tmp_path, "--seeds", "0:2", "--calm")
     assert found["faults"] == {}
     assert found["least_trials"] >= TRIALS
+
+
+def test_a_half_without_chunks_misses_no_fault(tmp_path: Path) -> None:
+    """`DETLAB_SIMULATION_CHUNKS=1` leaves the odd half empty."""
+    check_kinds([], tmp_path)
