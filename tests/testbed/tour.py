@@ -203,6 +203,7 @@ def open_the_panel(tour: Tour) -> None:
     page = tour.page
     page.get_by_role("tab", name="detlab: experiments and cluster").click()
     expect(tour.panel).to_contain_text("My work", timeout=SECONDS)
+    expect(tour.panel.locator(".det-item").first).to_contain_text("notebook", timeout=SECONDS)
     expect(tour.panel).to_contain_text("Queue")
     expect(tour.panel).to_contain_text(re.compile(r"Cluster\d/4 slots in use"))
     tour.picture("panel-empty")
@@ -292,6 +293,11 @@ def open_a_shell(tour: Tour) -> None:
     tour.picture("shell", shell)
     shell.close()
     dialog.get_by_role("button", name="Close").last.click()
+    item = hub.get_by_role("listitem").filter(has=hub.get_by_role("button", name=re.compile("^Actions of shell")))
+    with hub.expect_popup(timeout=LONG) as opened_again:
+        item.get_by_role("button", name="Open").click()
+    expect(opened_again.value.locator(".xterm").first).to_be_visible(timeout=LONG)
+    opened_again.value.close()
 
 
 ANSWERED = r'digits-trial-search[\s\S]*[$#] "'
