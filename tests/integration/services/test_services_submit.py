@@ -247,7 +247,8 @@ async def test_a_warm_start_is_from_the_checkpoint_that_the_source_trial_had_at_
     assert running[0].info.config["searcher"]["source_checkpoint_uuid"] is None
 
 
-async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(make_world):
+async def paused_warm_start(make_world):
+    """A world, its agent, a trial that has ended, and an experiment that will start from its checkpoint."""
     world = await make_world(training(4))
     agent = await world.add_agent()
     source = await world.submit(config())
@@ -255,6 +256,11 @@ async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(ma
     (trial,) = await world.trials(source.id)
     wish = config({"name": "single", "metric": "loss", "source_trial_id": trial.id})
     warm = await world.services.experiments.create(ALICE, CreateExperiment(config=wish, activate=False))
+    return world, agent, trial, warm
+
+
+async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(make_world):
+    world, agent, trial, warm = await paused_warm_start(make_world)
 
     def delete(turn):
         turn.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
@@ -274,13 +280,7 @@ async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(ma
 
 
 async def test_a_warm_start_that_an_earlier_master_took_is_from_the_source_trials_latest_checkpoint(make_world):
-    world = await make_world(training(4))
-    agent = await world.add_agent()
-    source = await world.submit(config())
-    await world.finish(source.id)
-    (trial,) = await world.trials(source.id)
-    wish = config({"name": "single", "metric": "loss", "source_trial_id": trial.id})
-    warm = await world.services.experiments.create(ALICE, CreateExperiment(config=wish, activate=False))
+    world, agent, trial, warm = await paused_warm_start(make_world)
 
     def as_it_was(turn):
         row = turn.session.get(ExperimentRow, warm.experiment.id)
