@@ -1,0 +1,53 @@
+"""Waiting for room on a full disk: what was to be written is kept in memory, and written when there is some."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("detlab.core")
+
+T = TypeVar("T")
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+PAUSE = 1.0
+"""Seconds between two attempts."""
+PATIENCE = 24 * 3600.0
+"""Seconds after which a disk that stays full is an error: long enough for somebody to come in the morning."""
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a disk or a quota without room."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None and error.errno in NO_ROOM
+
+
+def await_room(attempt: Callable[[], T], what: str, *, sleep: Callable[[float], Any] = time.sleep) -> T:
+    """Return what `attempt` returns; while it fails because a disk is full, say so once and try again.
+
+    Args:
+        attempt: Writes something; leaves nothing behind when it fails.
+        what: What waits, for the log: "the report of step 3".
+        sleep: Waits so many seconds.
+
+    Raises:
+        Exception: As `attempt` does; that of a full disk only after `PATIENCE`.
+    """
+    waited = 0.0
+    while True:
+        try:
+            result = attempt()
+        except Exception as error:  # a store wraps the system's error in its own
+            if not is_full(error) or waited >= PATIENCE:
+                raise
+            if not waited:
+                logger.warning("no room: %s. %s waits until there is some (df -h)", error, what)
+            waited += PAUSE
+        else:
+            if waited:
+                logger.warning("there is room again: %s waited about %.0f s, nothing is lost", what, waited)
+            return result
+        sleep(PAUSE)
