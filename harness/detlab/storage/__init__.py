@@ -2,7 +2,9 @@
 
 A checkpoint is a folder named by its uuid. It is *staged* beside its final place, gets a manifest with the SHA-256
 digest, size and mode of every file, and is *published* by one rename; so a folder with a manifest is complete. It
-counts once the master has committed the manifest's digest; until then it is garbage that `sweep` removes.
+counts once the master has committed the manifest's digest. Until then a mark beside it (`.pending-…`) names the trial
+and the attempt that began it: a later attempt of that trial removes what was not committed, and `sweep` stages that
+were abandoned.
 
     storage = from_config({"type": "shared_fs", "host_path": "/data/checkpoints"})
 

@@ -73,3 +73,19 @@ class StorageManager(Protocol):
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint under a relative POSIX path, replacing what was there."""
         ...
+
+    def mark(self, uuid: str, owner: str, run: int) -> None:
+        """Note durably enough for a killed process that a run of `owner` writes or removes `uuid`, until `unmark`."""
+        ...
+
+    def unmark(self, uuid: str, owner: str, run: int) -> None:
+        """Take a mark away; harmless if there is none."""
+        ...
+
+    def marked(self, owner: str) -> list[tuple[int, str]]:
+        """Return the marks of `owner` as run and uuid, oldest run first."""
+        ...
+
+    def sweep(self, older_than: float) -> list[str]:
+        """Remove stages that nothing was written to for `older_than` seconds; return their uuids."""
+        ...

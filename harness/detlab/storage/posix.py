@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from detlab.storage.base import Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
 
 _STAGE_PREFIX = ".stage-"
+_MARK_PREFIX = ".pending-"
+_OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 
 
@@ -91,9 +94,11 @@ class PosixStorage:
         try:
             data = _read(path)
         except FileNotFoundError as error:
-            raise CheckpointError(f"there is no complete checkpoint {uuid} in {self.root}") from error
+            raise CheckpointError(
+                f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
+            ) from error
         except OSError as error:
-            raise StorageError(f"cannot read {path}: {error}") from error
+            raise CheckpointError(f"{MANIFEST_NAME} of checkpoint {uuid} cannot be read: {error}") from error
         return Manifest.from_bytes(data, uuid=uuid)
 
     @contextlib.contextmanager
@@ -138,17 +143,51 @@ class PosixStorage:
             files.copy(source, partial)
             partial.replace(target)
 
+    def mark(self, uuid: str, owner: str, run: int) -> None:
+        """Note that a run of `owner` writes or removes `uuid`; see `StorageManager.mark`."""
+        path = self._mark_path(uuid, owner, run)
+        with self._storage_errors("write", path):
+            self.root.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+
+    def unmark(self, uuid: str, owner: str, run: int) -> None:
+        """Take a mark away; harmless if there is none."""
+        path = self._mark_path(uuid, owner, run)
+        with self._storage_errors("remove", path):
+            path.unlink(missing_ok=True)
+
+    def marked(self, owner: str) -> list[tuple[int, str]]:
+        """Return the marks of `owner` as run and uuid, oldest run first."""
+        found = []
+        for name in self._names(f"{_MARK_PREFIX}{owner}."):
+            run, _, uuid = name.partition(".")
+            if run.isdecimal() and _UUID.fullmatch(uuid):
+                found.append((int(run), uuid))
+        return sorted(found)
+
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
-        """Remove stages that nothing was written to for `older_than` seconds; return their uuids."""
+        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
         gone = []
-        with self._storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
-            for path in sorted(self.root.iterdir()):
-                if not path.name.startswith(_STAGE_PREFIX) or path.is_symlink():
+        for uuid in self._names(_STAGE_PREFIX):
+            path = self.root / f"{_STAGE_PREFIX}{uuid}"
+            with contextlib.suppress(FileNotFoundError):  # others may remove it, too
+                status = path.lstat()
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                     continue
                 if clock() - _last_change(path) > older_than:
                     self._remove(path)
-                    gone.append(path.name.removeprefix(_STAGE_PREFIX))
+                    gone.append(uuid)
         return gone
+
+    def _names(self, prefix: str) -> list[str]:
+        """Return what follows the prefix in names at the top of the store, sorted."""
+        try:
+            with os.scandir(self.root) as entries:
+                return sorted(entry.name.removeprefix(prefix) for entry in entries if entry.name.startswith(prefix))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"cannot list {self.root}: {error}") from error
 
     def _path(self, uuid: str) -> Path:
         if not _UUID.fullmatch(uuid):
@@ -157,6 +196,11 @@ class PosixStorage:
 
     def _stage_path(self, uuid: str) -> Path:
         return self._path(uuid).with_name(_STAGE_PREFIX + uuid)
+
+    def _mark_path(self, uuid: str, owner: str, run: int) -> Path:
+        if not _OWNER.fullmatch(owner):
+            raise StorageError(f"not the name of an owner of checkpoints: {owner!r}")
+        return self._path(uuid).with_name(f"{_MARK_PREFIX}{owner}.{run:d}.{uuid}")
 
     def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
         try:

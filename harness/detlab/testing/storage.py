@@ -135,6 +135,29 @@ class StorageContract:
             with pytest.raises(CheckpointError):
                 call(uuid)
 
+    def test_marks_are_kept_by_owner_until_they_are_taken_away(self, store: StorageManager, source: Path) -> None:
+        """They are not the checkpoint's: it is stored and removed with them there, and they say which run it was."""
+        other = UUID[:-1] + "0"
+        for uuid, owner, run in ((UUID, "c1-7", 11), (other, "c1-7", 2), (UUID, "c1-77", 1), (UUID, "c1-7", 11)):
+            store.mark(uuid, owner, run)
+        store.upload(source, UUID)
+        store.publish(UUID, METADATA)
+        store.delete(UUID)
+        assert self.reopen(store).marked("c1-7") == [(2, other), (11, UUID)]
+        for _ in range(2):
+            store.unmark(UUID, "c1-7", 11)
+        assert store.marked("c1-7") == [(2, other)]
+        assert store.marked("c1-77") == [(1, UUID)]
+        assert store.marked("c1") == []
+
+    def test_sweep_leaves_what_is_young(self, store: StorageManager, source: Path) -> None:
+        """And what is published."""
+        store.upload(source, UUID)
+        assert store.sweep(3600.0) == []
+        manifest = store.publish(UUID, METADATA)
+        assert store.sweep(0.0) == []
+        assert store.manifest(UUID) == manifest
+
     def test_delete_removes_all_of_it(self, store: StorageManager, source: Path) -> None:
         """And is harmless when repeated."""
         store.upload(source, UUID)
