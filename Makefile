@@ -15,8 +15,8 @@ NODE_MODULES := labextension/node_modules/.package-lock.json
 PROXY := $(VENV)/node/node_modules/.bin/configurable-http-proxy
 PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
-# Two cores keep two workers busy; with three, whole clusters starve each other.
-TEST_WORKERS ?= 2
+# Two cores keep two workers busy; with three, whole clusters starve each other. A worker has a cluster and a browser.
+TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
 SEEDS ?= 0:10000
 QUICK_TESTS := tests/simulation tests/unit tests/integration/services tests/integration/store
 CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
