@@ -91,7 +91,7 @@ DIFFERENCES: list[tuple[str, ...]] = [
     (
         "another number of processes on resume",
         "the place in the data is a number of batches per rank",
-        "no sample of the epoch is skipped or used twice (a rest smaller than the number of ranks is taken by all)",
+        "no sample of the epoch is skipped or used twice",
     ),
     (
         "`STEP_EVERY_OPTIMIZER_STEP` with a `frequency`",

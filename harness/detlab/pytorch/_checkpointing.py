@@ -240,6 +240,7 @@ class Checkpointing:
         callbacks: Their hooks are called.
         progress: Of the trial; updated.
         name: Identity of the trial.
+        alive: Called while a checkpoint waits for the master or for room on a disk: that is no hang.
     """
 
     def __init__(
@@ -250,6 +251,7 @@ class Checkpointing:
         callbacks: CallbackSet,
         progress: Progress,
         name: str,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core_context
         self._context = context
@@ -259,7 +261,7 @@ class Checkpointing:
         self._name = name
         self._written_hooks = callbacks.wants("on_checkpoint_write_end", "on_checkpoint_end")
         self._writer = (
-            CheckpointWriter(core_context.checkpoint, pause_after_write=self._written_hooks)
+            CheckpointWriter(core_context.checkpoint, pause_after_write=self._written_hooks, alive=alive)
             if core_context.distributed.rank == 0
             else None
         )

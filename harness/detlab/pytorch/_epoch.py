@@ -328,26 +328,35 @@ class Share:
 
     Batch k goes to rank k mod `size`. What is left when that gives no further rank-complete round is pooled: dealt out
     evenly, in runs that differ by at most one sample; with fewer than two samples for each rank (a batch of one has no
-    variance for batch norm), added to the batches of the last round; with `drop_last`, left out. A rest of an epoch,
-    which another number of ranks began, always has a step: it is the same pool even under `drop_last`, and with fewer
-    samples than ranks every rank takes all of them (the mean of the ranks' gradients is then that of these samples).
+    variance for batch norm), added to the batches of the last round; with `drop_last`, left out.
+
+    A rest of an epoch, which another number of ranks began, always has a step, even under `drop_last`. If it has no
+    round and fewer than two samples for each rank, some ranks take it, weighted by their samples, and the others lend
+    their hands: they have the batch of one that takes, with weight zero, so that all ranks do the same work in step.
 
     Args:
         batches: What to deal out.
         rank: This rank.
         size: Number of ranks.
+
+    Attributes:
+        steps: Batches of each rank.
+        weight: Of this rank's last batch in the mean over the ranks: 1, but for such a rest, which is one step. With
+            zero, the batch is another rank's.
     """
 
     def __init__(self, batches: Batches, rank: int, size: int) -> None:
         self.batches = batches
         self.rank = rank
         self.size = size
+        self.weight = 1.0
+        self._place = rank  # of the rank whose batches these are
         rounds = len(batches) // size
         self._last: list[Any] | None = None
         self._dropped = batches.drop_last and (rounds > 0 or not batches.resumed)
         pool = [] if self._dropped else batches.beyond(rounds * size)
-        few = len(pool) < (2 * size if rounds and size > 1 else size)
-        if pool and not few:
+        two_each = size > 1 and (rounds > 0 or batches.resumed)
+        if len(pool) >= (2 * size if two_each else size):
             self.steps = rounds + 1
             self._last = even_part(pool, rank, size)
         elif pool and rounds:
@@ -355,19 +364,27 @@ class Share:
             self._last = batches.batch((rounds - 1) * size + rank) + pool[rank::size]
         elif pool and batches.resumed:
             self.steps = 1
-            self._last = pool
+            self._take_partly(pool)
         else:
             self.steps = rounds
+
+    def _take_partly(self, pool: list[Any]) -> None:
+        """Deal out a rest to as many ranks as it has batches, with two samples each or more if batches have more."""
+        batches = self.batches.end()[1] - self.batches.position(0)[1]
+        takers = len(pool) if batches >= len(pool) else min(batches, len(pool) // 2)
+        self._place = self.rank % takers
+        self._last = even_part(pool, self._place, takers)
+        self.weight = self.size * len(self._last) / len(pool) if self.rank < takers else 0.0
 
     def batch(self, step: int) -> list[Any]:
         """Return the indices of this rank's batch."""
         if self._last is not None and step == self.steps - 1:
             return list(self._last)
-        return self.batches.batch(step * self.size + self.rank)
+        return self.batches.batch(step * self.size + self._place)
 
     def jobs(self) -> Iterator[tuple[int, list[Any]]]:
         """Return, for each step, the number of this rank's batch among all of the epoch, and its indices."""
-        first = self.batches.position(0)[1] + self.rank
+        first = self.batches.position(0)[1] + self._place
         return ((first + step * self.size, self.batch(step)) for step in range(self.steps))
 
     def position(self, steps: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from detlab.pytorch._tensorboard import BatchMetricWriter
 from detlab.pytorch._units import Due
 from detlab.pytorch._validation import TRAINING_BUILDER, Validation, check_loader, problems_of
 from detlab.pytorch._watchdog import Pulse, Watchdog
+from detlab.pytorch._weighted import WeightedStep
 
 if TYPE_CHECKING:
     from detlab.pytorch._context import PyTorchTrialContext
@@ -163,8 +164,9 @@ class Loop:
             self._trial, context, self._callbacks, self._pulse, test_mode=self._plan.test_mode
         )
         stack.callback(self._validation.close)
+        name = identity(self._core.info)
         self._checkpointing = Checkpointing(
-            self._core, context, self._trial, self._callbacks, self._progress, identity(self._core.info)
+            self._core, context, self._trial, self._callbacks, self._progress, name, self._pulse.beat
         )
         stack.callback(self._checkpointing.close)
         self._board = BatchMetricWriter(context)  # the other ranks write no metrics, but copy what profilers wrote
@@ -202,7 +204,10 @@ class Loop:
     def _train_until(self, stop: int) -> bool:
         """Train up to `stop` batches in all, or to the end of an epoch; return whether an epoch has ended."""
         context, pulse, progress, profiler = self._context, self._pulse, self._progress, self._context.profiler
-        next_batch, train_batch, collect = self._stream.__next__, self._trial.train_batch, self._chunk.add
+        next_batch, collect = self._stream.__next__, self._chunk.add
+        train_batch: Any = self._trial.train_batch
+        if self._stream.next_weight != 1:  # of one step, the rest of an epoch; with it this method returns
+            train_batch = WeightedStep(self._trial, context, self._stream.next_weight).train_batch
         to_device = context.to_device if context.experimental._auto_to_device else None
         step = progress.steps_completed
         while step < stop:

@@ -48,7 +48,8 @@ class TrainingPosition:
     def current_sample_ids(self) -> Any:
         """Return the dataset indices of the samples in this rank's batch; None if the data loader is a foreign one.
 
-        Not a method of Determined.
+        None of them are this rank's, and the list is empty, if it only takes part in a step that has too few samples
+        for all ranks: the rest of an epoch that fewer processes began. Not a method of Determined.
         """
         self.current_train_batch()
         return self._sample_ids

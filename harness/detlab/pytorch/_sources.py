@@ -60,6 +60,10 @@ class Position:
 class Source(Protocol):
     """What a stream reads."""
 
+    @property
+    def weight(self) -> float:
+        """Weight of this rank in the next step of the opened epoch: 1, but where not every rank has samples."""
+
     def open(self, position: Position) -> tuple[int | None, Steps]:
         """Return how many batches of the epoch are left for this rank, if that is known, and the batches."""
 
@@ -115,6 +119,11 @@ class Sampled:
         self._share: Share | None = None
         self._order: tuple[int | None, int | None] | None = None
 
+    @property
+    def weight(self) -> float:
+        """Weight of this rank in the next step of the opened epoch; zero if its batch is another rank's."""
+        return 1.0 if self._share is None else self._share.weight
+
     def open(self, position: Position) -> tuple[int, Steps]:
         """Choose the order of an epoch, and this rank's share of what is left of it."""
         share = Share(self._rest(position), self._rank, self._size)
@@ -165,6 +174,10 @@ class Sampled:
     def _iterate(self, share: Share, epoch: int) -> Steps:
         left = share.steps
         with contextlib.closing(self._feed.iterate(share, epoch)) as batches:
+            if share.weight == 0:  # the one batch is another rank's: this one takes none of its samples
+                for _, data in batches:
+                    yield [], data, True
+                return
             for ids, data in batches:
                 left -= 1
                 yield ids, data, left == 0
@@ -193,6 +206,8 @@ class Foreign:
         size: Number of ranks, each of which has its own.
         seed: What torch's samplers draw from when an iteration begins.
     """
+
+    weight = 1.0
 
     def __init__(self, loader: Any, size: int, seed: int) -> None:
         self._loader = loader

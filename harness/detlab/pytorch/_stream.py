@@ -46,7 +46,8 @@ class Fetched:
 
     Attributes:
         data: What the loader made of it.
-        ids: Indices of its samples in the dataset, in order; None if the loader is not ours.
+        ids: Indices of its samples in the dataset, in order; None if the loader is not ours, none of them if the batch
+            is another rank's (`TrainingStream.next_weight`).
         epoch: Number of the epoch, from 0.
         batch_in_epoch: Number of the batch in the epoch, from 0, the same on all ranks.
         starts_epoch: Whether it is the first of the epoch.
@@ -122,6 +123,15 @@ class TrainingStream:
     def remaining_in_epoch(self) -> int | None:
         """Batches of this epoch that are still to come; None if unknown."""
         return None if self.epoch_length is None else self.epoch_length - self.batch_in_epoch
+
+    @property
+    def next_weight(self) -> float:
+        """Weight of this rank's next batch in the mean over the ranks.
+
+        It is 1, but for the rest of an epoch which is too small for all ranks of a resumed trial: then the weights of
+        those that take it are as their samples, with a mean of 1, and the others have another's batch and weight zero.
+        """
+        return 1.0 if self._ended else self._source.weight
 
     def __iter__(self) -> Iterator[Fetched]:
         return self

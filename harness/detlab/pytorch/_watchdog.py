@@ -80,6 +80,10 @@ class Pulse:
         self.phase = "start"
         self.part = 0
 
+    def beat(self) -> None:
+        """Say that this rank is well, although it only waits: for the master's return, or for room on a disk."""
+        self.part += 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Sign:

@@ -99,6 +99,11 @@ class WrappedState:
         unique = {id(parameter): parameter for facts in self._facts.values() for parameter in facts.parameters()}
         return list(unique.values())
 
+    def _all_parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters of all models and optimizers, each once."""
+        of_models = (parameter for model in self.models for parameter in model.parameters())
+        return list({id(parameter): parameter for parameter in (*of_models, *self._optimized())}.values())
+
 
 def _same_number(what: str, saved: list[Any], present: list[Any]) -> None:
     if len(saved) != len(present):

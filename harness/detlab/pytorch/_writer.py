@@ -9,13 +9,15 @@ import enum
 import errno
 import gc
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from detlab.core import CheckpointContext
+from detlab.core._room import await_room
 from detlab.core._values import check_steps
 from detlab.errors import ApiError, ClusterUnreachable, DetlabError
 from detlab.pytorch import _source_code
@@ -69,13 +71,22 @@ class CheckpointWriter:
     Args:
         checkpoint: Where checkpoints go.
         pause_after_write: Whether to stop between writing the files and committing them, until `resume`.
+        alive: Called each second in which somebody waits for a checkpoint that waits for the master or for room.
 
     Attributes:
         stall_s: Seconds that `submit` took so far, all calls together.
     """
 
-    def __init__(self, checkpoint: CheckpointContext, *, pause_after_write: bool = False) -> None:
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        *,
+        pause_after_write: bool = False,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         self._checkpoint = checkpoint
+        self._alive = alive
+        self._waits_for_room = False
         self._pauses = pause_after_write
         self._memory = HostMemory()
         self._changed = threading.Condition()
@@ -194,8 +205,12 @@ class CheckpointWriter:
         Raises:
             CheckpointWriteFailed: A checkpoint could not be written.
         """
+        give_up = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
-            self._changed.wait_for(lambda: self._state in {_State.IDLE, _State.PAUSED}, timeout)
+            while self._state not in {_State.IDLE, _State.PAUSED} and (left := give_up - time.monotonic()) > 0:
+                self._changed.wait(min(left, 1.0))
+                if self._waits_for_room or self._checkpoint.held_up:
+                    self._alive()
             self._raise_failure()
             return self._state is _State.IDLE
 
@@ -248,10 +263,16 @@ class CheckpointWriter:
     ) -> None:
         finished, failure = None, None
         try:
-            with self._checkpoint.store_path(metadata) as (path, uuid):
-                write_encoded(path, kept, load_data=load_data, code=self._source_files(code))
-                if self._pauses:
-                    self._pause(path)
+            sources = self._source_files(code)
+
+            def store() -> str:
+                with self._checkpoint.store_path(metadata) as (path, uuid):
+                    write_encoded(path, kept, load_data=load_data, code=sources)
+                    if self._pauses:
+                        self._pause(path)
+                return uuid
+
+            uuid = await_room(store, f"the checkpoint at step {metadata['steps_completed']}", sleep=self._wait_for_room)
             finished = Finished(uuid, check_steps(metadata["steps_completed"]), metadata)
         except _Abandoned:
             logger.warning("the checkpoint at step %d was dropped before it was committed", metadata["steps_completed"])
@@ -262,6 +283,14 @@ class CheckpointWriter:
             if finished is not None:
                 self._finished.append(finished)
             self._changed.notify_all()
+
+    def _wait_for_room(self, seconds: float) -> None:
+        with self._changed:
+            self._waits_for_room = True
+            dropped = self._changed.wait_for(lambda: self._abandoned, seconds)
+            self._waits_for_room = False
+        if dropped:
+            raise _Abandoned
 
     def _source_files(self, root: Path | None) -> dict[str, bytes] | None:
         """Return the trial's code as it was at the first checkpoint: that is what runs, whatever is edited later."""

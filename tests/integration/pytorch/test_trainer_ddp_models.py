@@ -12,6 +12,7 @@ import pytest
 import torch
 from trainer_rank_network import (
     STEPS,
+    TOLERANCE,
     assert_equal_to,
     count_buckets,
     count_buffers,
@@ -24,6 +25,8 @@ from trainer_rank_network import (
     train,
     weights,
 )
+
+from detlab.pytorch._weighted import weighted_gradients
 
 # --- evaluation
 
@@ -159,6 +162,67 @@ def test_gradients_of_an_unfinished_aggregation_go_on_to_the_bit(ranks):
     calm = ranks.run("on_rank_interrupted", 0)
     for stop in (1, 3):
         assert ranks.run("on_rank_interrupted", stop) == calm
+
+
+# --- steps that not all ranks have samples for
+
+
+def normed() -> torch.nn.Module:
+    torch.manual_seed(5)
+    layers = [torch.nn.Linear(5, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Dropout(0.3)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(6, 1)).double()
+
+
+def on_rank_weighted(make_context: Any, how: str) -> list[Any]:
+    torch._dynamo.reset()
+    context = make_context()
+    rank = context.distributed.rank
+    model: Any = context.wrap_model(normed())
+    passes = 2 if how == "exchanged at the step" else 1
+    optimizer = context.wrap_optimizer(sgd(model), backward_passes_per_step=passes)
+    if how == "compiled":
+        model = torch.compile(model, backend="aot_eager")
+    context._train()
+    found = []
+
+    def train_batch(index: int) -> None:
+        x = data(index, rank)
+        torch.manual_seed(index + rank)
+        if index == 0 and rank == 1:
+            x = x * torch.nan
+        loss = model(x).square().mean()
+        if how == "plain":
+            inner = torch.autograd.grad(loss, context.models[0].module[4].bias, retain_graph=True)
+            found.append(inner[0].item())
+        if how == "without the context":
+            loss.backward()
+        else:
+            context.backward(loss)
+        context.step_optimizer(optimizer)
+
+    context._begin_batch(0, 0, False, True)
+    with weighted_gradients(context._all_parameters(), 2.0 * (rank == 0)):
+        train_batch(0)
+    context._end_batch(0)
+    after_one = weights(model).tolist()
+    train(context, train_batch, 1, 2)
+    return [after_one, weights(model).tolist(), found]
+
+
+@pytest.mark.parametrize("how", ["plain", "compiled", "exchanged at the step", "without the context"])
+def test_a_rank_of_weight_zero_leaves_the_step_to_the_other(ranks, how):
+    (one, later, inner), (same, later_too, _) = ranks.run("on_rank_weighted", how)
+    model = normed()
+    optimizer = sgd(model)
+    torch.manual_seed(0)
+    loss = model(data(0, 0)).square().mean()
+    loss.backward()
+    if inner:  # what autograd.grad() gives is not weighted
+        assert inner[0] == pytest.approx(model[4].bias.grad.item(), abs=TOLERANCE)
+    optimizer.step()
+    assert one == same
+    assert one == pytest.approx(weights(model).tolist(), abs=TOLERANCE)
+    assert later == later_too != one  # of both again, from weights that no NaN has reached
 
 
 # --- bad input

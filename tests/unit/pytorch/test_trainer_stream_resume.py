@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step, ranks, step
+from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step, joined, ranks, step
 
 from detlab.pytorch._data import DataLoader
+from detlab.pytorch._epoch import CutBatches, Share
 from detlab.pytorch._errors import TrainerError
 from detlab.pytorch._stream import TrainingStream
 
@@ -70,17 +71,19 @@ def test_resume_on_other_ranks_or_batches_takes_exactly_the_rest(
         assert next(resumed[0]).starts_epoch
         return
     length = resumed[0].epoch_length
+    weights = [stream.next_weight for stream in resumed]
     steps = epoch_of(resumed)
     assert length == stop + len(steps)
     rest = flat(steps)
     left = n - len(used)
     assert set(used).isdisjoint(rest)
-    if left < other_size and stop > 0:
-        assert len(steps) == 1  # fewer samples than ranks: all ranks take them all
-        assert steps[0] == [steps[0][0]] * other_size
-        assert len(set(rest)) == left
-        return
-    assert len(rest) == len(set(rest))
+    assert len(rest) == len(set(rest))  # no sample is taken by two ranks
+    if all(ids for one in steps for ids in one):
+        assert weights == [1] * other_size
+    else:
+        assert stop > 0
+        assert len(steps) == 1
+        assert weights == [pytest.approx(other_size * len(ids) / left) for ids in steps[0]]
     group = other_size * other_batch_size
     if not drop_last or (left < group and stop > 0):
         assert len(rest) == left
@@ -110,8 +113,33 @@ def test_resume_of_given_batches_skips_those_that_are_consumed(
     calm, same = epoch_of(streams), epoch_of(ranks(make, size, state=state))
     assert calm == same
     other = epoch_of(ranks(make, 2, state=state))
-    if ends[-1] - ends[stop * size] >= 2:
-        assert sorted(flat(other)) == list(range(ends[stop * size], ends[-1]))
+    assert sorted(flat(other)) == list(range(ends[stop * size], ends[-1]))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+def test_a_rest_too_small_for_all_ranks_is_dealt_to_some_and_weighted_by_samples(
+    batch_size: int, drop_last: bool
+) -> None:
+    for size, left in itertools.product(range(2, 8), range(1, 14)):
+        if left >= size * min(2, batch_size):
+            continue
+        rest = CutBatches(range(10, 10 + left + 4), batch_size, drop_last, samples=4, batches=2)
+        shares = [Share(rest, rank, size) for rank in range(size)]
+        takers = [share for share in shares if share.weight > 0]
+        assert [share.steps for share in shares] == [1] * size
+        assert takers == shares[: len(takers)]
+        assert joined([share.batch(0) for share in takers]) == list(range(14, 14 + left))
+        sizes = [len(share.batch(0)) for share in takers]
+        assert [share.weight for share in takers] == [pytest.approx(size * count / left) for count in sizes]
+        assert max(sizes) <= max(batch_size, 3 if batch_size > 1 else 1)
+        assert min(sizes) >= min(2, batch_size, left)  # batch norm needs two, if it ever could do with the batches
+        assert max(sizes) - min(sizes) <= 1
+        jobs = [next(share.jobs()) for share in takers]
+        assert [number for number, _ in jobs] == [2 + rank for rank in range(len(takers))]
+        for rank, share in enumerate(shares):  # who has none takes another's, random augmentation included
+            assert next(share.jobs()) == jobs[rank % len(takers)]
+            assert share.position(1) == rest.end()
 
 
 def test_interrupted_many_times_on_ever_other_ranks_each_sample_is_used_once() -> None:

@@ -48,15 +48,20 @@ def ranks(make: Callable[[], Any], size: int, seed: int = 0, state: State | None
 
 
 def step(streams: list[TrainingStream]) -> tuple[list[Fetched], State]:
-    """Take one batch on every rank, and the state, which must not depend on the rank."""
+    """Take one batch on every rank, and the state, which must not depend on the rank.
+
+    A rank with weight zero has another's batch, and none of its samples.
+    """
+    weights = [stream.next_weight for stream in streams]
     batches = [next(stream) for stream in streams]
     states = [stream.state_dict() for stream in streams]
     assert all(state == states[0] for state in states)
     assert json.loads(json.dumps(states[0])) == states[0]
     places = {(one.epoch, one.batch_in_epoch, one.starts_epoch, one.ends_epoch) for one in batches}
     assert len(places) == 1
-    for batch in batches:
-        assert batch.data.tolist() == batch.ids
+    for batch, weight in zip(batches, weights, strict=True):
+        assert batch.ids == (batch.data.tolist() if weight else [])
+        assert batch.data.tolist() in [other.ids for other in batches]
     return batches, states[0]
 
 
