@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PREFIX = "detlab-postgres-"
 USER = "postgres"
+DURABLE = "durable"
+"""A file of this name in a server's folder: its commits reach the disk."""
 _maintenance: dict[Path, psycopg.Connection] = {}
 """One open connection to each server that was asked for something, by its folder: a process of psql takes 20 times as
 long as what it asks for."""
@@ -132,8 +134,12 @@ def binary(name: str) -> str:
     return on_path
 
 
-def up(directory: Path | None = None) -> Server:
+def up(directory: Path | None = None, *, durable: bool = False) -> Server:
     """Return the running server of `directory` (default: a new one), starting it if need be.
+
+    Args:
+        directory: Its folder.
+        durable: Whether its commits reach the disk, as a site's do; for benches.
 
     Raises:
         CannotRun: PostgreSQL is missing, or does not start; the message has the end of its log.
@@ -145,6 +151,8 @@ def up(directory: Path | None = None) -> Server:
     binary("initdb")
     if not (data / "PG_VERSION").exists():
         _initialise(directory)
+        if durable:
+            (directory / DURABLE).touch()
     password = (directory / "password").read_text(encoding="ascii")
     for _ in range(5):
         port = _running_port(directory)
@@ -193,14 +201,15 @@ def _initialise(directory: Path) -> None:
 
 
 def _start(directory: Path, port: int) -> None:
+    safe = "on" if (directory / DURABLE).exists() else "off"
     settings = {
         "listen_addresses": "127.0.0.1",
         "port": port,
         "unix_socket_directories": directory,
         # A throw-away server: the machine's crash is no case here, that of our processes is.
-        "fsync": "off",
-        "synchronous_commit": "off",
-        "full_page_writes": "off",
+        "fsync": safe,
+        "synchronous_commit": safe,
+        "full_page_writes": safe,
         "max_connections": 100,
         "shared_buffers": "64MB",
     }

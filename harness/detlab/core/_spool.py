@@ -4,20 +4,29 @@
 append: a lock file orders them, and the last complete line (or `metrics.seq`, if the launcher emptied the
 file) says which sequence number comes next. Whatever a killed writer left half-written is cut off by the
 next one, so `seq` runs 1, 2, 3, … without gap or double.
+
+A training loop waits for each report, so the usual case is short: the files stay open, and where the file and
+`metrics.seq` are as this process left them nobody else has written, and nothing needs to be read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_json
+
+from detlab.core._room import await_room, is_full
 from detlab.errors import DetlabError
 from detlab.schemas.wire import RefusedRecord, encode_floats
 
@@ -26,10 +35,12 @@ logger = logging.getLogger("detlab.core")
 _TAIL_BLOCK = 64 * 1024
 MAX_RECORD = 3_900_000
 """Bytes of one record; the launcher sends at most 4 MB at once."""
+_SEQ = b"%020d\n"
+"""How `metrics.seq` has its number: of one width, never half old and half new."""
 
 
 class SpoolError(DetlabError):
-    """The spool of this task cannot be written, for example because the disk is full."""
+    """The spool of this task cannot be written: its disk fails, or has been full for a day."""
 
     default_code = "spool.failed"
 
@@ -71,43 +82,99 @@ def _seq_of(line: bytes) -> int:
         return 0
 
 
+@dataclass
+class _Files:
+    """The files of a spool, open, and how this process left them."""
+
+    lock: int
+    records: int
+    number: int
+    size: int = -1
+    """Of `metrics.jsonl`; -1: not known."""
+    last: int = 0
+    """The last sequence number, when the size is known."""
+
+    def close(self) -> None:
+        for fd in (self.records, self.number, self.lock):  # closing the lock drops it
+            os.close(fd)
+
+
 class Spool:
-    """Writer of one task's metrics stream.
+    """Writer of one task's metrics stream. Threads may share it; a forked process opens the files for itself.
 
     Args:
         directory: The task's `spool` directory; made if it is missing.
         clock: Gives the time of a record, in seconds since the epoch.
+        sleep: Waits so many seconds for room on a full disk.
     """
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Any] = time.sleep,
+    ) -> None:
         self._directory = directory
         self._clock = clock
+        self._sleep = sleep
         self._path = directory / "metrics.jsonl"
         self._seq_path = directory / "metrics.seq"
         self._lock_path = directory / "metrics.lock"
-        self._refused_path = directory / "refused.jsonl"
+        self._refused_path = str(directory / "refused.jsonl")
         self._refused_offset = 0
+        self._files: _Files | None = None
+        self._threads = threading.Lock()
+        self._pid = os.getpid()
         directory.mkdir(mode=0o700, exist_ok=True)
 
+    def __del__(self) -> None:
+        if (files := getattr(self, "_files", None)) is not None:
+            files.close()
+
     def append(self, kind: str, fields: Mapping[str, Any]) -> int:
-        """Append one record and return its sequence number.
+        """Append one record and return its sequence number. While the disk is full it waits for room.
 
         Raises:
             SpoolError: The record could not be written; nothing of it remains.
             ValueError: The record is larger than `MAX_RECORD`.
         """
         try:
-            with self._locked() as fd:
-                end, last = self._repair(fd)
-                record = {"kind": kind, "seq": last + 1, "time": self._clock(), **encode_floats(dict(fields))}
-                line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-                if len(line) > MAX_RECORD:
-                    raise ValueError(f"one report may have {MAX_RECORD} bytes as JSON, this one has {len(line)}")
-                self._write(fd, line, end)
-                self._write_seq(last + 1)
+            return self._append(kind, fields)
+        except SpoolError as error:
+            if not is_full(error):
+                raise
+        return await_room(lambda: self._append(kind, fields), "a report", sleep=self._sleep)
+
+    def _append(self, kind: str, fields: Mapping[str, Any]) -> int:
+        if self._pid != os.getpid():
+            self._forked()
+        try:
+            with self._threads:
+                files = self._files or self._open()
+                fcntl.flock(files.lock, fcntl.LOCK_EX)  # orders the processes
+                try:
+                    return self._append_to(files, kind, fields)
+                except BaseException:
+                    files.size = -1  # what is there now is found out by the next call
+                    raise
+                finally:
+                    fcntl.flock(files.lock, fcntl.LOCK_UN)
         except OSError as error:
             raise SpoolError(f"cannot append to {self._path}: {error}") from error
-        return last + 1
+
+    def _append_to(self, files: _Files, kind: str, fields: Mapping[str, Any]) -> int:
+        if not self._is_as_left(files):
+            self._repair(files)
+        seq = files.last + 1
+        line = _line({"kind": kind, "seq": seq, "time": self._clock(), **fields})
+        self._write(files.records, line, files.size)
+        try:
+            self._write_seq(seq)
+        except OSError:
+            pass  # the record is there, and says its number itself
+        files.last, files.size = seq, files.size + len(line)
+        return seq
 
     def sync(self) -> None:
         """Force what was appended to disk, so that no checkpoint outlives the metrics before it."""
@@ -129,51 +196,75 @@ class Spool:
             raise RecordsRefused(refused)
 
     def _new_refusals(self) -> list[RefusedRecord]:
-        try:
-            with self._refused_path.open("rb") as stream:
-                stream.seek(self._refused_offset)
-                block = stream.read()
-        except FileNotFoundError:
+        if not os.access(self._refused_path, os.F_OK):  # asked at each report, and as a rule there is none
             return []
+        with open(self._refused_path, "rb") as stream:  # noqa: PTH123  (a path made once)
+            stream.seek(self._refused_offset)
+            block = stream.read()
         complete = block[: block.rfind(b"\n") + 1]
         self._refused_offset += len(complete)
         return [RefusedRecord.model_validate_json(line) for line in complete.splitlines() if line.strip()]
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                yield fd
-            finally:
-                os.close(fd)
-        finally:
-            os.close(lock)  # closing drops the lock
+    def _forked(self) -> None:
+        """Open the files anew: the parent's lock is ours, too, as long as we have its file."""
+        if self._files is not None:
+            self._files.close()
+        self._files, self._threads, self._pid = None, threading.Lock(), os.getpid()
 
-    def _repair(self, fd: int) -> tuple[int, int]:
-        """Cut a torn last line; return where to append and the last sequence number used."""
-        size = os.fstat(fd).st_size
-        line, end = _tail(fd, size)
+    def _open(self) -> _Files:
+        with contextlib.ExitStack() as undo:
+
+            def opened(path: Path, flags: int) -> int:
+                fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                undo.callback(os.close, fd)
+                return fd
+
+            lock = opened(self._lock_path, os.O_RDWR)
+            records = opened(self._path, os.O_RDWR | os.O_APPEND)
+            files = self._files = _Files(lock, records, opened(self._seq_path, os.O_RDWR))
+            undo.pop_all()
+        return files
+
+    @staticmethod
+    def _is_as_left(files: _Files) -> bool:
+        """Whether nobody has written since this process did, nor emptied the file."""
+        if files.size < 0 or os.fstat(files.records).st_size != files.size:
+            return False
+        return os.pread(files.number, 32, 0) == _SEQ % files.last
+
+    def _repair(self, files: _Files) -> None:
+        """Cut a torn last line; find out where to append and the last sequence number used."""
+        size = os.fstat(files.records).st_size
+        line, end = _tail(files.records, size)
         if end < size:
             logger.warning("cut %d bytes that a killed writer left in %s", size - end, self._path)
-            os.ftruncate(fd, end)
-        last = _seq_of(line)
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            last = max(last, int(self._seq_path.read_text(encoding="ascii")))
-        return end, last
+            os.ftruncate(files.records, end)
+        files.size, files.last = end, _seq_of(line)
+        with contextlib.suppress(ValueError):
+            files.last = max(files.last, int(os.pread(files.number, 32, 0)))
 
     def _write_seq(self, seq: int) -> None:
-        fd = os.open(self._seq_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.pwrite(fd, b"%020d\n" % seq, 0)  # of one width: never half old and half new
-        finally:
-            os.close(fd)
+        assert self._files is not None
+        os.pwrite(self._files.number, _SEQ % seq, 0)
 
     @staticmethod
     def _write(fd: int, line: bytes, at: int) -> None:
         written = os.write(fd, line)
         if written != len(line):
             os.ftruncate(fd, at)
-            raise OSError(f"only {written} of {len(line)} bytes fitted")
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes fitted")
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    """Return a record as a line of strict JSON.
+
+    Raises:
+        ValueError: It is too large.
+    """
+    try:
+        line = to_json(record, inf_nan_mode="strings") + b"\n"
+    except ValueError:  # text that is no Unicode
+        line = json.dumps(encode_floats(record), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    if len(line) > MAX_RECORD:
+        raise ValueError(f"one report may have {MAX_RECORD} bytes as JSON, this one has {len(line)}")
+    return line

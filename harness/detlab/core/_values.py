@@ -34,7 +34,7 @@ def check_steps(steps_completed: Any) -> int:
         TypeError: It is not an integer.
         ValueError: It is negative or beyond 2**53.
     """
-    steps = _integer(steps_completed)
+    steps = steps_completed if type(steps_completed) is int else _integer(steps_completed)
     if not 0 <= steps <= MAX_STEPS:
         raise ValueError(f"steps_completed must be between 0 and 2**53, not {steps}")
     return steps
@@ -50,7 +50,7 @@ def metric_steps(steps_completed: Any) -> int:
         TypeError: It is not an integer.
         ValueError: It is beyond 2**53.
     """
-    steps = _integer(steps_completed)
+    steps = steps_completed if type(steps_completed) is int else _integer(steps_completed)
     if -MAX_STEPS <= steps < 0:
         logger.warning("steps_completed is %d: these metrics are reported at step 0", steps)
         return 0
@@ -101,16 +101,32 @@ def check_metrics(metrics: Any, *, what: str = "metrics") -> dict[str, Any]:
         TypeError: Not a dict, a name that is no string, or a value that is neither number nor structured.
         ValueError: A bad name, nesting deeper than 20, or more than the master takes in one report.
     """
-    if not isinstance(metrics, Mapping):
+    if type(metrics) is not dict and not isinstance(metrics, Mapping):
         raise TypeError(f"{what} must be a dict of name to value, not {type(metrics).__name__}")
     if len(metrics) > MAX_METRICS:
         raise ValueError(f"{what} has {len(metrics)} entries; at most {MAX_METRICS} in one report")
     checked = {}
     for name, value in metrics.items():
-        plain = _plain(value, f"{what}[{name!r}]", 0)
-        _check_size(plain, f"{what}[{name!r}]")
-        checked[_check_name("metric name", name)] = plain
+        plain = value
+        if type(value) is not float and type(value) is not int:  # as a rule it is one, and a training loop waits
+            where = f"{what}[{name!r}]"
+            plain = _plain(value, where, 0)
+            _check_size(plain, where)
+        checked[_metric_name(name)] = plain
     return checked
+
+
+_good_names: dict[str, str] = {}
+"""Metric names that were found to be good: a loop reports the same ones again and again."""
+
+
+def _metric_name(name: Any) -> str:
+    good = _good_names.get(name) if type(name) is str else None
+    if good is None:
+        good = _check_name("metric name", name)
+        if len(_good_names) < MAX_METRICS:
+            _good_names[good] = good
+    return good
 
 
 def _check_name(what: str, name: Any, longest: int = MAX_NAME) -> str:

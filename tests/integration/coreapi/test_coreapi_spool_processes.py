@@ -89,3 +89,31 @@ def test_a_writer_killed_before_it_noted_the_number(task: Any) -> None:
     assert task.run(code)[0] == -signal.SIGKILL
     assert Spool(task.root / "spool").append("status", {"status": "three"}) == 3
     assert numbers(task) == [1, 2, 3]
+
+
+def test_a_forked_writer_and_its_parent_take_turns(task: Any) -> None:
+    """A fork has its parent's open lock: shared, it would order nobody."""
+    code = """
+        import os
+        from pathlib import Path
+        from detlab.core._spool import Spool
+        spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
+        spool.append("status", {"status": "before the forks"})
+        children = []
+        for name in "abc":
+            if not (child := os.fork()):
+                for number in range(200):
+                    spool.append("status", {"status": f"{name}{number}"})
+                os._exit(0)
+            children.append(child)
+        for number in range(200):
+            spool.append("status", {"status": f"parent{number}"})
+        for child in children:
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    assert task.run(code)[0] == 0
+    records = task.records()
+    assert [record["seq"] for record in records] == list(range(1, 802))
+    for name in ("a", "b", "c", "parent"):
+        own = [record["status"] for record in records if record["status"] in {f"{name}{n}" for n in range(200)}]
+        assert own == [f"{name}{number}" for number in range(200)]
