@@ -90,21 +90,27 @@ def build_with_accounts(engine: Engine, image: str, files: Mapping[str, bytes], 
 
 
 def _empty(engine: Engine) -> None:
-    _whole(engine, EMPTY, f"{sys.prefix}/bin:{sys.base_prefix}/bin", _accounts_here())
+    _whole(engine, EMPTY, f"{sys.prefix}/bin:{sys.base_prefix}/bin", accounts_here())
 
 
 def _bare(engine: Engine) -> None:
-    _whole(engine, BARE, f"{sys.base_prefix}/bin", _accounts_here())
+    _whole(engine, BARE, f"{sys.base_prefix}/bin", accounts_here())
 
 
-def _accounts_here() -> dict[str, bytes]:
+def accounts_here() -> dict[str, bytes]:
+    """Return this machine's accounts, as files of an image."""
     return {f"etc/{name}": Path("/etc", name).read_bytes() for name in ("passwd", "group")}
 
 
 def _whole(
     engine: Engine, image: str, path: str, files: Mapping[str, bytes], links: Mapping[str, str] | None = None
 ) -> None:
-    """Make an image that is a whole system once the host's directories are in it."""
+    archive = whole_system(files, links)
+    engine.add_image(image, archive, f"ENV PATH={path}:/usr/local/bin:/usr/bin:/bin", 'CMD ["/bin/sh"]')
+
+
+def whole_system(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
+    """Return a tar of what is a whole system once the host's directories are in it."""
     with _Archive() as archive:
         for name in ("usr", "etc", "proc", "sys", "dev", "root", "opt", "run", "var", "home"):
             archive.directory(name)
@@ -117,7 +123,7 @@ def _whole(
             archive.file(name, data)
         for name, target in (links or {}).items():
             archive.link(name, target)
-    engine.add_image(image, archive.data, f"ENV PATH={path}:/usr/local/bin:/usr/bin:/bin", 'CMD ["/bin/sh"]')
+    return archive.data
 
 
 def _shell(engine: Engine) -> None:
