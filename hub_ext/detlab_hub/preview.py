@@ -6,6 +6,7 @@ Everything is computed here by the same code that the master runs; no cluster is
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,8 @@ from detlab_hub.core.searchers.simulation import (
 from detlab_hub.preview_objective import ObjectiveSpecError, guard, load_objective
 
 _DEFAULT_SEED = 0
+_PLURAL = re.compile(r"(?<=ch)es$|(?<!s)s$")
+"""Of batches, and of epochs, steps, samples."""
 _NOT_NEEDED = {"searcher.metric"}
 """Fields that a submission needs and a preview does not."""
 
@@ -131,8 +134,13 @@ def why(trial: SimulatedTrial, unit: str) -> str:
         case "stopped":
             number, count = (trial.rung or 0) + 1, len(trial.rungs)
             if number == count:
-                return f"stopped at the top rung ({trial.rungs[-1]} {unit})"
-            return f"stopped at rung {number} of {count} ({trial.rungs[number - 1]} {unit})"
+                return f"stopped at the top rung ({counted(trial.rungs[-1], unit)})"
+            return f"stopped at rung {number} of {count} ({counted(trial.rungs[number - 1], unit)})"
+
+
+def counted(number: int, unit: str) -> str:
+    """Return `9 epochs` or `1 epoch`, whatever the unit is called."""
+    return f"{number} {_PLURAL.sub('', unit) if number == 1 else unit}"
 
 
 def as_json(preview: Preview) -> dict[str, Any]:
@@ -193,7 +201,7 @@ def summary(preview: Preview) -> str:
     steps, full = sum(trial.steps for trial in trials), len(trials) * preview.length
     noun = "trial" if len(trials) == 1 else "trials"
     share = f"{100 * steps / full:.0f} % of" if full else "of"
-    parts = [f"{len(trials)} {noun}, {steps} {preview.unit} in all: {share} the {full} of full training"]
+    parts = [f"{len(trials)} {noun}, {counted(steps, preview.unit)} in all: {share} the {full} of full training"]
     stopped = Counter(
         (trial.rungs[trial.rung], trial.rung == len(trial.rungs) - 1) for trial in trials if trial.rung is not None
     )

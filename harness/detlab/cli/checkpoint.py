@@ -12,6 +12,7 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.printing import clean, facts, moment, say, say_json, size, table
 from detlab.client.downloads import DownloadMode
+from detlab.client.resources import Experiment, Trial
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -40,17 +41,17 @@ def list_command(invocation: Invocation, experiment_id: int | None, trial_id: in
     """
     if (experiment_id is None) == (trial_id is None):
         raise click.UsageError("name an experiment, or a trial by --trial")
+    of: Experiment | Trial
     if trial_id is not None:
-        found = invocation.client.get_trial(trial_id).list_checkpoints()
+        of = invocation.client.get_trial(trial_id)
     else:
         assert experiment_id is not None
-        found = invocation.client.get_experiment(experiment_id).list_checkpoints()
+        of = invocation.client.get_experiment(experiment_id)
+    found = of.list_checkpoints()
     if invocation.as_json:
         say_json([item.view for item in found])
-    elif not found:
-        say("No checkpoints yet.")
     else:
-        print_checkpoints(found)
+        print_checkpoints(found, of)
 
 
 @checkpoint.command()

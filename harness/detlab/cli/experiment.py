@@ -217,17 +217,21 @@ def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | Non
     found = item.top_n_checkpoints(most) if most else item.list_checkpoints()
     if invocation.as_json:
         say_json([checkpoint.view for checkpoint in found])
-    elif not found:
-        say("No checkpoints yet.")
+    elif not found and most and item.list_checkpoints():
+        say(f"No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints {item.id}")
     else:
-        print_checkpoints(found)
+        print_checkpoints(found, item)
 
 
-def print_checkpoints(found: list[Checkpoint]) -> None:
-    """Print a table of checkpoints."""
+def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
+    """Print a table of checkpoints, or that there are none (`of`: whose they are)."""
+    if not found:
+        what = f"{'Experiment' if isinstance(of, Experiment) else 'Trial'} {of.id} has ended ({of.state.value})"
+        say(f"{what} without a checkpoint." if of.state.terminal else "No checkpoints yet.")
+        return
     rows = [
         (item.uuid, item.trial_id, item.steps_completed, item.validation, size(item.view.size),
-         len(item.files), moment(item.view.created_at))
+         "deleted" if item.deleted else len(item.files), moment(item.view.created_at))
         for item in found
     ]  # fmt: skip
     columns = ("Checkpoint", "Trial", "Steps", "Validation", "Size", "Files", "Written")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +13,7 @@ import click
 from detlab.cli.printing import clean, json_text, note, say
 from detlab.cli.watching import connection_notes
 from detlab.client.resources import Experiment, Trial
-from detlab.client.task_facts import kind_word
+from detlab.client.task_facts import kind_title
 from detlab.client.tasks import Task
 from detlab.schemas.wire import LogLine
 
@@ -25,6 +26,7 @@ class LogOptions:
 
     follow: bool
     tail: int | None = None
+    head: int | None = None
     rank: int | None = None
     search: str | None = None
 
@@ -34,11 +36,16 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
 
     @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
+    @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--search", metavar="TEXT", help="Only lines with this text.")
     @wraps(function)
-    def wrapped(*args: Any, follow: bool, tail: int | None, rank: int | None, search: str | None, **kwargs: Any) -> T:
-        return function(*args, options=LogOptions(follow, tail, rank, search), **kwargs)
+    def wrapped(
+        *args: Any, follow: bool, tail: int | None, head: int | None, rank: int | None, search: str | None, **more: Any
+    ) -> T:
+        if head is not None and (follow or tail is not None):
+            raise click.UsageError("--head shows the first lines: leave out --tail and -f")
+        return function(*args, options=LogOptions(follow, tail, head, rank, search), **more)
 
     return wrapped
 
@@ -53,7 +60,7 @@ def line_text(line: LogLine, *, trial: bool) -> str:
 
 def _title(source: Trial | Task) -> str:
     if isinstance(source, Task):
-        return clean(f"{kind_word(source.kind).capitalize()} {source.id}")
+        return clean(f"{kind_title(source.kind)} {source.id}")
     return f"Trial {source.id}"
 
 
@@ -61,9 +68,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
     """Print the output of a trial or a user task; return the exit status."""
     known: int | None = None
     if options.tail is not None or not options.follow:
-        # With `--tail 0 -f` the last line is fetched for its id alone.
-        fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
-        lines = trial.logs(fetch, rank=options.rank, search=options.search)
+        lines = _lines(trial, options)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed)
         known = lines[-1].id if lines else None
@@ -77,6 +82,15 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
         note(f"\nStopped following. {_title(trial)} runs on.")
         return 130
     return 0
+
+
+def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
+    """Return what is written so far and was asked for."""
+    if options.head is not None:
+        return list(islice(source.iter_logs(rank=options.rank, search=options.search), options.head))
+    # With `--tail 0 -f` the last line is fetched for its id alone.
+    fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
+    return source.logs(fetch, rank=options.rank, search=options.search)
 
 
 def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:

@@ -13,6 +13,7 @@ from detlab.schemas.taskwire import QueueItem, TaskKind
 
 
 @click.command()
+@click.argument("what", metavar="[list]", type=click.Choice(["list", "ls"]), required=False, expose_value=False)
 @click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
 @json_option
 @pass_invocation

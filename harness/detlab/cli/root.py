@@ -44,6 +44,8 @@ SHORT = {
     "exp": "experiment",
     "nb": "notebook",
     "q": "queue",
+    "job": "queue",
+    "j": "queue",
     "s": "slot",
     "t": "trial",
     "tb": "tensorboard",

@@ -16,7 +16,7 @@ from detlab.cli.task_lookup import find, task_argument
 from detlab.cli.task_start import INTERRUPTED, left
 from detlab.cli.task_views import exit_status, state_word, tell_end
 from detlab.cli.watching import connection_notes
-from detlab.client.task_facts import chosen_outputs, kind_word, output_target, write_output
+from detlab.client.task_facts import chosen_outputs, kind_title, output_target, write_output
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import OutputView
 
@@ -67,7 +67,7 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
     else:
         tell_end(item.view, tail=True)
         if exit_status(item.view) == 0:
-            say(clean(f"{kind_word(item.kind).capitalize()} {item.id}: {state_word(item.view)}."))
+            say(clean(f"{kind_title(item.kind)} {item.id}: {state_word(item.view)}."))
     return exit_status(item.view)
 
 

@@ -10,7 +10,7 @@ from detlab.cli.printing import clean, note, say, say_json
 from detlab.cli.task_lookup import find, find_all, group_of, task_argument
 from detlab.cli.task_start import open_server
 from detlab.cli.task_views import describe, print_tasks, state_word
-from detlab.client.task_facts import kind_word
+from detlab.client.task_facts import kind_title, kind_word
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import TrialState
 
@@ -118,7 +118,7 @@ def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
     def command(invocation: Invocation, task_ids: tuple[str, ...]) -> None:
         found = find_all(invocation, task_ids, kind)
         for item in found:
-            title = clean(f"{kind_word(item.kind).capitalize()} {item.id}")
+            title = clean(f"{kind_title(item.kind)} {item.id}")
             if item.state.terminal:
                 note(f"{title} is over already: {state_word(item.view)}.")
                 continue

@@ -16,7 +16,7 @@ from detlab.cli.task_options import TaskOptions
 from detlab.cli.task_views import exit_status, start_story, tell_end
 from detlab.cli.watching import connection_notes
 from detlab.client.bundle import Bundle
-from detlab.client.task_facts import kind_word
+from detlab.client.task_facts import kind_title, kind_word
 from detlab.client.tasks import Task, Tell
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import TaskKind
@@ -96,7 +96,7 @@ def left(task: Task) -> None:
 def announce(task: Task) -> None:
     """Say what was asked for, for one who does not wait."""
     group = group_of(task.kind)
-    say(clean(f"{kind_word(task.kind).capitalize()} {task.id} was asked for."))
+    say(clean(f"{kind_title(task.kind)} {task.id} was asked for."))
     say(f"  → how it stands: {group} list")
     if task.kind.served_by_hub:
         say(f"  → open it:       {group} open {clean(task.id)}")
@@ -146,7 +146,7 @@ def show_address(invocation: Invocation, task: Task, *, browse: bool) -> int:
         say_json({**task.view.model_dump(mode="json"), "address": task.url})
         return 0
     assert task.url is not None
-    say(f"{kind_word(task.kind).capitalize()} {clean(task.id)}: {clean(task.url)}")
+    say(f"{kind_title(task.kind)} {clean(task.id)}: {clean(task.url)}")
     if browse and _has_browser():
         import webbrowser
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from detlab.cli.failures import CANCELED, FAILED, failure_card
 from detlab.cli.printing import clean, console, duration, facts, moment, note, say, table
 from detlab.cli.task_lookup import group_of
-from detlab.client.task_facts import kind_word
+from detlab.client.task_facts import kind_title, kind_word
 from detlab.client.tasks import Task, Tell
 from detlab.schemas.taskwire import TaskEnd, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
@@ -119,7 +119,7 @@ def start_story(*, quiet: bool = False) -> Iterator[Tell | None]:
     told: list[str] = []
 
     def changed(view: TaskView) -> str | None:
-        line = clean(f"{kind_word(view.kind).capitalize()} {view.id}: {start_line(view)}")
+        line = clean(f"{kind_title(view.kind)} {view.id}: {start_line(view)}")
         if told and told[-1] == line:
             return None
         told.append(line)
@@ -163,4 +163,4 @@ def tell_end(view: TaskView, *, tail: bool) -> None:
     if view.state is TrialState.COMPLETED and not view.exit_code:
         return
     code = f", exit code {view.exit_code}" if view.exit_code is not None else ""
-    note(clean(f"{kind_word(view.kind).capitalize()} {view.id}: {state_word(view).split(' (')[0]}{code}."))
+    note(clean(f"{kind_title(view.kind)} {view.id}: {state_word(view).split(' (')[0]}{code}."))

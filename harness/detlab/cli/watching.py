@@ -101,11 +101,10 @@ def _id(trial: TrialView) -> int:
 
 
 def progress_line(view: ExperimentView) -> str:
-    """Return `3/16 trials done, 2 running`."""
+    """Return `3/16 trials done, 2 running`; those that still leave a paused one are `pausing`."""
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
     total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
-    running = view.trials.get("RUNNING", 0)
-    return f"{done}/{total} trials done" + (f", {running} running" if running else "")
+    return ", ".join(part for part in (f"{done}/{total} trials done", view.held) if part)
 
 
 def ended(experiment: Experiment) -> int:

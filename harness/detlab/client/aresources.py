@@ -390,10 +390,10 @@ class AsyncTrial(TrialFacts):
             return AsyncCheckpoint(self._session, await self._session.run(operations.checkpoint(uuid)))
         if best:
             return await self.top_checkpoint()
-        found = await self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC, 1)
-        if not found:
-            raise no_checkpoint(self.experiment_id)
-        return found[0]
+        for item in await self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC):
+            if not item.deleted:
+                return item
+        raise no_checkpoint(self.experiment_id)
 
 
 class AsyncCheckpoint(CheckpointFacts):

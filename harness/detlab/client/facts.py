@@ -119,8 +119,8 @@ class ExperimentFacts:
         )
 
     def best_first(self, found: list[CheckpointView], count: int) -> list[CheckpointView]:
-        """Return the best validated checkpoints."""
-        validated = [item for item in found if item.validation is not None]
+        """Return the best validated checkpoints that still have their files."""
+        validated = [item for item in found if item.validation is not None and item.state != "DELETED"]
         return self.sorted_checkpoints(validated, None, None, count)
 
     def resync_event(self, snapshot: CurvesView) -> Event:
@@ -248,6 +248,11 @@ class CheckpointFacts:
     def experiment_id(self) -> int:
         """The experiment of that trial."""
         return self.view.experiment_id
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its files were deleted: it can be read about, and not be had."""
+        return self.view.state == "DELETED"
 
     @property
     def steps_completed(self) -> int:

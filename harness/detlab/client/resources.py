@@ -377,10 +377,10 @@ class Trial(TrialFacts):
             return Checkpoint(self._session, self._session.run(operations.checkpoint(uuid)))
         if best:
             return self.top_checkpoint()
-        found = self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC, 1)
-        if not found:
-            raise no_checkpoint(self.experiment_id)
-        return found[0]
+        for item in self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC):
+            if not item.deleted:
+                return item
+        raise no_checkpoint(self.experiment_id)
 
 
 class Checkpoint(CheckpointFacts):

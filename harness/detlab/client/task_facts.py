@@ -30,6 +30,12 @@ def kind_word(kind: TaskKind) -> str:
     return KIND_WORDS.get(kind, kind.value)
 
 
+def kind_title(kind: TaskKind) -> str:
+    """Return the same word as the first of a sentence."""
+    word = kind_word(kind)
+    return word[:1].upper() + word[1:]
+
+
 class TaskFacts:
     """What is known about a user task, as of the last answer of the master."""
 
@@ -124,7 +130,7 @@ class TaskFacts:
             "started": moment(view.started_at),
             "failure": view.failure.message if view.failure else None,
         }
-        return card(f"{kind_word(view.kind).capitalize()} {view.id}", rows)
+        return card(f"{kind_title(view.kind)} {view.id}", rows)
 
 
 def hub_url(address: ClusterAddress, path: str) -> str:

@@ -228,7 +228,7 @@ class StaticFile(Guarded):
 
 def _row(view: ExperimentView) -> dict[str, Any]:
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
-    total, running = view.trials_total, view.trials.get("RUNNING", 0)
+    total = view.trials_total
     percent = 100 if view.state.terminal and view.state == "COMPLETED" else round(100 * view.progress)
     return {
         "id": view.id,
@@ -238,7 +238,7 @@ def _row(view: ExperimentView) -> dict[str, Any]:
         "tone": _tone(view.state.value),
         "percent": max(0, min(100, percent)),
         "trials": f"{done} of {total} ended" if total else f"{done} ended",
-        "running": f", {running} running" if running else "",
+        "running": f", {view.held}" if view.held else "",
         "metric": view.metric,
         "best": f"{view.best.value:.5g}" if view.best else "",
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(view.created_at)),

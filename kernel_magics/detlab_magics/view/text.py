@@ -71,10 +71,10 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     if state.silent_since is not None and now - state.silent_since < SILENT_SECONDS and not state.ended:
         return f"{done}/{max(e.trials_total or 0, known)} trials · no answer from the cluster, trying again"
     parts = [f"{done}/{max(e.trials_total or 0, known)} trials"]
-    if e.state is not ExperimentState.ACTIVE:
-        parts.append(state_word(e))
-    if not state.ended:
+    if e.state is ExperimentState.ACTIVE:
         parts.append(f"{running} running")
+    else:
+        parts += [state_word(e), *([e.held] if e.held and not state.ended else [])]
     if e.best is not None:
         parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} (trial {e.best.trial_id})")
     left = eta(state, now)

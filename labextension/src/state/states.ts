@@ -35,6 +35,11 @@ export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;
 }
 
+/** What the trials of an experiment do that still hold slots: once it is paused or ending, they are leaving. */
+export function heldWord(state: ExperimentState): string {
+  return state === 'ACTIVE' ? 'running' : state === 'PAUSED' ? 'pausing' : 'stopping';
+}
+
 /** What a trial or a task shows as its state. */
 export function shownState(view: TrialView | TaskView): string {
   return isOver(view.state) ? view.state : view.display_state || view.state;

@@ -231,10 +231,56 @@ def test_empty_states_say_what_to_do(master, det) -> None:
     assert "no output yet" in det("t", "logs", 1).stderr
     for words in (("e", "list-checkpoints", 1), ("c", "list", 1), ("c", "list", "--trial", 1)):
         assert det(*words).stdout == "No checkpoints yet.\n"
+    master.update_trial(1, state=TrialState.CANCELED)
+    assert det("c", "list", "--trial", 1).stdout == "Trial 1 has ended (CANCELED) without a checkpoint.\n"
+    master.update_experiment(1, state=ExperimentState.COMPLETED)
+    for words in (("e", "lc", 1), ("e", "lc", 1, "--best", 2), ("c", "list", 1)):
+        assert det(*words).stdout == "Experiment 1 has ended (COMPLETED) without a checkpoint.\n"
     master.add_experiment()
     for words in (("e", "list-trials", 2), ("t", "list", 2)):
         assert det(*words).stdout == "No trials yet.\n"
     assert "no trials yet" in det("e", "logs", 2).stderr
+
+
+def test_checkpoints_that_are_deleted_are_listed_as_such_and_are_never_the_best(master, det, workplace: Path) -> None:
+    master.add_trial(master.add_experiment().id)
+    gone, kept = (
+        master.add_checkpoint(1, {"w": b"x"}, validation=loss, steps_completed=steps, state=state)
+        for loss, steps, state in ((0.1, 9, "DELETED"), (0.5, 2, "COMPLETED"))
+    )
+    first, second = det("c", "list", 1).stdout.splitlines()[-2:]
+    assert gone.uuid in first
+    assert "deleted" in first
+    assert kept.uuid in second
+    assert "deleted" not in second
+    assert gone.uuid not in det("e", "lc", 1, "--best", 5).stdout
+    for number, words in enumerate((("e", "download", 1), ("t", "download", 1), ("t", "download", 1, "--latest"))):
+        assert det(*words, "-o", f"got{number}").exit_code == 0
+    assert [path.name for path in (workplace / "got0").iterdir()] == [kept.uuid]
+    assert (workplace / "got2" / "w").exists()
+
+
+def test_a_list_of_the_best_checkpoints_says_when_none_was_validated(master, det) -> None:
+    master.add_trial(master.add_experiment().id)
+    master.add_checkpoint(1, {"w": b"x"}, steps_completed=3)
+    said = "No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints 1\n"
+    assert det("e", "lc", 1, "--best", 1).stdout == said
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        (ExperimentState.ACTIVE, "2 running"),
+        (ExperimentState.PAUSED, "2 pausing"),
+        (ExperimentState.STOPPING_CANCELED, "2 stopping"),
+    ],
+)
+def test_trials_that_are_leaving_are_not_said_to_run(master, det, state: ExperimentState, word: str) -> None:
+    master.add_experiment(trials={"ACTIVE": 2, "RUNNING": 2, "COMPLETED": 1}, trials_total=3, state=state)
+    for words in (("e", "list"), ("e", "describe", 1)):
+        shown = " ".join(det(*words).stdout.split())
+        assert word in shown
+        assert ("running" in shown) is (state is ExperimentState.ACTIVE)
 
 
 def everything(master: FakeMaster, text: str) -> str:
@@ -331,6 +377,11 @@ def test_logs_of_several_trials(master, det) -> None:
     assert det("e", "logs", 1, "--trial", 2).stdout == "[rank 0] line 1\n[rank 1] line 3\n"
     assert det("e", "logs", 1, "--tail", 1).stdout == "[trial 1] [rank 1] line 2\n[trial 2] [rank 1] line 3\n"
     assert det("t", "logs", 1, "--rank", 1).stdout == "[rank 1] line 2\n"
+    assert det("e", "logs", 1, "--head", 1).stdout == "[trial 1] [rank 0] line 0\n[trial 2] [rank 0] line 1\n"
+    assert det("t", "logs", 2, "--head", 1, "--rank", 1).stdout == "[rank 1] line 3\n"
+    assert det("t", "logs", 1, "--head", 9).stdout == "[rank 0] line 0\n[rank 1] line 2\n"
+    for more in (("--tail", 1), ("-f",)):
+        assert "--head shows the first lines: leave out --tail and -f" in det("t", "logs", 1, "--head", 1, *more).stderr
     assert det("t", "logs", 1, "--search", "nothing").stdout == ""
     for words in (("e", "logs", 1, "-f"), ("e", "logs", 1, "--trial", 9)):
         assert det(*words).exit_code == 2

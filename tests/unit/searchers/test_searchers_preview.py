@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from detlab_hub.preview import preview_search
+from detlab_hub.preview import counted, preview_search
 
 HALVING = """
 hyperparameters:
@@ -157,8 +157,16 @@ def test_searchers_preview_table_and_summary(run):
     assert result.exit_code == 0
     assert "net.width=" in result.stdout
     assert "stopped at the top rung (9 epochs)" in result.stdout
-    assert "stopped at rung 1 of 3 (1 epochs)" in result.stdout
+    assert "stopped at rung 1 of 3 (1 epoch)" in result.stdout
     assert "6 trials, 14 epochs in all: 26 % of the 54 of full training; stopped 5 at 1, 1 at 9 (top)." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("unit", "one"), [("epochs", "epoch"), ("batches", "batch"), ("steps", "step"), ("pass", "pass")]
+)
+def test_searchers_preview_one_of_a_unit_is_no_plural(unit, one):
+    assert counted(1, unit) == f"1 {one}"
+    assert counted(2, unit) == f"2 {unit}"
 
 
 def test_searchers_preview_names_every_mistake_at_once(run, tmp_path):

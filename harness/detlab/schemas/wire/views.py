@@ -77,7 +77,7 @@ class FailureView(Wire):
     """A failure card: what, where, likely cause, last lines, next command."""
 
     kind: str
-    """oom | import | config | exception | killed | lost | no_metrics | searcher | unknown"""
+    """oom | disk_full | import | config | exception | killed | lost | no_metrics | searcher | unknown"""
     message: str
     trial_id: int | None = None
     rank: int | None = None
@@ -137,6 +137,13 @@ class ExperimentView(Wire):
     """Resolved; only on a single experiment, secrets masked."""
     failure: FailureView | None = None
     source: dict[str, Any] = {}
+
+    @property
+    def held(self) -> str:
+        """How many trials hold slots, and what they do: `2 running`, or once it is paused `1 pausing`; empty: none."""
+        count = self.trials.get("RUNNING", 0)
+        word = {ExperimentState.ACTIVE: "running", ExperimentState.PAUSED: "pausing"}.get(self.state, "stopping")
+        return f"{count} {word}" if count else ""
 
 
 class CreateExperiment(Wire):

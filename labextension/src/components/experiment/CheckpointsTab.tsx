@@ -3,6 +3,7 @@
 import { ReactElement, useMemo } from 'react';
 
 import { useApp } from '../../state/context';
+import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView, TrialView } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
 import { CheckpointList } from '../trial/CheckpointList';
@@ -21,5 +22,9 @@ export function CheckpointsTab({ experiment: e, version, trials }: {
   const indices = useMemo(() => new Map([...trials.values()].map(trial => [trial.id, trial.index])), [trials, trials.size]);
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
-  return <CheckpointList items={data.items} metric={e.metric} smallerIsBetter={e.smaller_is_better} trialIndex={indices} />;
+  return (
+    <CheckpointList
+      items={data.items} over={isOver(e.state)} metric={e.metric} smallerIsBetter={e.smaller_is_better} trialIndex={indices}
+    />
+  );
 }

@@ -92,6 +92,8 @@ describe('words', () => {
       '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 17, step 960) · about 9:40 left'
     );
     expect(remaining(experiment({ state: 'PAUSED' }), now)).toBeNull();
+    expect(progressParts(experiment({ state: 'PAUSED' }), now)[1]).toBe('4 pausing'); // they still hold their slots
+    expect(progressParts(experiment({ state: 'STOPPING_CANCELED' }), now)[1]).toBe('4 stopping');
     expect(remaining(experiment({ progress: 0 }), now)).toBeNull();
     expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90 }), now)).toContain('took 1:30');
   });
@@ -325,6 +327,15 @@ describe('the view', () => {
     const gone = items.map(item => item.textContent!.includes('files deleted'));
     expect(gone).toContain(true);
     expect(links.map(link => link === null)).toEqual(gone);
+  });
+
+  it('tells an experiment that has no checkpoint yet from one that has ended without any', async () => {
+    const goesOn = open({ trials: 0 }, 'checkpoints');
+    await screen.findByText('No checkpoints yet.');
+    goesOn.unmount();
+    open({ trials: 0, experiment: { state: 'COMPLETED', ended_at: BEGAN + 60 } }, 'checkpoints');
+    await screen.findByText('It has ended without a checkpoint.');
+    expect(screen.queryByText('No checkpoints yet.')).toBeNull();
   });
 
   it('downloads checkpoint files by digest', async () => {

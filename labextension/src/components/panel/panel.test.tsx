@@ -66,6 +66,15 @@ describe('the panel', () => {
     expect(items[1]!.contains(bars[0]!)).toBe(true);
   });
 
+  it('does not say that trials run which are leaving a paused or ending experiment', async () => {
+    const states = ['ACTIVE', 'PAUSED', 'STOPPING_KILLED'] as const;
+    await panel({ experiments: states.map((state, i) => experiment(i + 1, { state })), tasks: [] });
+    const facts = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem').map(item => item.querySelector('.det-facts')!.textContent);
+    for (const words of ['0/4 trials, 2 running', '0/4 trials, 2 pausing', '0/4 trials, 2 stopping']) {
+      expect(facts.filter(said => said!.includes(words)).length).toBe(1);
+    }
+  });
+
   it('says when what is idle will be ended', async () => {
     const now = Date.now() / 1000;
     const idle = { kind: 'tensorboard', last_activity: now - 3000 } as const;

@@ -24,8 +24,10 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   return keyed.map(k => k.item);
 }
 
-export function CheckpointList({ items, metric, smallerIsBetter, trialIndex }: {
+export function CheckpointList({ items, over, metric, smallerIsBetter, trialIndex }: {
   items: readonly CheckpointView[];
+  /** Whether none will follow. */
+  over: boolean;
   metric: string;
   smallerIsBetter: boolean;
   /** Trial id to its number in the experiment; leave it out within one trial. */
@@ -33,6 +35,7 @@ export function CheckpointList({ items, metric, smallerIsBetter, trialIndex }: {
 }): ReactElement {
   const [most, setMost] = useState(PAGE);
   const ordered = useMemo(() => bestFirst(items, smallerIsBetter), [items, smallerIsBetter]);
+  if (!items.length && over) return <EmptyState title="It has ended without a checkpoint." />;
   if (!items.length) {
     return <EmptyState title="No checkpoints yet.">A trial writes one at the end, when it is paused, and as often as its code or config says.</EmptyState>;
   }

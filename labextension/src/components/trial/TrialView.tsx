@@ -103,5 +103,5 @@ function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   const e = state.experiment;
-  return <CheckpointList items={data.items} metric={e?.metric ?? ''} smallerIsBetter={e?.smaller_is_better ?? true} />;
+  return <CheckpointList items={data.items} over={isOver(trial.state)} metric={e?.metric ?? ''} smallerIsBetter={e?.smaller_is_better ?? true} />;
 }
