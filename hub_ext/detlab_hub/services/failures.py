@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -10,24 +11,49 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
 from detlab_hub.services.diagnosis import Line, diagnose
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, LogRow, MetricName, Series, TaskRow, TrialRow
+from detlab_hub.services.launching import kind_of_slots
+from detlab_hub.store.tables import (
+    AgentRow,
+    AllocationRow,
+    ExperimentRow,
+    LogRow,
+    MetricName,
+    Series,
+    TaskRow,
+    TrialRow,
+)
 
 LOOK_BACK = 400
 """Lines of output read to understand a failure."""
 
 _HINTS = {
     "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
+    "disk_full": "make room on that disk (df -h); a restart goes on from the last checkpoint; the output: {logs}",
     "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
     "hang": "its stacks are in the output if it could print them; if only slow: pytorch.init(hang_timeout=…); {logs}",
     "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
 _DEFAULT_HINT = "the whole output: {logs}"
+_NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
+"""What torch raises where a process group is to be of NCCL and cannot: its build has none, or it sees no GPU."""
 
 
 def _hint(kind: str, holder: int | str) -> str:
     logs = f"det task logs {holder}" if isinstance(holder, str) else f"det trial logs {holder}"
     return _HINTS.get(kind, _DEFAULT_HINT).format(logs=logs)
+
+
+def _nccl_hint(s: Session, row: AllocationRow, logs: str) -> str:
+    """What to do about NCCL that is not there; that is another thing on GPUs than where there are none."""
+    agent = s.get(AgentRow, row.agent_id) if row.agent_id else None
+    if agent is None:
+        return logs
+    if row.slots and kind_of_slots(agent) != "cpu":
+        cause = "the task has GPUs, which its PyTorch cannot use: install a build for them in its environment or image"
+    else:
+        cause = 'NCCL is for GPUs, and the task has none: ask for the backend "gloo" (pytorch.init() does so by itself)'
+    return f"{cause}; {logs}"
 
 
 def of_exit(
@@ -86,6 +112,9 @@ def _card(
     )
     oom = reason == "oom"
     kind = "oom" if oom else diagnosis.kind
+    hint = _hint(kind, holder)
+    if _NO_NCCL.search(diagnosis.message):
+        hint = _nccl_hint(s, row, hint)
     return FailureView(
         kind=kind,
         message=message if oom and message else diagnosis.message,
@@ -94,7 +123,7 @@ def _card(
         signal=diagnosis.signal,
         where=diagnosis.where,
         log_tail=list(diagnosis.log_tail),
-        hint=_hint(kind, holder),
+        hint=hint,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from services_scripted import ALICE, asha, config, report, training
 
-from detlab.schemas.wire import EndReason, ExperimentState, TrialState
+from detlab.schemas.wire import EndReason, ExperimentState, SlotView, TrialState
 
 
 def failing(code: int, lines: tuple[str, ...] = ()):
@@ -58,6 +58,30 @@ async def test_services_a_traceback_becomes_a_failure_card(make_world):
 
 
 HEAD = ("Traceback (most recent call last):", '  File "/t/work/train.py", line 1, in <module>', "    import it")
+
+
+@pytest.mark.parametrize(
+    ("kind", "slots", "advice"),
+    [
+        ("cpu", 1, 'the task has none: ask for the backend "gloo"'),
+        ("cuda", 1, "install a build for them in its environment or image"),
+        ("cuda", 0, 'the task has none: ask for the backend "gloo"'),
+    ],
+)
+async def test_services_nccl_that_is_missing_is_advised_about_by_what_the_slots_are(make_world, kind, slots, advice):
+    error = "RuntimeError: Distributed package doesn't have NCCL built in"
+    world = await make_world(failing(1, (*HEAD, error)))
+    agent = await world.add_agent()
+    agent.drop()
+    plain, told = agent.hello, [SlotView(id="one", kind=kind, uuid="GPU-1" if kind == "cuda" else None)]
+    agent.hello = lambda: plain().model_copy(update={"slots": told})
+    await agent.connect()
+    made = await world.submit(config(max_restarts=0, resources={"slots_per_trial": slots}))
+    card = (await world.finish(made.id)).failure
+    assert (card.kind, card.message) == ("exception", error)
+    assert advice in card.hint
+    assert ("gloo" in card.hint) is ("gloo" in advice)
+    assert card.hint.endswith(f"det trial logs {card.trial_id}")
 
 
 @pytest.mark.parametrize(
