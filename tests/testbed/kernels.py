@@ -50,6 +50,7 @@ class Notebook:
         timeout: float = 60,
         interrupt_when: Callable[[], bool] | None = None,
         answers: Sequence[str] = (),
+        look: Callable[[Cell], None] | None = None,
     ) -> Cell:
         """Execute a cell and read all it says.
 
@@ -59,6 +60,7 @@ class Notebook:
             timeout: Seconds.
             interrupt_when: Press the stop button when this is first so.
             answers: What to type when the cell asks (`Cell.questions`).
+            look: Given the cell as it is shown so far, after every message while it runs.
         """
         cell = Cell()
         waiting = list(answers)
@@ -75,6 +77,8 @@ class Notebook:
             state["idle"] |= (
                 mine and message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
             )
+            if look is not None and not state["idle"]:
+                look(cell)
             if not state["pressed"] and interrupt_when is not None and interrupt_when():
                 state["pressed"] = True
                 self._manager.interrupt_kernel()

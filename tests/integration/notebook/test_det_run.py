@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,11 +27,32 @@ while not pathlib.Path({gate!r}).exists():
 done = "waited"
 """
 
+SEEN = """%%det_run
+import pathlib, time
+print("it runs")
+for _ in range(400):
+    if pathlib.Path({gate!r}).exists():
+        break
+    time.sleep(0.05)
+else:
+    raise TimeoutError("nobody has seen the line")
+print("and ends")
+"""
+
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
     with Client(cluster.url, cluster.token) as found:
         yield found
+
+
+@pytest.fixture
+def gate() -> Iterator[Path]:
+    """A file, not there yet, that a task of any user sees when it is; pytest's own folder is closed."""
+    folder = Path(tempfile.mkdtemp(prefix="detlab-gate-"))
+    folder.chmod(0o755)
+    yield folder / "open"
+    shutil.rmtree(folder)
 
 
 def status(notebook: Notebook, cell: Cell) -> str:
@@ -89,6 +113,21 @@ def test_output_is_in_order_with_both_streams_and_hostile_text_is_text(notebook)
     assert len(lines) < 66
 
 
+def test_a_line_is_in_the_cell_while_it_runs(notebook, gate):
+    """The cell ends well only if its first line was seen before its end."""
+    seen: list[str] = []
+
+    def look(cell: Cell) -> None:
+        if "it runs\n" in cell.stdout and not gate.exists():
+            seen.append(cell.stdout)
+            gate.touch()
+
+    cell = notebook.run(SEEN.format(gate=str(gate)), look=look)
+    assert cell.status == "ok", cell.traceback
+    assert seen == ["it runs\n"]
+    assert cell.stdout == "it runs\nand ends\n"
+
+
 def test_a_flood_of_output_stays_below_the_limit_and_the_end_is_there(notebook):
     cell = notebook.run("%%det_run\nfor i in range(60_000):\n    print(i, 'x' * 60)\nprint('the end')")
     assert cell.status == "ok", cell.traceback
@@ -146,13 +185,8 @@ def test_two_slots_are_both_its_own(notebook):
     assert notebook.run("slots").result["text/plain"] == "[0, 1]"
 
 
-def test_waiting_shows_place_and_reason_on_one_line_and_then_it_runs(open_notebook, client, tmp_path_factory):
+def test_waiting_shows_place_and_reason_on_one_line_and_then_it_runs(open_notebook, client, gate):
     first, second = open_notebook(), open_notebook()
-    gate = tmp_path_factory.mktemp("gate") / "open"
-    gate.parent.chmod(0o755)
-    for parent in gate.parents:
-        if parent.name.startswith("pytest"):
-            parent.chmod(0o755)
     held = first.run(WAITS.format(slots=2, options="--detach", gate=str(gate)))
     assert held.status == "ok", held.traceback
     holder = task_of(client, first, held) if held.displays else client.get_task(TASK.search(held.stdout).group())
