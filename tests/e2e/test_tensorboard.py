@@ -40,7 +40,7 @@ def submit(lab: Lab, meeting_place: Path, tmp_path: Path) -> Callable[[], tuple[
     def go() -> tuple[Any, Path]:
         gate = meeting_place / f"tensorboard-{tmp_path.name}"
         code = tmp_path / "code"
-        code.mkdir()
+        code.mkdir(exist_ok=True)
         (code / "trial.py").write_text(TRIAL.replace("GATE", repr(str(gate))))
         config = {
             "name": "board",
@@ -112,6 +112,24 @@ def test_a_tensorboard_of_one_trial_shows_that_one(cluster, lab, submit, boards)
         run = f"exp{experiment.id}/trial{trial.id}"
         until("its curve", lambda: len(scalars(web, task, run, "training/loss")) == 6, 60)
         assert web.get(f"{task.url}data/runs").json() == [run]
+
+
+def test_the_command_shows_the_runs_of_two_experiments_on_one_board(cluster, lab, submit, boards):
+    (first, gate), (second, _) = submit(), submit()
+    gate.touch()
+    done = cluster.det("tensorboard", "start", str(first.id), str(second.id), "--no-open")
+    boards += [t for t in lab.client.list_tasks(kind=TaskKind.TENSORBOARD, limit=5) if not t.state.terminal]
+    assert done.returncode == 0, done.stderr
+    said = re.fullmatch(r"TensorBoard (\S+): (\S+)\n", done.stdout)
+    assert said, done.stdout
+    task = lab.client.get_task(said[1])
+    assert (task.url, task.view.experiment_ids) == (said[2], [first.id, second.id])
+    of = [[f"exp{one.id}/trial{trial.id}" for trial in one.list_trials()] for one in (first, second)]
+    assert [len(runs) for runs in of] == [2, 2]
+    with browser(cluster.token) as web:
+        until("the runs of both", lambda: set(web.get(f"{task.url}data/runs").json()) == {*of[0], *of[1]}, 60)
+        for runs in of:
+            until("a curve of each", lambda runs=runs: len(scalars(web, task, runs[0], "training/loss")) == 6, 60)
 
 
 def test_the_magic_shows_a_link_and_finds_the_same_board_again(cluster, lab, submit, boards, tmp_path):
