@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detlab.core._distributed import DistributedContext
+from detlab.core._leftovers import Leftovers, TrialLeftovers
 from detlab.core._session import COMMIT_LIMIT, TaskSession
 from detlab.core._shards import check_files, merge_metadata
 from detlab.core._spool import Spool
 from detlab.core._values import check_steps
-from detlab.errors import CheckpointError, DetlabError, NotFound
+from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound
+from detlab.info import ClusterInfo
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
 from detlab.storage import Manifest, StorageManager
 from detlab.storage import files as storage_files
 
 logger = logging.getLogger("detlab.core")
+
+_LOOK_LIMIT = 30.0
+"""Seconds to ask the master about what earlier attempts left: a checkpoint waits meanwhile."""
 
 T = TypeVar("T")
 Selector = Callable[[str], bool]
@@ -43,7 +48,7 @@ class CheckpointContext:
 
     A checkpoint exists once its files and then its manifest are stored, and then the master has committed the
     manifest's digest; whatever dies in between leaves nothing that could be restored. Committing is repeated
-    through an outage of the master for up to an hour.
+    through an outage of the master for up to a day; a full disk is waited for as long.
     """
 
     def __init__(
@@ -52,11 +57,16 @@ class CheckpointContext:
         storage: StorageManager,
         session: TaskSession,
         spool: Spool | None = None,
+        info: ClusterInfo | None = None,
     ) -> None:
         self._dist = distributed
         self._storage = storage
         self._session = session
         self._spool = spool
+        self._leftovers = Leftovers(storage)
+        if info is not None:
+            trial = info.trial.trial_id
+            self._leftovers = TrialLeftovers(storage, info.cluster_id, trial, info.run, self._is_committed)
 
     def upload(
         self,
@@ -91,8 +101,8 @@ class CheckpointContext:
         if source is None:
             raise RuntimeError("upload(ckpt_dir=None) is for ranks without files, with shard=True")
         checked = _check_metadata(metadata)
-        uuid = str(uuids.uuid4())
-        with self._discard_on_error(uuid):
+        uuid = self._begin()
+        with self._given_up_on_error(uuid):
             self._storage.upload(source, uuid, selector=selector)
             self._commit(uuid, checked)
         return uuid
@@ -115,8 +125,8 @@ class CheckpointContext:
             return
         self._require_chief("store_path")
         checked = _check_metadata(metadata)
-        uuid = str(uuids.uuid4())
-        with self._discard_on_error(uuid):
+        uuid = self._begin()
+        with self._given_up_on_error(uuid):
             yield self._storage.stage(uuid), uuid
             self._commit(uuid, checked)
 
@@ -184,10 +194,35 @@ class CheckpointContext:
         return self._view(storage_id).metadata
 
     def delete(self, storage_id: str) -> None:
-        """Remove a checkpoint of this trial, first from the master's books, then its files."""
-        with contextlib.suppress(NotFound):
+        """Remove a checkpoint of this trial, first from the master's books, then its files.
+
+        Raises:
+            Forbidden: There is one of this name, but it is not this trial's.
+        """
+        self._leftovers.begin(storage_id)
+        try:
             self._session.call("DELETE", f"task/checkpoints/{storage_id}")
+        except NotFound:
+            self._leftovers.settle(storage_id)
+            self._refuse_anothers(storage_id)
+            return
         self._storage.delete(storage_id)
+        self._leftovers.settle(storage_id)
+
+    def _refuse_anothers(self, uuid: str) -> None:
+        with contextlib.suppress(CheckpointError):
+            self._storage.manifest(uuid)
+            raise Forbidden(
+                f"checkpoint {uuid} is not of this trial: its files are left alone",
+                hint="det checkpoint list EXPERIMENT",
+            )
+
+    def _is_committed(self, uuid: str) -> bool:
+        try:
+            view = CheckpointView.model_validate(self._session.get(f"task/checkpoints/{uuid}", limit=_LOOK_LIMIT))
+        except NotFound:
+            return False
+        return view.state == "COMPLETED"
 
     def _view(self, uuid: str) -> CheckpointView:
         try:
@@ -222,10 +257,10 @@ class CheckpointContext:
             manifest_digest=manifest.digest,
         )
         self._session.call("POST", "task/checkpoints", body=commit.model_dump(), limit=COMMIT_LIMIT)
+        self._leftovers.settle(uuid)
         logger.info("stored checkpoint %s at step %d", uuid, commit.steps_completed)
 
     def _upload_sharded(self, source: Path | None, metadata: dict[str, Any] | None, selector: Selector | None) -> str:
-        uuid = self._new_uuid()
         folder = self._together(lambda: _identity(source, self._dist.cross_rank))
         if not any(folder):
             raise RuntimeError("upload(ckpt_dir=None, shard=True) from all ranks: at least one needs a directory")
@@ -234,16 +269,17 @@ class CheckpointContext:
         names = self._together(lambda: _names(mine, selector))
         check_files(names)
         merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
-        with self._discard_on_error(uuid):
+        uuid = self._begin_together()
+        with self._given_up_on_error(uuid):
             self._together(lambda: mine and self._storage.upload(mine, uuid, selector=selector))
             self._together(lambda: self._commit(uuid, merged) if self._dist.rank == 0 else None)
         return uuid
 
     @contextlib.contextmanager
     def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
-        uuid = self._new_uuid()
         merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
-        with self._discard_on_error(uuid):
+        uuid = self._begin_together()
+        with self._given_up_on_error(uuid):
             self._together(lambda: self._storage.stage(uuid) if self._dist.local_rank == 0 else None)
             failed: BaseException | None = None
             try:
@@ -261,8 +297,14 @@ class CheckpointContext:
         if mine is None:
             _raise_failures(failures)
 
-    def _new_uuid(self) -> str:
-        uuid: str = self._dist.broadcast(str(uuids.uuid4()) if self._dist.rank == 0 else None)
+    def _begin(self) -> str:
+        uuid = str(uuids.uuid4())
+        self._leftovers.begin(uuid)
+        return uuid
+
+    def _begin_together(self) -> str:
+        uuid = self._together(lambda: self._begin() if self._dist.rank == 0 else None)[0]
+        assert uuid is not None
         return uuid
 
     def _together(self, step: Callable[[], T]) -> list[T]:
@@ -298,12 +340,14 @@ class CheckpointContext:
         return names.__contains__
 
     @contextlib.contextmanager
-    def _discard_on_error(self, uuid: str) -> Iterator[None]:
+    def _given_up_on_error(self, uuid: str) -> Iterator[None]:
+        """Take a checkpoint back after an error; the chief alone, who may be publishing it while another rank fails."""
         try:
             yield
         except BaseException:
-            with contextlib.suppress(DetlabError):
-                self._storage.discard(uuid)
+            if self._dist.rank == 0:
+                with contextlib.suppress(DetlabError):
+                    self._leftovers.give_up(uuid)
             raise
 
     def _require_chief(self, what: str) -> None:
@@ -320,6 +364,7 @@ class DummyCheckpointContext(CheckpointContext):
     def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
         self._dist = distributed
         self._storage = storage
+        self._leftovers = Leftovers(storage)
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata of a stored checkpoint.

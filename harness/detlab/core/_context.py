@@ -188,7 +188,7 @@ def _init_on_cluster(
     train = TrainContext(spool, session, distributed, tensorboard)
     searcher = config.get("searcher") or {}
     return Context(
-        checkpoint=CheckpointContext(distributed, store, session, spool),
+        checkpoint=CheckpointContext(distributed, store, session, spool, info),
         distributed=distributed,
         preempt=PreemptContext(session, distributed, preempt_mode, lambda: PreemptionWatcher(info)),
         train=train,
