@@ -22,9 +22,13 @@ BUSY_MS = 30_000
 IDLE_MS = 15_000
 """PostgreSQL ends a write transaction in which the master does nothing for so long: a master that stands still, or
 whose machine is gone, must not keep the lease's row locked, and with it its successor waiting."""
-IDLE_ENDED = "25P03"
-"""What PostgreSQL says of such a transaction, and of no other: nothing of it is there. Who has the lease by now is
-asked by the next write."""
+ENDED_BY_A_BOUND = {"25P03", "25P04", "57P05"}
+"""What PostgreSQL says when it ended a transaction that did nothing for too long, one that took too long, and a
+connection that was not used for too long; and of nothing else. Nothing of the transaction is there. Who has the lease
+by now is asked by the next write."""
+_UNBOUND = ("idle_session_timeout", "transaction_timeout")
+"""Bounds that an operator may have set for all connections (PostgreSQL 14, 17): the writer is idle as often as nothing
+happens, and a migration takes what it takes."""
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -75,6 +79,10 @@ def writer_engine(url: URL) -> Engine:
             # A server may be set to answer before the disk has it; what we acknowledge must be on the disk.
             connection.execute("SET SESSION synchronous_commit TO on")
             connection.execute(f"SET SESSION idle_in_transaction_session_timeout TO {IDLE_MS}")
+            # Those of them that this server knows.
+            connection.execute(
+                "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = ANY(%s)", (list(_UNBOUND),)
+            )
             connection.commit()
 
         return engine
@@ -163,6 +171,6 @@ def judge(error: DBAPIError, *, reading: bool = False) -> Verdict:
         return Verdict.CALLER
     if state[:2] in _POSTGRES_CALLER or state in {"57014", "25P02"} or (reading and state == "25006"):
         return Verdict.CALLER
-    if state[:2] == "40" or state in {"55P03", IDLE_ENDED}:
+    if state[:2] == "40" or state == "55P03" or state in ENDED_BY_A_BOUND:
         return Verdict.BUSY
     return Verdict.BROKEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import errors
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -113,6 +115,65 @@ def test_a_read_that_postgresql_ended_for_idleness_may_be_tried_again(postgres_s
         assert store.healthy
         assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 0
         store.close()
+
+
+@pytest.mark.postgres
+def test_an_operators_bound_on_idle_connections_is_not_the_masters(postgres_server: postgres.Server) -> None:
+    """SQLSTATE 57P05: a master that nothing had happened to for so long was ended by its next write."""
+    with postgres_server.database("idle_session") as url:
+        postgres_server.sql("ALTER DATABASE idle_session SET idle_session_timeout TO 300")
+        store = Store.open(url, holder="first")
+        store.write_sync(add_experiment)
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 1
+        other = psycopg.connect(url)
+        ended_by_the_server(other)
+        with pytest.raises(errors.IdleSessionTimeout):
+            other.execute("SELECT 1")
+        other.close()
+        store.write_sync(add_experiment)  # as idle as the other one, and longer
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 2
+        store.close()
+
+
+@pytest.mark.postgres
+def test_a_write_on_a_connection_that_was_ended_for_idleness_may_be_tried_again(
+    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the bound come from elsewhere than from settings: nothing was begun, nothing is lost."""
+    monkeypatch.setattr(engine, "_UNBOUND", ())
+    with postgres_server.database("idle_writer") as url:
+        postgres_server.sql("ALTER DATABASE idle_writer SET idle_session_timeout TO 300")
+        store = Store.open(url, holder="first")
+        ended_by_the_server(connection_of(store))
+        with pytest.raises(StoreBusy, match="idle-session timeout"):
+            store.write_sync(add_experiment)
+        assert store.healthy
+        store.write_sync(add_experiment)
+        assert store.read_sync(lambda s: s.query(ExperimentRow).count()) == 1
+        store.close()
+
+
+@pytest.mark.postgres
+def test_the_writers_bounds_are_its_own(postgres_server: postgres.Server) -> None:
+    """`transaction_timeout` (SQLSTATE 25P04) is of PostgreSQL 17: it is seen to where the server knows it."""
+    with postgres_server.database("writers_bounds") as url:
+        store = Store.open(url, holder="first")
+        bounds = "SELECT name, setting FROM pg_settings WHERE name LIKE '%_timeout' ORDER BY name"
+        found: dict[str, str] = dict(store.write_sync(lambda s: [tuple(row) for row in s.execute(text(bounds))]))
+        store.close()
+    assert found["idle_in_transaction_session_timeout"] == str(engine.IDLE_MS)
+    assert {found.get("idle_session_timeout"), found.get("transaction_timeout", "0")} == {"0"}
+
+
+def connection_of(store: Store) -> psycopg.Connection:
+    """The writer's connection, which nobody uses now."""
+    with store._write_engine.connect() as connection:
+        return connection.connection.driver_connection
+
+
+def ended_by_the_server(connection: psycopg.Connection) -> None:
+    """Wait until the server has closed a connection that is idle."""
+    assert select.select([connection.fileno()], [], [], 20)[0]
 
 
 def test_on_sqlite_the_second_is_told_what_keeps_it_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,8 @@ class OperationalError(Exception):
         ("40001", Verdict.BUSY),
         ("40P01", Verdict.BUSY),
         ("25P03", Verdict.BUSY),
+        ("25P04", Verdict.BUSY),
+        ("57P05", Verdict.BUSY),
         ("53100", Verdict.BROKEN),
         ("58030", Verdict.BROKEN),
         ("57P01", Verdict.BROKEN),
