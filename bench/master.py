@@ -170,7 +170,9 @@ class Node:
         key = json.loads(enrolling.ask("POST", f"{API}agents/enrol", b'{"agent_id": "bench"}'))["token"]
         enrolling.close()
         address = f"{self.master.address.replace('http', 'ws', 1)}{API}agents/connect"
-        self._socket = websocket.create_connection(address, header=[f"Authorization: Bearer {key}"], timeout=PATIENCE)
+        self._socket = websocket.create_connection(
+            address, header=[f"Authorization: Bearer {key}"], timeout=PATIENCE, suppress_origin=True
+        )
         slots = [{"id": f"cpu{number}"} for number in range(self.slots)]
         self.say({"type": "hello", "agent_id": "bench", "slots": slots})
         threading.Thread(target=self._hear, daemon=True).start()

@@ -36,7 +36,7 @@ from detlab_hub.services.rows import slots_per_trial
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trials, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trial_order, trials, workspaces
 from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -167,18 +167,34 @@ class Experiments:
         return await self._shell.read(get)
 
     async def trials(
-        self, caller: Caller, experiment_id: int, limit: int = 200, after: int | None = None
+        self,
+        caller: Caller,
+        experiment_id: int,
+        limit: int = 200,
+        after: int | None = None,
+        *,
+        sort: str | None = None,
+        where: Sequence[str] = (),
     ) -> tuple[Sequence[TrialView], int | None]:
-        """One page of an experiment's trials in creation order, and the `after` of the next page.
+        """One page of an experiment's trials, and the `after` of the next page.
+
+        Args:
+            caller: Who asks.
+            experiment_id: Whose trials.
+            limit: At most so many.
+            after: Id of the last trial of the page before.
+            sort: A metric, as `trial_order.Order.parse` reads it; None: in creation order.
+            where: Conditions, as `trial_order.Condition.parse` reads them.
 
         Raises:
             NotFound: There is no such experiment for the caller.
         """
+        order = None if sort is None else trial_order.Order.parse(sort)
+        conditions = [trial_order.Condition.parse(text) for text in where]
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)
-            place = None if after is None else s.scalar(select(TrialRow.idx).where(TrialRow.id == after))
-            rows = trials.page(s, experiment_id, limit + 1, place)
+            rows = trial_order.page(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
             more = len(rows) > limit
             shown = rows[:limit]
             items = views.trial_views(s, shown, self._shell.pending_reasons)

@@ -193,11 +193,11 @@ def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
 def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     turn, row, trial = taking.turn, taking.row, taking.trial
     try:
-        metrics.check_report(record.group, record.steps_completed, record.metrics)
+        numbers = metrics.check_report(record.group, record.steps_completed, record.metrics)
     except BadReport as error:
         _refuse(taking, record.seq, error.code, error.message)
         return
-    stored = metrics.Report(record.group, record.steps_completed, record.time, record.metrics)
+    stored = metrics.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
     if row.superseded_applied:
         taking.reports.append(stored)
     else:
@@ -207,13 +207,13 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         if row.run > 1:
             _recount(turn, row, trial)
     trial.steps_completed = max(trial.steps_completed, record.steps_completed)
-    numbers = {name: number for name, value in record.metrics.items() if (number := as_scalar(value)) is not None}
+    plain = numbers if all(map(math.isfinite, numbers.values())) else encode_floats(numbers)
     data = {
         "group": record.group,
         "steps_completed": record.steps_completed,
         "run": row.run,
         "time": record.time,
-        "metrics": encode_floats(numbers),
+        "metrics": plain,
     }
     turn.event("metrics", trial.experiment_id, trial.id, data)
     turn.changed_trial(trial)

@@ -92,6 +92,16 @@ def fold(summary: Summary, points: Iterable[tuple[int, float]]) -> None:
     count = nan_count = posinf_count = neginf_count = 0
     total, least, greatest = summary.finite_sum, summary.min, summary.max
     newest: tuple[int, float] | None = None
+    points = list(points)
+    numbers = [value for _, value in points]
+    if all(map(math.isfinite, numbers)):  # nearly always
+        count = len(points)
+        if points:
+            newest = points.pop()
+            total = sum(numbers, total)
+            least = min(numbers) if least is None else min(least, *numbers)
+            greatest = max(numbers) if greatest is None else max(greatest, *numbers)
+        points = []
     for step, value in points:
         count += 1
         newest = (step, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -15,6 +16,7 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import send_file
 from detlab_hub.web.scopes import needs
@@ -29,7 +31,7 @@ class ExperimentPage(Wire):
 
 
 class TrialPage(Wire):
-    """One page of trials, in creation order."""
+    """One page of trials."""
 
     items: list[TrialView]
     next: int | None = None
@@ -65,7 +67,12 @@ class TrialsQuery(Wire):
 
     limit: int = Field(200, ge=1, le=2000)
     after: RowId | None = None
-    """Only trials with a larger id."""
+    """Only what comes after the trial of this id."""
+    sort: Annotated[str, Field(pattern=ORDER)] | None = None
+    """GROUP.METRIC: by its least value, ascending; -GROUP.METRIC: by its greatest, descending. Trials without it are
+    left out. Default: in creation order."""
+    where: list[Annotated[str, Field(pattern=CONDITION)]] = Field(default_factory=list, max_length=20)
+    """Conditions on hyperparameters, which all must hold: `lr<=0.01`, `optimizer.name=adam`."""
 
 
 class CurvesQuery(Wire):
@@ -161,10 +168,8 @@ class Trials(Guarded):
 
     @needs("read")
     async def get(self, experiment_id: int, query: TrialsQuery) -> TrialPage:
-        """List trials in creation order."""
-        items, following = await self.services.experiments.trials(
-            self.person, experiment_id, limit=query.limit, after=query.after
-        )
+        """List trials, in creation order or by a metric."""
+        items, following = await self.services.experiments.trials(self.person, experiment_id, **query.model_dump())
         return TrialPage(items=items, next=following)
 
 

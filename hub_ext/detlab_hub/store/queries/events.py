@@ -13,12 +13,15 @@ from sqlalchemy import Table, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
+from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.tables import EventRow, Meta
+from detlab_hub.store.tables.base import encode_json
 
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
 _APPEND = insert(_EVENTS)
 _APPEND_ONE = _APPEND.returning(_EVENTS.c.id)
+_COLUMNS = ("kind", "time", "experiment_id", "trial_id", "task_id", "data")
 TRIM_BATCH = 20_000
 
 
@@ -61,7 +64,8 @@ def new(
 def append_all(s: Session, rows: Sequence[dict[str, Any]]) -> None:
     """Append events in their order, with one statement."""
     if rows:
-        s.connection().execute(_APPEND, rows)
+        found = [(*(row[name] for name in _COLUMNS[:-1]), encode_json(row["data"])) for row in rows]
+        append_rows(s, _EVENTS.name, _COLUMNS, found)
 
 
 def after(

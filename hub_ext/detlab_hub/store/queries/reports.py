@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Table, case, delete, func, insert, select
+from sqlalchemy import Table, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import values
 from detlab_hub.store.errors import BadReport
 from detlab_hub.store.queries import rollups
+from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.queries.lookup import forget, memo_of, name_ids, series_of
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
@@ -49,10 +50,12 @@ class Report:
     steps_completed: int
     time: float
     metrics: dict[str, Any]
+    scalars: dict[str, float] | None = None
+    """What `check_report` returned for it; None: it is yet to be checked."""
 
 
-def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-    """Refuse a report that could never be stored.
+def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, float]:
+    """Refuse a report that could never be stored; return those of its metrics that are numbers.
 
     Raises:
         BadReport: Its code is `report.group`, `report.step`, `report.name` or `report.too_large`.
@@ -66,18 +69,23 @@ def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> N
         raise BadReport(f"steps_completed {steps_completed} is not between 0 and 2**53", code="report.step")
     if len(metrics) > MAX_NAMES:
         raise BadReport(f"{len(metrics)} metrics in one report; at most {MAX_NAMES}", code="report.too_large")
+    scalars: dict[str, float] = {}
     for name, value in metrics.items():
         if not name or len(name) > NAME_CHARS:
             raise BadReport(
                 f"the metric name {name[:80]!r} has {len(name)} characters; 1 to {NAME_CHARS}", code="report.name"
             )
-        if values.as_scalar(value) is None:
-            size = len(json.dumps(value, separators=(",", ":")))
-            if size > STRUCTURED_BYTES:
-                raise BadReport(
-                    f"the value of {name[:80]!r} has {size} bytes as JSON; at most {STRUCTURED_BYTES}",
-                    code="report.too_large",
-                )
+        number = value if type(value) is float else values.as_scalar(value)
+        if number is not None:
+            scalars[name] = number
+            continue
+        size = len(json.dumps(value, separators=(",", ":")))
+        if size > STRUCTURED_BYTES:
+            raise BadReport(
+                f"the value of {name[:80]!r} has {size} bytes as JSON; at most {STRUCTURED_BYTES}",
+                code="report.too_large",
+            )
+    return scalars
 
 
 def insert_report(
@@ -117,10 +125,8 @@ def insert_reports(
     if trial is None:
         raise NotFound(f"there is no trial {trial_id}")
     memo.trials[trial_id] = trial
-    for report in reports:
-        check_report(report.group, report.steps_completed, report.metrics)
-    begin_run(s, trial, run, resume_step)
     batch = _Batch.of(reports)
+    begin_run(s, trial, run, resume_step)
     ids = name_ids(s, {name for _, name in (*batch.scalars, *batch.structured)})
     _insert_scalars(s, trial, run, batch, ids)
     _insert_structured(s, trial_id, run, batch, ids)
@@ -187,17 +193,29 @@ class _Batch:
 
     @classmethod
     def of(cls, reports: Iterable[Report]) -> _Batch:
+        """Sort the values of reports; raises what `check_report` does."""
         batch = cls()
+        known: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # by the names as they were sent
         for report in reports:
-            group = clean_text(report.group)
-            for name, value in report.metrics.items():
-                key = (group, clean_text(name))
-                number = values.as_scalar(value)
-                if number is None:
-                    batch.structured.setdefault(key, {})[report.steps_completed] = (value, report.time)
-                else:
-                    batch.scalars.setdefault(key, {})[report.steps_completed] = (number, report.time)
+            group, step, time = report.group, report.steps_completed, report.time
+            scalars = report.scalars
+            if scalars is None:
+                scalars = check_report(group, step, report.metrics)
+            for name, number in scalars.items():
+                points = known.get((group, name))
+                if points is None:
+                    key = (clean_text(group), clean_text(name))
+                    points = known[group, name] = batch.scalars.setdefault(key, {})
+                points[step] = (number, time)
+            if len(scalars) < len(report.metrics):
+                batch._add_structured(report, scalars)
         return batch
+
+    def _add_structured(self, report: Report, scalars: Mapping[str, float]) -> None:
+        for name, value in report.metrics.items():
+            if name not in scalars:
+                key = (clean_text(report.group), clean_text(name))
+                self.structured.setdefault(key, {})[report.steps_completed] = (value, report.time)
 
 
 def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: dict[str, int]) -> None:
@@ -205,33 +223,36 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
     known = series_of(s, trial, keys)
     pairs = [(known[key], points) for key, points in zip(keys, batch.scalars.values(), strict=True)]
     stored = _stored(s, [pair for pair in pairs if not _is_append(*pair)])
-    appended: list[dict[str, Any]] = []
+    appended: list[PointRow] = []
     replaced: list[dict[str, Any]] = []
     merged: list[tuple[Series, _Merge]] = []
     for series, points in pairs:
-        rows = [
-            {"series_id": series.id, "step": step, "run": run, "value": value, "flag": flag, "time": time}
-            for step, (number, time) in points.items()
-            for value, flag in [values.split(number)]
-        ]
+        rows = _rows(series.id, run, points)
         if _is_append(series, points):
             appended += rows
             values.fold(series, ((step, points[step][0]) for step in sorted(points)))
             series.unrolled += len(points)
         else:
-            replaced += rows
+            replaced += (dict(zip(COLUMNS, row, strict=True)) for row in rows)
             merged.append((series, _fold_among(series, points, stored)))
-    connection = s.connection()
     if appended:
-        connection.execute(_APPEND, appended)
+        append_points(s, appended)
     if replaced:
-        connection.execute(upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
+        s.connection().execute(upsert(s, _POINTS, ("series_id", "step"), ("run", "value", "flag", "time")), replaced)
     for series, merge in merged:
         if merge.touched_from is not None:
             rollups.cut(s, series, merge.touched_from - 1)
     recompute(s, [series for series, merge in merged if merge.changed])
-    for series, _ in pairs:
-        rollups.roll(s, series)
+    rollups.roll(s, [series for series, _ in pairs])
+    s.flush()
+
+
+def _rows(series_id: int, run: int, points: Mapping[int, tuple[float, float]]) -> list[PointRow]:
+    found: list[PointRow] = []
+    for step, (number, time) in points.items():
+        value, flag = (number, values.FINITE) if math.isfinite(number) else values.split(number)
+        found.append((series_id, step, run, value, flag, time))
+    return found
 
 
 def _is_append(series: Series, points: Mapping[int, Any]) -> bool:
@@ -255,7 +276,6 @@ def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> St
 
 
 _POINTS: Table = Point.__table__
-_APPEND = insert(_POINTS)
 _STRUCTURED: Table = StructuredValue.__table__
 
 

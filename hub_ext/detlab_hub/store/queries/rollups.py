@@ -7,10 +7,10 @@ where a stored point changes, those from there on are cut off and made again wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import Point, Rollup, Series
@@ -24,38 +24,51 @@ Row = tuple[int, float | None, int, float]
 """step, value, flag, time"""
 
 
-def roll(s: Session, series: Series) -> None:
-    """Make rollups of what was appended. The newest `CHUNK` points stay out: they may still be merged into."""
-    ready = min((series.unrolled - CHUNK) // CHUNK, BATCH)
-    if ready < 1:
-        return
-    query = (
-        select(Point.step, Point.value, Point.flag, Point.time)
-        .where(Point.series_id == series.id, Point.step > _rolled(series))
-        .order_by(Point.step)
-        .limit(ready * CHUNK)
-    )
-    rows: list[Row] = [(row.step, row.value, row.flag, row.time) for row in s.execute(query)]
-    whole = len(rows) // CHUNK * CHUNK
-    for begin in range(0, whole, CHUNK):
-        part = rows[begin : begin + CHUNK]
-        s.add(
-            Rollup(
-                series_id=series.id,
-                first_step=part[0][0],
-                last_step=part[-1][0],
-                count=CHUNK,
-                kept=extremes(part),
-            )
-        )
-    if whole:
-        series.rolled_step = rows[whole - 1][0]
-        series.unrolled -= whole
-    s.flush()
+_TAIL = (
+    select(Point.step, Point.value, Point.flag, Point.time)
+    .where(Point.series_id == bindparam("series"), Point.step > bindparam("beyond"))
+    .order_by(Point.step)
+    .limit(bindparam("most"))
+)
+_APPEND = insert(Rollup.__table__)
+
+
+def roll(s: Session, touched: Iterable[Series]) -> None:
+    """Make rollups of what was appended. The newest `CHUNK` points stay out: they may still be merged into.
+
+    Flushes what else waits to be written only through the changes that it makes to the series themselves.
+    """
+    made: list[dict[str, Any]] = []
+    connection = s.connection()
+    for series in touched:
+        ready = min((series.unrolled - CHUNK) // CHUNK, BATCH)
+        if ready < 1:
+            continue
+        asked = {"series": series.id, "beyond": _rolled(series), "most": ready * CHUNK}
+        rows: Sequence[Any] = connection.execute(_TAIL, asked).all()
+        whole = len(rows) // CHUNK * CHUNK
+        for begin in range(0, whole, CHUNK):
+            part = rows[begin : begin + CHUNK]
+            rollup = {"series_id": series.id, "first_step": part[0][0], "last_step": part[-1][0], "count": CHUNK}
+            made.append({**rollup, "kept": extremes(part)})
+        if whole:
+            series.rolled_step = rows[whole - 1][0]
+            series.unrolled -= whole
+    if made:
+        connection.execute(_APPEND, made)
 
 
 def extremes(part: Sequence[Row]) -> list[list[Any]]:
     """Return the first, least, greatest and first NaN point of `part`, in step order, each once."""
+    values = [row[1] for row in part]
+    if None in values:
+        kept = _extremes_of_any(part)
+    else:
+        kept = {0, values.index(min(values)), values.index(max(values))}  # type: ignore[type-var]
+    return [list(part[index]) for index in sorted(kept)]
+
+
+def _extremes_of_any(part: Sequence[Row]) -> set[int]:
     kept = {0}
     numbers = [index for index, row in enumerate(part) if row[2] != NAN]
     if numbers:
@@ -63,7 +76,7 @@ def extremes(part: Sequence[Row]) -> list[list[Any]]:
         kept.add(max(numbers, key=lambda index: join(part[index][1], part[index][2])))
     if len(numbers) < len(part):
         kept.add(next(index for index, row in enumerate(part) if row[2] == NAN))
-    return [list(part[index]) for index in sorted(kept)]
+    return kept
 
 
 def cut(s: Session, series: Series, beyond_step: int) -> None:

@@ -47,6 +47,10 @@ class CleanText(TypeDecorator[str]):
         return None if value is None else clean_text(value)
 
 
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
+"""How `Json` encodes. Made once: `json.dumps` with separators makes an encoder each time."""
+
+
 class Json(TypeDecorator[Any]):
     """Any JSON value, as text: NaN, infinities, NUL and surrogates survive on both databases.
 
@@ -58,7 +62,7 @@ class Json(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         """Encode; None is SQL NULL."""
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else encode_json(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Decode."""

@@ -1,0 +1,141 @@
+"""A page of trials in the order of a metric, and only those whose hyperparameters fit.
+
+The order comes from the summaries in `series`, one row for each trial and metric, so it costs the same however many
+points and other metrics there are: about one look in an index for each trial.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, or_, select, type_coerce
+from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.tables import MetricName, Series, TrialRow, clean_text
+
+ORDER = r"^-?[^.]{1,128}\..{1,512}$"
+CONDITION = r"^[^<>=!\"]{1,512}(<=|>=|!=|<|>|=).{0,512}$"
+_CONDITION = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Order:
+    """By the least value of a metric, ascending, or by its greatest, descending."""
+
+    group: str
+    name: str
+    descending: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `validation.loss` or, for the greatest first, `-validation.accuracy`; the text must match `ORDER`."""
+        group, _, name = text.removeprefix("-").partition(".")
+        return cls(clean_text(group), clean_text(name), text.startswith("-"))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One hyperparameter compared with a value."""
+
+    path: tuple[str, ...]
+    operator: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `lr<=0.01`, `optimizer.name=adam`; the text must match `CONDITION`.
+
+        Raises:
+            ValueError: It does not.
+        """
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is no condition: write NAME<VALUE, with one of < <= > >= = !=")
+        name, operator, value = match.groups()
+        return cls(tuple(name.strip().split(".")), operator, value.strip())
+
+
+def page(
+    s: Session,
+    experiment_id: int,
+    limit: int,
+    *,
+    order: Order | None = None,
+    conditions: Sequence[Condition] = (),
+    after: int | None = None,
+) -> list[TrialRow]:
+    """Return trials of an experiment.
+
+    Args:
+        s: A session.
+        experiment_id: Whose.
+        limit: At most so many.
+        order: None: in creation order. Trials that have not reported the metric, or only NaN, are left out.
+        conditions: All must hold. A number is compared with numbers, everything else as text.
+        after: Id of the last trial of the page before.
+    """
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id).limit(limit)
+    for condition in conditions:
+        query = query.where(_holds(s, condition))
+    if order is None:
+        place = None if after is None else s.scalar(select(TrialRow.idx).where(TrialRow.id == after))
+        query = query.order_by(TrialRow.idx)
+        return list(s.scalars(query if place is None else query.where(TrialRow.idx > place)))
+    name_id = s.scalar(select(MetricName.id).where(MetricName.name == order.name))
+    column = Series.max if order.descending else Series.min
+    here = and_(Series.group_name == order.group, Series.name_id == name_id, column.is_not(None))
+    query = query.join(Series, and_(Series.trial_id == TrialRow.id, here))
+    query = query.order_by(column.desc() if order.descending else column, TrialRow.id)
+    if after is not None:
+        last = s.scalar(select(column).where(Series.trial_id == after, here))
+        beyond = column < last if order.descending else column > last
+        query = query.where(or_(beyond, and_(column == last, TrialRow.id > after)))
+    return list(s.scalars(query))
+
+
+def _holds(s: Session, condition: Condition) -> ColumnElement[bool]:
+    kind, text, number = _extracted(s, condition.path)
+    try:
+        wanted = float(condition.value)
+    except ValueError:
+        wanted = math.nan
+    if math.isfinite(wanted):
+        return _compared(number, condition.operator, wanted)
+    if condition.value in {"true", "false"}:
+        return _compared(kind, condition.operator, condition.value)
+    return _compared(text, condition.operator, condition.value)
+
+
+def _extracted(s: Session, path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str], ColumnElement[float]]:
+    """Return the type of a hyperparameter (`true` and `false` are types), its text, and its number or NULL."""
+    stored: ColumnElement[Any] = type_coerce(TrialRow.hparams, Text)
+    if s.get_bind().dialect.name == "postgresql":
+        value = cast(stored, JSONB).op("#>")(cast(list(path), ARRAY(Text)))
+        text: Any = value.op("#>>")(cast([], ARRAY(Text)))
+        kind: Any = case((func.jsonb_typeof(value) == "boolean", text), else_=func.jsonb_typeof(value))
+        return kind, text, case((kind == "number", cast(text, DOUBLE_PRECISION)), else_=None)
+    place = literal("$" + "".join(f'."{part}"' for part in path))
+    kind = func.json_type(stored, place)
+    found: Any = func.json_extract(stored, place)
+    return kind, cast(found, Text), case((kind.in_(["integer", "real"]), found), else_=None)
+
+
+def _compared(left: ColumnElement[Any], operator: str, right: float | str) -> ColumnElement[bool]:
+    match operator:
+        case "=":
+            return left == right
+        case "!=":
+            return left != right
+        case "<":
+            return left < right
+        case "<=":
+            return left <= right
+        case ">":
+            return left > right
+        case _:
+            return left >= right
