@@ -95,6 +95,11 @@ class KeyRing:
                 "with --enrolment-token-file"
             )
         try:
+            if self.enrolment_token_file.stat().st_mode & 0o077:
+                _log.warning(
+                    "others may read %s and enrol agents of their own with it: chmod 600 it",
+                    self.enrolment_token_file,
+                )
             return self.enrolment_token_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeError) as error:
             raise NotEnrolled(f"no enrolment token: {error}") from error

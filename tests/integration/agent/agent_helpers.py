@@ -93,6 +93,7 @@ class AgentProcess:
         self.log = directory.parent / "agent.log"
         self.token_file = directory.parent / "enrolment_token"
         self.token_file.write_text(master.enrolment_token)
+        self.token_file.chmod(0o600)
 
     def start(self):
         command = [
