@@ -18,13 +18,15 @@ from spine_lab import Lab, single
 
 from detlab.client import build_bundle
 from testbed.cluster import Cluster
-from testbed.hub_page import HubTab, end_from, faultless_tab, start_dialog
+from testbed.hub_page import HubTab, end_from, faultless_tab, hub_tab, start_dialog
 from testbed.lab import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "<img src=x onerror=alert(1)>"
+HUBS_BUTTON = ".btn-jupyter"
+"""White on JupyterHub's orange, on its own page: too little contrast for axe."""
 CONFIG = "entrypoint: python3 toy.py\nsearcher: {name: single, metric: error}\n"
 
 
@@ -134,6 +136,27 @@ def test_a_zip_and_dropped_files_travel_and_what_cannot_is_said(admin: HubTab, t
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("main h1")).to_contain_text("zipped", timeout=30_000)
     expect(page.locator("main")).to_contain_text("1/1 trial", timeout=60_000)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_our_fields_on_the_hubs_spawn_page_are_accessible_in_both_themes(
+    browser: Browser, cluster: Cluster, dark: bool
+) -> None:
+    with hub_tab(browser, cluster, cluster.user, dark=dark) as tab:
+        page = tab.page
+        page.goto(f"{cluster.url}/hub/spawn/{cluster.user}/judged")
+        for label in ("Start", "Slots", "Run it as", "Image", "End it after"):
+            expect(page.get_by_label(label, exact=True)).to_be_visible()
+        assert page.locator("html").get_attribute("data-bs-theme") == ("dark" if dark else "light")
+        assert tab.findings("#spawn_form", HUBS_BUTTON) == []
+        page.get_by_label("End it after").fill("soon")
+        page.get_by_role("button", name="Start").click()
+        told = page.get_by_role("alert")
+        expect(told).to_contain_text("The options have 1 mistake:", timeout=30_000)
+        assert page.locator("body").inner_text().count("The options have 1 mistake") == 1
+        expect(page.get_by_label("End it after")).to_have_value("soon")
+        for part in ("[role=alert]", "#spawn_form"):
+            assert tab.findings(part, HUBS_BUTTON) == [], part
 
 
 def test_a_tensorboard_wants_an_experiment_then_opens_and_is_ended(lab: Lab, admin: HubTab) -> None:

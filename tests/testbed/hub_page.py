@@ -20,6 +20,9 @@ window.__violations = [];
 document.addEventListener('securitypolicyviolation', event =>
   window.__violations.push(`${event.effectiveDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
 """
+_JUDGE = """
+async ([part, without]) => (await axe.run({ include: [[part]], exclude: [[without]] })).violations
+"""
 _known: WeakKeyDictionary[Browser, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 """Cookies of users that have logged in with a browser, by the cluster's address and the user."""
 
@@ -54,10 +57,10 @@ class HubTab:
         found: list[str] = self.page.evaluate("() => window.__violations")
         return found + [line for line in self.console if "Content Security Policy" in line]
 
-    def findings(self) -> list[str]:
-        """Serious findings of axe on what is shown now."""
+    def findings(self, part: str = "html", without: str = "#none") -> list[str]:
+        """Serious findings of axe on what is shown now, of a part of the page that CSS selects, without another."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found: list[dict[str, Any]] = self.page.evaluate("async () => (await axe.run()).violations")
+        found: list[dict[str, Any]] = self.page.evaluate(_JUDGE, [part, without])
         return [
             f"{item['id']}: {json.dumps([node['html'] for node in item['nodes'][:3]])}"
             for item in found
