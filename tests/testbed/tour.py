@@ -350,7 +350,7 @@ def kill_a_trial(tour: Tour) -> None:
     tour.picture("logs")
     trial.get_by_role("button", name="Kill").click()
     page.get_by_role("dialog").get_by_role("button", name="Kill").click()
-    expect(trial.locator(".det-badge").first).to_contain_text(re.compile("killed|canceled"), timeout=SECONDS)
+    expect(trial.locator(".det-badge").first).to_contain_text(re.compile("(?<!being )killed|canceled"), timeout=LONG)
     tour.picture("killed")
     page.locator(".lm-TabBar-tab", has_text="Trial").locator(".lm-TabBar-tabCloseIcon").click()
 

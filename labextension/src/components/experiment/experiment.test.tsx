@@ -105,6 +105,12 @@ describe('words', () => {
     expect(stateText(trial(9, 20))).toBe('error');
   });
 
+  it('do not say that a trial is killed before it is', () => {
+    const killing = { ...trial(19, 20), state: 'STOPPING_KILLED', display_state: 'STOPPING_KILLED', end_reason: 'killed' } as const;
+    expect(stateText(killing)).toBe('being killed');
+    expect(stateText({ ...killing, state: 'CANCELED', display_state: 'CANCELED' })).toBe('killed');
+  });
+
   it('say why an action is not possible', () => {
     const why = (over: Parameters<typeof experiment>[0], me = ME): (string | null)[] => experimentActions(experiment(over), me).map(a => a.why);
     expect(why({})).toEqual([null, 'The experiment is active already.', null, null]);

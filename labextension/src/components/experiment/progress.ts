@@ -56,6 +56,6 @@ export function toneState(trial: TrialView): string {
 /** The end of a trial for people, where it says more than its state. */
 export function endWord(trial: TrialView): string | undefined {
   if (stoppedEarly(trial)) return 'stopped early';
-  const reason = trial.end_reason;
+  const reason = isOver(trial.state) ? trial.end_reason : null; // one that is being killed has its reason already
   return reason && reason !== 'completed' && reason !== 'stopped' ? reason.replaceAll('_', ' ') : undefined;
 }
