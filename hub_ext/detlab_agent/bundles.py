@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -14,7 +15,7 @@ import httpx
 
 from detlab.launch.backoff import Backoff
 from detlab_agent.endpoints import Endpoints
-from detlab_agent.runtimes.base import SetupFailed
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
 _log = logging.getLogger(__name__)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -46,6 +47,7 @@ class BundleCache:
         """Return the packed bundle, from the cache or the master.
 
         Raises:
+            RefusedTask: The disk has no room for it.
             SetupFailed: It does not exist, is too large, is not what its digest says, or the master is away too long.
         """
         if not _DIGEST.fullmatch(digest):
@@ -71,6 +73,9 @@ class BundleCache:
                     raise SetupFailed(f"bundle {digest}: the master does not answer: {error}") from error
                 _log.info("bundle %s: %s; trying again", digest, error)
             except OSError as error:
+                path.with_suffix(".partial").unlink(missing_ok=True)
+                if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                    raise RefusedTask(f"no room for bundle {digest}: {error}") from error
                 raise SetupFailed(f"bundle {digest}: {error}") from error
             await asyncio.sleep(backoff.next_pause())
 

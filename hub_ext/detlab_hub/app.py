@@ -270,7 +270,8 @@ class DetHub(Application):
                 await asyncio.wait_for(stop.wait(), 2.0)
             except TimeoutError:
                 if not services.cluster.healthy():
-                    raise DetlabError("the master cannot write to its database any more: it ends") from None
+                    why = services.shell.store.broken_because or "it cannot write to its database any more"
+                    raise DetlabError(f"the master ends: {why}", hint=services.shell.store.broken_hint) from None
 
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""

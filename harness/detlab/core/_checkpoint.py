@@ -6,6 +6,7 @@ import contextlib
 import enum
 import logging
 import os
+import time
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any, TypeVar
 
 from detlab.core._distributed import DistributedContext
 from detlab.core._leftovers import Leftovers, TrialLeftovers
+from detlab.core._room import await_room
 from detlab.core._session import COMMIT_LIMIT, TaskSession
 from detlab.core._shards import check_files, merge_metadata
 from detlab.core._spool import Spool
 from detlab.core._values import check_steps
-from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound
+from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound, StorageError
 from detlab.info import ClusterInfo
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
 from detlab.storage import Manifest, StorageManager
@@ -50,6 +52,8 @@ class CheckpointContext:
     manifest's digest; whatever dies in between leaves nothing that could be restored. Committing is repeated
     through an outage of the master for up to a day; a full disk is waited for as long.
     """
+
+    _waits_for_room = False
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class CheckpointContext:
         checked = _check_metadata(metadata)
         uuid = self._begin()
         with self._given_up_on_error(uuid):
-            self._storage.upload(source, uuid, selector=selector)
+            self._upload(source, uuid, selector)
             self._commit(uuid, checked)
         return uuid
 
@@ -241,12 +245,37 @@ class CheckpointContext:
             raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
         return manifest
 
+    @property
+    def held_up(self) -> bool:
+        """Whether a checkpoint waits for the master's return or for room on a disk, and for nothing else."""
+        return self._waits_for_room or self._session.held_up
+
+    def _wait_for_room(self, seconds: float) -> None:
+        self._waits_for_room = True
+        try:
+            time.sleep(seconds)
+        finally:
+            self._waits_for_room = False
+
+    def _upload(self, source: Path, uuid: str, selector: Selector | None) -> None:
+        """Copy files into the stage of one rank alone, as soon as there is room for all of them."""
+
+        def attempt() -> None:
+            try:
+                self._storage.upload(source, uuid, selector=selector)
+            except StorageError:
+                self._storage.discard(uuid)  # others may need what room there is
+                raise
+
+        await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
+
     def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
         """Publish the staged files, then have the master commit them.
 
         If the master's answer never comes the files stay: it may have committed them.
         """
-        manifest = self._storage.publish(uuid, metadata)
+        what = f"the checkpoint at step {metadata['steps_completed']}"
+        manifest = await_room(lambda: self._storage.publish(uuid, metadata), what, sleep=self._wait_for_room)
         if self._spool is not None:
             self._spool.sync()
         commit = CommitCheckpoint(
@@ -360,6 +389,8 @@ class CheckpointContext:
 
 class DummyCheckpointContext(CheckpointContext):
     """Off-cluster: a checkpoint is committed by its manifest alone."""
+
+    held_up = False
 
     def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
         self._dist = distributed

@@ -86,7 +86,7 @@ class PreemptContext:
         Raises:
             RuntimeError: Called before `start()`, or by a rank that the mode excludes.
             StaleAttempt: A newer attempt of this trial runs: end this process.
-            ClusterUnreachable: The acknowledgement could not be delivered for an hour.
+            ClusterUnreachable: The acknowledgement could not be delivered for a day.
         """
         if not self._started:
             raise RuntimeError("should_preempt() needs a started PreemptContext: use `with det.core.init()`")
@@ -101,7 +101,7 @@ class PreemptContext:
         """Tell the master that this process will end soon and is to be continued; returns when it knows.
 
         Raises:
-            ClusterUnreachable: The master did not answer for an hour.
+            ClusterUnreachable: The master did not answer for a day.
         """
         self._session.call("POST", "task/preempt/ack", limit=COMMIT_LIMIT)
 

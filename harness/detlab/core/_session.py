@@ -2,7 +2,7 @@
 
 The token is read from the task directory for each request, because the launcher renews it. A request is
 repeated, with growing pauses, while the master cannot be reached or answers 5xx or 429, up to a limit:
-`INTERACTIVE_LIMIT` (5 minutes) for calls whose answer the code waits for, `COMMIT_LIMIT` (1 hour) for what must not
+`INTERACTIVE_LIMIT` (5 minutes) for calls whose answer the code waits for, `COMMIT_LIMIT` (a day) for what must not
 be lost: committing a checkpoint and acknowledging a preemption. All calls of the task API are idempotent.
 """
 
@@ -26,7 +26,7 @@ from detlab.schemas.wire import API_PREFIX
 logger = logging.getLogger("detlab.core")
 
 INTERACTIVE_LIMIT = 300.0
-COMMIT_LIMIT = 3600.0
+COMMIT_LIMIT = 24 * 3600.0
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
 _JITTER = random.SystemRandom()
@@ -75,6 +75,9 @@ class TaskSession:
         transport: For tests.
         sleep: Pauses between attempts; wakes early when the session closes.
         clock: Monotonic seconds.
+
+    Attributes:
+        held_up: Whether a call waits for its next attempt, because the master is away.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class TaskSession:
     ) -> None:
         self.base_url = api_base(master_url)
         self.task_dir = task_dir
+        self.held_up = False
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._clock = clock
@@ -95,6 +99,7 @@ class TaskSession:
             base_url=self.base_url,
             timeout=httpx.Timeout(30.0, connect=10.0),
             transport=transport,
+            verify=self.base_url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
             trust_env=False,  # a proxy setting of the user must not catch calls to the master
         )
 
@@ -136,7 +141,11 @@ class TaskSession:
                     raise
                 reason = error.message
             logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
-            self._sleep(pause)
+            self.held_up = True
+            try:
+                self._sleep(pause)
+            finally:
+                self.held_up = False
         raise AssertionError("pauses() never ends")
 
     def _once(self, method: str, path: str, body: Any) -> Any:

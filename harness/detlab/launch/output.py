@@ -1,7 +1,11 @@
-"""From the task's pipes to the log spool, without loss: the task waits when the spool is full."""
+"""From the task's pipes to the log spool, without loss: the task waits when the spool is full.
+
+When the disk has no room, so has the line that says so. A small file beside the spool keeps some for it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import threading
@@ -17,6 +21,8 @@ MAX_BACKLOG = 256 << 20
 """Bytes of logs that wait for the master before the task's writes block."""
 RECYCLE = 16 << 20
 """Bytes of a fully delivered log spool from which on it is emptied."""
+RESERVE = 1 << 16
+"""Bytes of the file that is given up so that a full disk can be told of."""
 _READ = 1 << 16
 
 
@@ -36,6 +42,10 @@ class LogSpool:
         recycle: int = RECYCLE,
     ) -> None:
         self._appender = Appender(path)
+        self._reserve = path.with_name("reserve")
+        self._keep_reserve()
+        self._full = False
+        """Whether the disk had no room, and has not had room for the reserve since."""
         self._notify: Callable[[], None] = lambda: None
         self._max_backlog = max_backlog
         self._recycle = recycle
@@ -53,10 +63,11 @@ class LogSpool:
             while self._appender.size - self._committed >= self._max_backlog:
                 self._room.wait()
             now = time.time()
-            records = [self._record(stdtype, line, now, self._seq + 1 + i) for i, line in enumerate(lines)]
-            while not self._try_append(records):
+            while not self._try_append(stdtype, lines, now):
                 self._room.wait(1.0)
-            self._seq += len(records)
+            if self._full and self._keep_reserve():
+                self._full = False
+                self._try_append("launcher", [b"detlab: there is room again"], now)
             self._waiting -= 1
         self._notify()
 
@@ -88,11 +99,39 @@ class LogSpool:
         """Close the file."""
         self._appender.close()
 
-    def _try_append(self, records: list[dict[str, Any]]) -> bool:
+    def _try_append(self, stdtype: str, lines: Sequence[bytes], now: float) -> bool:
+        """Append lines; False on a full disk: output is held back (the task blocks on its pipe) until it has room."""
+        records = [self._record(stdtype, line, now, self._seq + 1 + i) for i, line in enumerate(lines)]
         try:
             self._appender.append(records)
+        except OSError as error:
+            if not self._full:
+                self._full = True
+                self._tell_of(error, now)
+            return False
+        self._seq += len(records)
+        return True
+
+    def _tell_of(self, error: OSError, now: float) -> None:
+        """Say that the disk is full, in the room that was kept for it; the master gets it at once."""
+        why = f"{self._reserve.parent}: {error.strerror or error}"
+        text = f"detlab: no room in {why}. Output and reports of this task wait until there is some (df -h)"
+        with contextlib.suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
+        if self._try_append("launcher", [text.encode()], now):
+            self._notify()
+
+    def _keep_reserve(self) -> bool:
+        """Take some room of the disk, for the day when it has none; return whether it had some."""
+        try:
+            descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE)
+            finally:
+                os.close(descriptor)
         except OSError:
-            # A full disk: hold the output back (the task blocks on its pipe) until there is room again.
+            with contextlib.suppress(OSError):
+                self._reserve.unlink(missing_ok=True)
             return False
         return True
 

@@ -41,6 +41,8 @@ OUTPUT_GRACE = 5.0
 """Seconds to wait for the pipes to close once every process of the task is dead."""
 EXIT_PATIENCE = 60
 """Attempts, one a second, to write the exit to a full disk."""
+TOKEN_AGAIN = 5.0
+"""Seconds after which a renewed token is written again that a full disk did not take."""
 CANNOT_START = 127
 
 
@@ -97,6 +99,7 @@ class Launcher:
         self._port_taken = False
         self._oom_before = oom_kills()
         self._logs = LogSpool(task.stream("logs"))
+        self._newest_token = ""
 
     def run(self) -> int:
         """Run the task to its end; return the entrypoint's exit code (negative: died by that signal)."""
@@ -267,10 +270,19 @@ class Launcher:
 
     def _keep_token(self, token: str) -> None:
         """Give a renewed token to the trial's own calls; they re-read the file when they are refused."""
+        self._newest_token = token
+        self._write_token(token)
+
+    def _write_token(self, token: str) -> None:
+        if token != self._newest_token:
+            return
         try:
             write_atomic(self._task.token, token.encode())
-        except OSError as error:
+        except OSError as error:  # a full disk: until it has room the trial goes on with the token that it has
             sys.stderr.write(f"{self._task.token}: {error}\n")
+            again = threading.Timer(TOKEN_AGAIN, self._write_token, (token,))
+            again.daemon = True
+            again.start()
 
     def _on_fenced(self, message: str) -> None:
         """A newer attempt writes: nothing this task does counts any more, so it ends at once."""

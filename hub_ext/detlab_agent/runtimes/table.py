@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from detlab_agent.runtimes.making import Order, TaskMaker
 from detlab_agent.runtimes.noted import discard_tree
 
 _log = logging.getLogger(__name__)
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NodeRuntime(Protocol):
@@ -78,8 +80,11 @@ class RuntimeTable:
                 f"this agent does not run tasks with the {launch.runtime} runtime: start it with "
                 f"--runtime {','.join([*self._runtimes, launch.runtime])}"
             )
-        order = self._maker.admit(launch)
-        await _unless(cancelled, self._ready(runtime, order, say))
+        try:
+            order = self._maker.admit(launch)
+            await _unless(cancelled, self._ready(runtime, order, say))
+        except OSError as error:
+            raise _of_disk(self._maker.directory, error) from error
         say("starting", "")
         return await asyncio.to_thread(self._make, runtime, order)
 
@@ -95,7 +100,7 @@ class RuntimeTable:
             discard_tree(order.task.root)
             order.record.unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise SetupFailed(f"the task's directory {order.task.root}: {error}") from error
+                raise _of_disk(order.task.root, error) from error
             raise
 
     def recover(self) -> list[RunningTask]:
@@ -129,6 +134,12 @@ class RuntimeTable:
         if noted is None or not TaskDir(record.with_suffix("")).root.is_dir():
             return None
         return self._runtimes[str(noted.get("runtime", "process"))].recover(record, noted)
+
+
+def _of_disk(where: Path, error: OSError) -> Exception:
+    """A disk without room is the node's trouble, not the task's: another node may have some, or this one later."""
+    message = f"the task's directory {where}: {error}"
+    return RefusedTask(f"no room for {message} (df -h)") if error.errno in _NO_ROOM else SetupFailed(message)
 
 
 async def _unless(cancelled: asyncio.Event, work: Any) -> None:

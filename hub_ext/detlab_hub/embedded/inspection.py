@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
+from detlab_hub.embedded import process
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.report import PartState, Report, read_report
 from detlab_hub.embedded.state import Plan, StateFolder
+
+_WORDS = 500
+"""Characters of a log's last line that are shown."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,22 @@ def _judge(
         return "the supervisor is gone: its parts still run, but nobody would start them again", None
     for part in parts:
         if part.pid is None:
-            return f"the {part.name} is {part.state}", f"tail {folder.log(part.name)}"
+            return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"
     # The master remembers for a while who a token belongs to, so that its answer says nothing of the Hub.
     if not answers(f"{plan.hub_api_url}/"):
         return "the hub does not answer", f"tail {folder.log(names.HUB)}"
     if view is None:
-        return "the master does not answer through the proxy", f"tail {folder.log(names.MASTER)}"
+        said = _last_words(folder, names.MASTER)
+        return f"the master does not answer through the proxy{said}", f"tail {folder.log(names.MASTER)}"
     if view.agents == 0 or view.slots_total == 0:
         return "no agent with slots is connected", f"tail {folder.log(names.AGENT)}"
     return None, None
+
+
+def _last_words(folder: StateFolder, part: str) -> str:
+    """What a part said last, which as a rule is why it does not work."""
+    lines = process.tail(folder.log(part), 1)
+    return f"; it said last: {lines[0][:_WORDS]}" if lines else ""
 
 
 def _part_states(report: Report | None) -> list[PartStatus]:

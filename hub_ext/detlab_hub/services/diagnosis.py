@@ -19,6 +19,7 @@ _CELL = re.compile(r"^<?cell (?P<cell>\d+)\b")
 _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|\bMemoryError\b|oom-kill|cannot allocate memory|bad_alloc", re.IGNORECASE
 )
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
 """What code that does not change raises each time it starts."""
@@ -109,6 +110,8 @@ def _judge(
         short = error[0].rpartition(".")[2]
         if short in _IMPORTS:
             return "import", told
+        if _NO_ROOM.search(told):
+            return "disk_full", told
         return ("oom" if _MEMORY.search(told) else "exception"), told
     if exit_code in (126, 127) or exit_code == 2:
         missing = _missing_file(texts)

@@ -6,6 +6,7 @@ read. SQLite runs with `synchronous=FULL`: an acknowledged commit has been fsync
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from enum import Enum
 from pathlib import Path
@@ -29,6 +30,10 @@ by now is asked by the next write."""
 _UNBOUND = ("idle_session_timeout", "transaction_timeout")
 """Bounds that an operator may have set for all connections (PostgreSQL 14, 17): the writer is idle as often as nothing
 happens, and a migration takes what it takes."""
+_DISK_FULL = "53100"
+"""PostgreSQL has rolled this back, as SQLite has when it says SQLITE_FULL. The master ends all the same: it cannot even
+renew its lease. It is started again until it can."""
+_LEAST_ROOM = 1 << 20
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -125,6 +130,31 @@ def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> N
 
     # Not by an event of the engine: where one listens, every statement asks who else does.
     engine.dialect.do_begin = do_begin  # type: ignore[method-assign]  # of this one dialect
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a database's own error says that its disk has no room."""
+    if isinstance(error, sqlite3.Error):
+        return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
+    return getattr(error, "sqlstate", None) == _DISK_FULL
+
+
+def has_room(folder: Path) -> bool:
+    """Whether a disk has any room worth the name: SQLite calls a full one an I/O error when it cannot share memory."""
+    try:
+        return shutil.disk_usage(folder).free >= _LEAST_ROOM
+    except OSError:
+        return True
+
+
+def hint_of(error: BaseException | None, url: URL) -> str | None:
+    """Return what to do about an error if it comes from a full disk; else None."""
+    path = sqlite_path(url)
+    if path is not None and (is_full(error) or not has_room(path.parent)):
+        return f"make room on its disk (df -h {path.parent}); until then `det up` starts the master again and again"
+    if is_full(error):
+        return "make room on the database server's disk; until then `det up` starts the master again and again"
+    return None
 
 
 class Verdict(Enum):

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 from sqlalchemy.engine import URL
 
-from detlab_hub.store.engine import sqlite_path
+from detlab_hub.store.engine import hint_of, sqlite_path
 from detlab_hub.store.errors import StoreDamaged, StoreError, StoreTooNew
 from detlab_hub.store.tables import Base
 
@@ -59,7 +59,7 @@ def check_file(url: URL) -> None:
     if head != _MAGIC:
         raise _damaged(path, "it is not an SQLite database")
     if size <= QUICK_CHECK_BYTES:
-        _quick_check(path)
+        _quick_check(path, url)
 
 
 def _create(path: Path) -> None:
@@ -68,17 +68,20 @@ def _create(path: Path) -> None:
         path.touch(mode=0o600)
     except OSError as error:
         raise StoreError(
-            f"the database {path} cannot be made: {error.strerror}", hint=f"ls -ld {path.parent}"
+            f"the database {path} cannot be made: {error.strerror}", hint=f"ls -ld {path.parent}; df -h {path.parent}"
         ) from error
 
 
-def _quick_check(path: Path) -> None:
+def _quick_check(path: Path, url: URL) -> None:
     try:
         connection = sqlite3.connect(path, timeout=5)
         try:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         finally:
             connection.close()
+    except sqlite3.OperationalError as error:  # a full disk, a lock: it says nothing of the file
+        hint = hint_of(error, url) or f"see that its disk is sound and nobody else uses it: ls -l {path}*; dmesg"
+        raise StoreError(f"the database {path} cannot be opened: {error}", hint=hint) from error
     except sqlite3.DatabaseError as error:
         raise _damaged(path, str(error)) from error
     if verdict != "ok":

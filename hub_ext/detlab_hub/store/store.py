@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from detlab_hub.store import lease, migrate
-from detlab_hub.store.engine import Verdict, judge, parse_url, reader_engine, sqlite_path, writer_engine
+from detlab_hub.store.engine import Verdict, hint_of, judge, parse_url, reader_engine, sqlite_path, writer_engine
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.session import StoreSession
@@ -54,6 +54,7 @@ class Store:
         writer: Executor | None,
         process: ProcessIdentity | None,
     ) -> None:
+        self._url = url
         self.url = url.render_as_string(hide_password=True)
         self.holder = holder
         self.epoch = 0
@@ -129,7 +130,9 @@ class Store:
                 raise StoreDamaged(
                     f"the database {self.url} is damaged: {reason}", hint="restore it from a backup, then det up"
                 ) from error
-            hint = "check c.DetHub.db_url and that the database runs and may be written to"
+            hint = hint_of(error.orig, self._url) or (
+                "check c.DetHub.db_url and that the database runs and may be written to"
+            )
             if judge(error) is Verdict.BUSY:
                 hint = (
                     "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
@@ -168,11 +171,17 @@ class Store:
         """Why it stopped, for people; None while it is sound."""
         return None if self._broken is None else self._broken.message
 
+    @property
+    def broken_hint(self) -> str | None:
+        """What to do about it."""
+        return None if self._broken is None else self._broken.hint
+
     def _break(self, error: DBAPIError, doing: str) -> StoreBroken:
         broken = StoreBroken(
             f"the database {self.url} failed while {doing}: {str(error.orig).strip()}. "
-            "Nothing more is written until the master is restarted",
-            hint="see that the disk has room and is sound (df -h; dmesg), then: det down && det up",
+            "Nothing more is written until a master is started anew",
+            hint=hint_of(error.orig, self._url)
+            or "see that the disk has room and is sound (df -h; dmesg), then: det down && det up",
         )
         if self._broken is None:
             self._broken = broken

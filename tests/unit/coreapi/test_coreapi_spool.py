@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -81,17 +82,60 @@ def test_long_records(spool: Spool, tmp_path: Path) -> None:
     assert spool.append("status", {"status": "y"}) == 4
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
-    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_report_waits_for_room_on_a_full_disk_and_leaves_nothing_behind_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    waits: list[list[object]] = []
+
+    def wait(seconds: float) -> None:
+        waits.append([line["status"] for line in lines(tmp_path)])
+        if len(waits) == 3:
+            monkeypatch.undo()
+
+    spool = Spool(tmp_path / "spool", sleep=wait)
     spool.append("status", {"status": "a"})
+    real = os.write
+    monkeypatch.setattr("detlab.core._spool.os.write", lambda fd, data: real(fd, data[:7]))
+    assert spool.append("status", {"status": "b"}) == 2
+    assert waits == [["a"]] * 3
+    assert [line["status"] for line in lines(tmp_path)] == ["a", "b"]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2, "once at the beginning, once at the end"
+    assert "7 of" in said[0]
+    assert str(tmp_path) in said[0]
+
+
+def test_a_disk_that_stays_full_for_a_day_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    spool = Spool(tmp_path / "spool", sleep=slept.append)
     real = os.write
     monkeypatch.setattr("detlab.core._spool.os.write", lambda fd, data: real(fd, data[:7]))
     with pytest.raises(SpoolError, match="7 of"):
         spool.append("status", {"status": "b"})
+    assert sum(slept) == 24 * 3600
+    assert lines(tmp_path) == []
+
+
+def test_a_failing_disk_is_an_error_at_once(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int, data: bytes) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("detlab.core._spool.os.write", fails)
+    with pytest.raises(SpoolError, match="Input/output"):
+        spool.append("status", {"status": "b"})
+
+
+def test_a_report_is_there_once_although_its_number_had_no_room(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("detlab.core._spool.os.pwrite", full)
+    assert [spool.append("status", {"status": text}) for text in "ab"] == [1, 2]
     monkeypatch.undo()
-    assert spool.append("status", {"status": "c"}) == 2
-    assert [line["status"] for line in lines(tmp_path)] == ["a", "c"]
+    assert spool.append("status", {"status": "c"}) == 3
+    assert [line["seq"] for line in lines(tmp_path)] == [1, 2, 3]
 
 
 def test_refusals_are_raised_once(spool: Spool, tmp_path: Path) -> None:
