@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 
+@dataclass(frozen=True)
+class AgentPace:
+    """Seconds: between heartbeats, of silence that end a connection, and at most between two attempts to connect."""
+
+    heartbeat: float = 2.0
+    silence: float = 8.0
+    cap: float = 5.0
+
+
 @dataclass
 class Task:
     """A task on a machine, with what is on its disk; it outlives the agent."""
@@ -171,14 +180,15 @@ class Agent:
 
     async def _run(self) -> None:
         self.table.recover()
+        pace = self.node.world.agent_pace
         connector = Connector(
             Endpoints("http://master/services/detlab/"),
             Keys(self.node.key),  # as much of it as is asked for
             self.table,
             self._hello,
-            backoff=Backoff(first=0.5, cap=5.0, rand=self.node.rng.random),
-            heartbeat=2.0,
-            silence=8.0,
+            backoff=Backoff(first=0.5, cap=pace.cap, rand=self.node.rng.random),
+            heartbeat=pace.heartbeat,
+            silence=pace.silence,
             dial=self._dial,  # a wire without a socket
             clock=self.node.clock,
         )

@@ -49,6 +49,30 @@ LOOK = 0.3
 """Seconds between two looks at the spool; the launcher's own 50 ms would only cost."""
 
 
+class Course:
+    """How trials train; a world may have another one.
+
+    Attributes:
+        look: Seconds between a launcher's looks at the spool.
+        asks: Seconds at least between two questions for a preemption that were not answered.
+    """
+
+    look = LOOK
+    asks = 0.0
+
+    def length(self, trial_id: int) -> int:
+        """Steps of a trial."""
+        return LENGTH
+
+    def pace(self, seed: int, allocation_id: str) -> float:
+        """Seconds of a step."""
+        return 0.5 + random.Random(f"{seed} {allocation_id}").random()
+
+    def saves(self, trial_id: int, step: int) -> bool:
+        """Whether a trial makes a checkpoint after a step."""
+        return step % SAVE_EVERY == 0
+
+
 def curve(seed: int, step: int) -> float:
     """A learning curve: the same for a trial whatever happens around it."""
     return random.Random(seed).random() + 1.0 / step
@@ -97,7 +121,9 @@ class WatchedSpool(Spool):
     """The real spool; what was appended is noted, and the disk may be full."""
 
     def __init__(self, trial: Trial) -> None:
-        super().__init__(trial.directory.spool, clock=trial.node.clock)
+        super().__init__(
+            trial.directory.spool, clock=trial.node.clock, sleep=lambda seconds: block(asyncio.sleep(seconds))
+        )
         self._trial = trial
 
     def append(self, kind: str, fields: Any) -> int:
@@ -172,7 +198,7 @@ class Watcher:
     async def _poll(self) -> None:
         while not isinstance(step := self._watch.next_step(), Finish):
             if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
+                await asyncio.sleep(max(step.seconds, self._trial.node.world.course.asks))
             else:
                 await self._ask(step.seconds)
             if self._watch.reply is not None or self._watch.fatal is not None:
@@ -206,7 +232,7 @@ class Trial:
         self.process = Process(node.world.loop, f"trial {launch.allocation_id}", node.name)
         self.exit_code: int | None = None
         self.dies_saving: str | None = None
-        self.pace = 0.5 + random.Random(f"{node.world.seed} {launch.allocation_id}").random()
+        self.pace = node.world.course.pace(node.world.seed, launch.allocation_id)
 
     def start(self) -> None:
         """Begin."""
@@ -245,12 +271,13 @@ class Trial:
             with saved.restore_path(info.latest_checkpoint) as path:
                 first = int(json.loads((path / "state.json").read_bytes())["step"])
         self.node.world.promises.resumed(self.launch, first)
-        for step in range(first + 1, LENGTH + 1):
+        course, trial_id = self.node.world.course, info.trial_id or 0
+        for step in range(first + 1, course.length(trial_id) + 1):
             block(asyncio.sleep(self.pace))
             metrics = {"loss": curve(info.trial_seed or 0, step), "mark": float(self.launch.run * 1000 + step)}
             train.report_validation_metrics(step, metrics)
             leave = preempt.should_preempt()
-            if leave or step % SAVE_EVERY == 0:
+            if leave or course.saves(trial_id, step):
                 self._save(saved, step)
             if leave:
                 return 0
@@ -327,7 +354,7 @@ class Launcher:
             on_token=lambda token: write_atomic(self.directory.token, token.encode()),
             on_fenced=lambda message: self.trial.end(-9),
             clock=self.node.clock,
-            pause=lambda seconds: block(asyncio.sleep(max(seconds, LOOK))),
+            pause=lambda seconds: block(asyncio.sleep(max(seconds, self.node.world.course.look))),
         )
 
 

@@ -24,6 +24,7 @@ from detlab.client.calls import Backoff
 from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
+from detlab_hub.services import Settings
 from detlab_hub.services import master as services
 from detlab_hub.store import InlineExecutor, Store, lease, migrate, store
 from detlab_hub.store.queries import tokens
@@ -32,9 +33,9 @@ from simulation.faults import Faults
 from simulation.loop import EPOCH, Process, SimLoop, Stuck, as_thread, block
 from simulation.master import Doom, Master, copy_torn, default_settings, make_database
 from simulation.network import Network
-from simulation.node import Node
+from simulation.node import AgentPace, Node
 from simulation.promises import BrokenPromise, Promises
-from simulation.trial import LENGTH, HttpBridge
+from simulation.trial import LENGTH, Course, HttpBridge
 
 SLOTS = (2, 1, 1)
 TRIALS = 8
@@ -60,7 +61,19 @@ class Outcome:
 
 
 class World:
-    """The cluster of one seed."""
+    """The cluster of one seed.
+
+    Attributes:
+        slots: Of each machine.
+        course: How its trials train.
+        agent_pace: How its agents keep in touch.
+        turns: Callbacks after which it must have ended.
+    """
+
+    slots: tuple[int, ...] = SLOTS
+    course = Course()
+    agent_pace = AgentPace()
+    turns = 400_000
 
     def __init__(self, seed: int, folder: Path, template: Path, *, calm: bool = False) -> None:
         self.seed, self.folder = seed, folder
@@ -77,13 +90,16 @@ class World:
         self._databases = 1
         shutil.copyfile(template, self.db_path)
         self.checkpoints = folder / "checkpoints"
-        self.settings = default_settings(folder)
+        self.settings = self._settings()
         self.promises = Promises(self)
         self.skew: dict[str, float] = {}
         self.masters: list[Master] = []
-        self.nodes = [Node(self, number, slots) for number, slots in enumerate(SLOTS)]
+        self.nodes = [Node(self, number, slots) for number, slots in enumerate(self.slots)]
         self.experiment_ids: list[int] = []
         self._client_done = False
+
+    def _settings(self) -> Settings:
+        return default_settings(self.folder)
 
     @property
     def db_url(self) -> str:
@@ -150,11 +166,14 @@ class World:
             sleep=lambda seconds: block(asyncio.sleep(seconds)),
         )
         block(asyncio.sleep(pause))
-        reply = session.run(submit(Submission(_config(self.seed, key), key=key)))
+        reply = session.run(submit(Submission(self._config(key), key=key)))
         assert reply.experiment is not None
         known = self.promises.submitted.setdefault(key, reply.experiment.id)
         if known != reply.experiment.id:
             raise BrokenPromise(f"I1: submit {key} made {known} and {reply.experiment.id}")
+
+    def _config(self, key: str) -> dict[str, Any]:
+        return _config(self.seed, key)
 
     def _start_clients(self) -> list[asyncio.Task[Any]]:
         jobs = []
@@ -298,8 +317,8 @@ class World:
 
     # --- running
 
-    def run(self) -> Outcome:
-        """Run the seed to its end."""
+    def run(self, look: Callable[[Any], None] | None = None) -> Outcome:
+        """Run the seed to its end; `look` sees the world then."""
         problem = None
         main = self.loop.world.spawn(self._conduct())
 
@@ -309,7 +328,7 @@ class World:
         main.add_done_callback(ended)
         self.loop.after_step = self._look
         try:
-            self.loop.run_forever()
+            self.loop.run_forever(self.turns)
             if main.done():
                 main.result()
         except (BrokenPromise, Stuck) as error:
@@ -332,6 +351,8 @@ class World:
             self.loop.time() - 1000.0,
             self.trace,
         )
+        if look is not None and problem is None:
+            look(self)
         self._dispose()
         return outcome
 
@@ -405,7 +426,7 @@ class Bench:
         # The template has the newest schema: alembic would only read its scripts again at each start.
         migrate.upgrade = lambda connection: None
         migrate.check_schema = lambda connection, where: "head"
-        migrate._quick_check = lambda path: None  # a fresh copy is sound
+        migrate._quick_check = lambda path, url: None  # a fresh copy is sound
         lease._start_time = self._start_time  # of the simulated process
         _share_compiled_statements()
         asyncio.Event.__hash__ = _serial_hash  # see there
@@ -421,15 +442,17 @@ class Bench:
             return 1
         return 0 if pid == os.getpid() else None
 
-    def run(self, seed: int, *, calm: bool = False) -> Outcome:
-        """Run one seed."""
+    def run(
+        self, seed: int, *, calm: bool = False, kind: type[World] = World, look: Callable[[Any], None] | None = None
+    ) -> Outcome:
+        """Run one seed in a world of a kind; `look` sees that at its end, before it is put away."""
         folder = self.folder / f"seed{seed}"
         folder.mkdir()
         _serials.clear()
         try:
             with determined(seed):
-                self.world = World(seed, folder, self.template, calm=calm)
-                outcome = self.world.run()
+                self.world = kind(seed, folder, self.template, calm=calm)
+                outcome = self.world.run(look)
                 self.world = None
             if not self._warm:
                 # What is loaded by now stays: the collector need not look at it again and again.
