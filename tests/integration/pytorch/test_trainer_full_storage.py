@@ -1,0 +1,70 @@
+"""A trainer whose checkpoint storage is full: the checkpoint waits, is stored whole, and nobody calls it a hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detlab.core import DummyCheckpointContext, DummyDistributedContext
+from detlab.pytorch._checkpoint import read_state
+from detlab.pytorch._watchdog import Pulse
+from detlab.pytorch._writer import CheckpointWriter
+from detlab.storage import DirectoryStorage
+from testbed.small_disks import CannotRun, Disk, small_disk
+from testbed.waiting import until
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    try:
+        with small_disk(tmp_path / "store", 8, 0o700) as found:
+            yield found
+    except CannotRun as error:
+        pytest.skip(str(error))
+
+
+def tree_of(value: float) -> dict[str, Any]:
+    return {"models_state_dict": [{"a": torch.full((200_000,), value)}], "callbacks": {"list": [value]}}
+
+
+def make_writer(disk: Disk, pulse: Pulse) -> CheckpointWriter:
+    context = DummyCheckpointContext(DummyDistributedContext(), DirectoryStorage(disk.folder))
+    return CheckpointWriter(context, alive=pulse.beat)
+
+
+def test_a_checkpoint_waits_for_room_and_is_then_stored_whole(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    pulse = Pulse()
+    with make_writer(disk, pulse) as writer:
+        disk.fill()
+        tree = tree_of(1.0)
+        writer.submit(tree, {"steps_completed": 7})
+        tree["models_state_dict"][0]["a"].zero_()  # training goes on
+        assert not writer.wait(2.5)
+        assert writer.poll() == []
+        assert pulse.part > 0, "to the watchdog it is no hang"
+        (said,) = (record.getMessage() for record in caplog.records if "no room" in record.getMessage())
+        assert "the checkpoint at step 7 waits" in said
+        assert str(disk.folder) in said
+        disk.free()
+        assert writer.wait(30)
+        (finished,) = writer.poll()
+    state = read_state(disk.folder / finished.uuid, allow_pickle=False)
+    assert state["models_state_dict"][0]["a"].unique().tolist() == [1.0]
+    assert [path.name for path in disk.folder.iterdir() if path.is_dir()] == [finished.uuid], "of the attempts before"
+
+
+def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    writer = make_writer(disk, Pulse())
+    disk.fill()
+    writer.submit(tree_of(1.0), {"steps_completed": 7})
+    until(lambda: "no room" in caplog.text, seconds=20)
+    began = time.monotonic()
+    writer.close()
+    assert time.monotonic() - began < 10
+    assert "the checkpoint at step 7 was dropped" in caplog.text
+    assert [path.name for path in disk.folder.iterdir() if path.is_dir()] == []
