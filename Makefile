@@ -23,6 +23,9 @@ CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integratio
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+# Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
+PLAIN_BENCHES := client ingest search chart noop rest imports
+PEERS ?= mlflow wandb optuna ray syne
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails of the tests that start whole clusters has one second try: alone, in a process of its own. It is printed.
@@ -31,7 +34,7 @@ SECOND_TRY := grep -q :: .pytest_cache/clusters/v/cache/lastfailed && $(CLUSTERS
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,9 +55,9 @@ soak: setup-test  ## kill the master at every commit, simulate clusters with fau
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
-bench:  ## all benchmarks, one after the other: bench-trainer, bench-faces, bench-spawn, bench-start
+bench: bench-peers  ## all benchmarks, one after the other, on a machine that does nothing else: about two hours
 	@failed=0; \
-	for part in trainer faces spawn start; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
+	for part in $(PLAIN_BENCHES) start trainer faces spawn; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
 	exit $$failed
 
 bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
@@ -70,6 +73,18 @@ bench-spawn: setup-test  ## a notebook's start beside the Hub's own spawners: as
 
 bench-start: setup-test  ## from a submission to the first reported metric, cold and from the warm pool
 	$(BIN)/python bench/start.py --check
+
+.PHONY: $(PLAIN_BENCHES:%=bench-%)
+$(PLAIN_BENCHES:%=bench-%): setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
+	$(BIN)/python bench/$(@:bench-%=%).py --check $(BENCH_ARGS)
+
+bench-peers: $(PEERS:%=$(VENV)-bench-%/.installed)  ## what the benches measure beside us, each in its own environment
+
+$(VENV)-bench-%/.installed: bench/peers/%.txt
+	@echo "==> $* into $(VENV)-bench-$*"
+	$(PYTHON) -m venv $(VENV)-bench-$*
+	$(VENV)-bench-$*/bin/python -m pip --disable-pip-version-check install --quiet -r $<
+	@touch $@
 
 unit: setup-test  ## the quick tests only
 	$(BIN)/python -m pytest -q tests/unit
@@ -142,5 +157,5 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-bench labextension/node_modules labextension/lib $(DEMO_DIR) \
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* server_ext/detlab_server/labextension

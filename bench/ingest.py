@@ -85,6 +85,14 @@ class Trial:
         self._http = Connection(master.address, launch["task_token"])
         self.sender = Sender(self._send, self._body)
 
+    def report_now(self) -> None:
+        """Report one metric, the time."""
+        self._seq += 1
+        self.steps += 1
+        head = {"kind": "metrics", "seq": self._seq, "time": time.time(), "group": "training"}
+        record = {**head, "steps_completed": self.steps, "metrics": {"sent": time.time()}}
+        self._send(json.dumps({"stream": "metrics", "records": [record]}).encode())
+
     def _send(self, body: bytes) -> None:
         ack = json.loads(self._http.ask("POST", f"{API}task/records", body))
         assert not ack["refused"], ack

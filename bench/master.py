@@ -158,6 +158,7 @@ class Node:
 
     master: Master
     slots: int
+    name: str = "bench"
     launches: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     _socket: websocket.WebSocket = field(init=False)
@@ -167,14 +168,16 @@ class Node:
     def connect(self) -> None:
         """Enrol and connect."""
         enrolling = Connection(self.master.address, self.master.enrolment)
-        key = json.loads(enrolling.ask("POST", f"{API}agents/enrol", b'{"agent_id": "bench"}'))["token"]
+        key = json.loads(enrolling.ask("POST", f"{API}agents/enrol", json.dumps({"agent_id": self.name}).encode()))[
+            "token"
+        ]
         enrolling.close()
         address = f"{self.master.address.replace('http', 'ws', 1)}{API}agents/connect"
         self._socket = websocket.create_connection(
             address, header=[f"Authorization: Bearer {key}"], timeout=PATIENCE, suppress_origin=True
         )
         slots = [{"id": f"cpu{number}"} for number in range(self.slots)]
-        self.say({"type": "hello", "agent_id": "bench", "slots": slots})
+        self.say({"type": "hello", "agent_id": self.name, "slots": slots})
         threading.Thread(target=self._hear, daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:

@@ -1,0 +1,222 @@
+"""The master at rest and under watch: its start, its memory, its idle CPU, and 500 streams through the Hub's proxy.
+
+    python bench/rest.py
+    python bench/rest.py --quick --no-peers            20 streams, a few seconds
+    python bench/rest.py --parts streams --streams 100
+    make bench-rest BENCH_ARGS="--json"
+
+*Start*: from the command to the first healthy answer, on a database that is there already; the floor is a Python that
+imports what the master imports. *At rest*: half a minute after that, resident memory, and CPU over the following
+20 seconds. *Streams*: one trial reports 100 metrics each second, one by one, and so many readers follow its experiment
+through configurable-http-proxy. Each report carries the time at which it was sent; what counts is until a reader has
+read it, and that each reader gets every one, once and in order. CPU is that of master plus proxy, as a share of one
+core; the readers run in a process of their own. MLflow's server stands beside start and rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from ingest import Trial
+from master import API, Master, Node, running_trials
+from measure import Figure, absent, conclude, cpu_of, median_of, memory_of, options, percentile, spread
+from mlflow_server import NAME as MLFLOW
+from mlflow_server import mlflow_server
+
+from testbed.cluster import Cluster, running_cluster
+
+START, MEMORY, IDLE = 3.0, 150.0, 1.0
+"""Seconds; MB; percent of a core."""
+LATE, BUSY = 100.0, 40.0
+"""Milliseconds at the 99th percentile; percent of a core."""
+RATE = 100
+"""Reports each second."""
+READERS = """
+import asyncio, json, sys, time
+
+async def read(host, port, path, token, count, found):
+    reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+    writer.write(f"GET {path} HTTP/1.1\\r\\nHost: {host}\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n".encode())
+    status = await reader.readline()
+    assert b" 200 " in status, status
+    while (await reader.readline()).strip():
+        pass
+    print("open", flush=True)
+    steps, late = [], []
+    while len(steps) < count:
+        line = await reader.readline()  # of the body, between the marks of its chunks
+        if not line:
+            break
+        if not line.startswith(b'{"id"'):
+            continue
+        event = json.loads(line)
+        if event["kind"] == "metrics":
+            steps.append(event["data"]["steps_completed"])
+            late.append(time.time() - event["data"]["metrics"]["sent"])
+    found.append((steps, late))
+    writer.close()
+
+async def main():
+    host, port, path, token, streams, count = sys.argv[1:]
+    found = []
+    async with asyncio.TaskGroup() as group:
+        for _ in range(int(streams)):
+            group.create_task(read(host, int(port), path, token, int(count), found))
+            await asyncio.sleep(0.002)
+    whole = sum(steps == list(range(steps[0], steps[0] + int(count))) for steps, _ in found)
+    late = sorted(one for _, lates in found for one in lates)
+    print(json.dumps({"whole": whole, "late": late[:: max(len(late) // 20000, 1)]}), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@dataclass
+class Rest:
+    """What was seen of a server by itself, by round."""
+
+    starts: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+
+    def look(self, pid: int, seconds: float, given: argparse.Namespace) -> None:
+        """Look at a server that has nothing to do."""
+        self.starts.append(seconds)
+        time.sleep(1 if given.quick else 30)
+        span = 2 if given.quick else 20
+        before = cpu_of([pid])
+        time.sleep(span)
+        self.idle.append((cpu_of([pid]) - before) / span * 100)
+        self.memory.append(memory_of([pid]))
+
+
+@dataclass
+class Watched:
+    """What was seen of the streams, by round."""
+
+    lost: int = 0
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    parts: list[tuple[float, float]] = field(default_factory=list)
+
+
+def rest(cluster: Cluster, root: Path, given: argparse.Namespace) -> list[Figure]:
+    """Measure starts and rest, ours and MLflow's."""
+    ours, peer = Rest(), Rest()
+    floors = []
+    why = absent(MLFLOW, given)
+    master = Master(cluster, root / "rest")
+    master.start()  # makes the database
+    master.end()
+    for number in range(given.rounds):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import detlab_hub.app"], check=True)
+        floors.append(time.perf_counter() - began)
+        seconds = master.start()
+        ours.look(master.pid, seconds, given)
+        master.end()
+        if not why:
+            with mlflow_server(root / f"mlflow{number}") as server:
+                peer.look(server.pid, server.seconds, given)
+
+    def row(label: str, values: list[float], unit: str, goal: float | None = None) -> Figure:
+        if not values:
+            return Figure(label, None, note=why)
+        return Figure(label, median_of(values), unit, at_most=goal, note=spread(values))
+
+    return [
+        row("detlab: cold start to healthy", ours.starts, "s", START),
+        row("  floor: python imports what the master does", floors, "s"),
+        row("  MLflow: cold start to healthy", peer.starts, "s"),
+        row("detlab: memory at rest", ours.memory, "MB", MEMORY),
+        row("  MLflow: memory at rest", peer.memory, "MB"),
+        row("detlab: CPU at rest", ours.idle, "%", IDLE),
+        row("  MLflow: CPU at rest", peer.idle, "%"),
+    ]
+
+
+def one_round(found: Watched, cluster: Cluster, trial: Trial, path: str, streams: int, seconds: float) -> None:
+    """Open the streams, report, and hear what the readers read."""
+    count = int(seconds * RATE)
+    command = [sys.executable, "-c", READERS, "127.0.0.1", str(cluster.port), path, cluster.token, str(streams)]
+    readers = subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE, text=True)
+    assert readers.stdout is not None
+    for _ in range(streams):
+        assert readers.stdout.readline().strip() == "open"
+    pids = [cluster.pid("master"), cluster.pid("proxy")]
+    before = [cpu_of([pid]) for pid in pids if pid is not None]
+    began = time.perf_counter()
+    for number in range(count):
+        time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+        trial.report_now()
+    taken = time.perf_counter() - began
+    cpu = [cpu_of([pid]) - then for pid, then in zip(pids, before, strict=True) if pid is not None]
+    said: dict[str, Any] = json.loads(readers.communicate(timeout=120)[0].splitlines()[-1])
+    found.lost += streams - said["whole"]
+    found.p50.append(percentile(said["late"], 50) * 1000)
+    found.p99.append(percentile(said["late"], 99) * 1000)
+    found.busy.append(sum(cpu) / taken * 100)
+    found.parts.append((cpu[0] / taken * 100, cpu[1] / taken * 100))
+
+
+def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
+    """Measure the streams of the cluster's own master, through its proxy."""
+    master = Master(cluster, cluster.folder, port=int(cluster.plan["master_port"]))
+    master.enrolment = (cluster.folder / "secrets" / "enrolment_token").read_text().strip()
+    with cluster.client() as http:  # so that the trial is given to the node without processes
+        for agent in http.get("agents").json():
+            http.post(f"agents/{agent['id']}/disable").raise_for_status()
+    node = Node(master, 1, name="streams")
+    node.connect()
+    (launch,) = running_trials(master, node, 1)
+    trial = Trial(master, launch)
+    trial.report_now()
+    path = f"{API}experiments/{launch['info']['experiment_id']}/stream"
+    streams, seconds = (20, 2.0) if given.quick else (given.streams, 10.0)
+    found = Watched()
+    for _ in range(given.rounds):
+        one_round(found, cluster, trial, path, streams, seconds)
+    node.hang_up()
+    label = f"detlab, {streams} streams at {RATE} events/s through the proxy"
+    own, proxy = (median_of(part[place] for part in found.parts) for place in (0, 1))
+    return [
+        Figure(f"{label}: readers that lost any", found.lost, "", at_most=0),
+        Figure("  … until read, p99", median_of(found.p99), "ms", at_most=LATE, note=f"p50 {median_of(found.p50):.0f}"),
+        Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=f"master {own:.0f} %, proxy {proxy:.0f} %"),
+    ]
+
+
+def main() -> int:
+    """Print the table; with --check status 1 if a goal is missed."""
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--parts", nargs="*", choices=["rest", "streams"], default=["rest", "streams"])
+        parser.add_argument("--streams", type=int, default=500)
+
+    given = options(__doc__ or "", more)
+    rows: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "hub").mkdir()
+        with running_cluster(root / "hub", slots=1) as cluster:
+            if "rest" in given.parts:
+                rows += rest(cluster, root, given)
+            if "streams" in given.parts:
+                rows += watch(cluster, given)
+    return conclude("The master at rest, and watched", rows, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
