@@ -1,0 +1,36 @@
+"""docs/explanation/reliability.md names tests that are there, and numbers that the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from docs_snippets import DOCS, ROOT
+
+from detlab.core._room import PATIENCE
+from detlab.core._session import COMMIT_LIMIT
+from detlab_hub.embedded.backoff import Backoff
+from detlab_hub.services import Settings
+
+PAGE = (DOCS / "explanation" / "reliability.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_reliability_names_is_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/.]+)`", PAGE))
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
+
+
+def test_every_fault_of_the_table_names_a_test() -> None:
+    table = PAGE.partition("## What happens, and what shows it")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "shown by" not in line]
+    assert len(rows) > 12
+    assert [row for row in rows if "`tests/" not in row.rpartition(" | ")[2]] == []
+
+
+def test_the_times_that_the_page_says_are_those_of_the_code() -> None:
+    settings = Settings(state_dir=Path(), bundles_dir=Path())
+    assert f"after {settings.agent_suspect_after:.0f} seconds without a word" in PAGE
+    assert f"*lost* after {settings.agent_reconnect_wait:.0f}" in PAGE
+    assert PATIENCE == COMMIT_LIMIT == 24 * 3600.0, "for a day at most"
+    assert Backoff().cap == 30.0, "up to half a minute"
