@@ -15,6 +15,7 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
+    gone,
     granted_to,
     next_logs,
     no_checkpoint,
@@ -27,7 +28,7 @@ from detlab.client.following import Notice, follow_async
 from detlab.client.ordering import CheckpointSortBy, OrderBy
 from detlab.client.session import AsyncSession
 from detlab.client.streaming import Feed, event_feed, log_feed
-from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
+from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,
@@ -109,16 +110,20 @@ class AsyncExperiment(ExperimentFacts):
 
         Raises:
             TimeoutError: It has not ended by then.
+            NotFound: Before it was heard how it ended, it was deleted or not shared with you any more.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        snapshot = await self._session.run(first_page(self.id))
-        self.learn(snapshot)
-        if not self.state.terminal:
-            feed = states_feed(self.id, snapshot.cursor)
-            async for event in self._follow(feed, deadline=deadline, notice=notice):
-                self.learn(event)
-        if self.state is not ExperimentState.DELETED:
-            await self.reload()
+        try:
+            snapshot = await self._session.run(first_page(self.id))
+            self.learn(snapshot)
+            if not self.state.terminal:
+                feed = states_feed(self.id, snapshot.cursor)
+                async for event in self._follow(feed, deadline=deadline, notice=notice):
+                    self.learn(event)
+            if self.state is not ExperimentState.DELETED:
+                await self.reload()
+        except NotFound as error:
+            self.view = gone(self.view, error)
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
         return self.state

@@ -11,7 +11,7 @@ from detlab.client.calls import Flow
 from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
 from detlab.client.rendering import card, settings
 from detlab.client.streaming import Feed, event_feed
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, NotFound
 from detlab.schemas.wire import (
     BestView,
     CheckpointFile,
@@ -136,6 +136,8 @@ class ExperimentFacts:
         """Keep what a snapshot or an event says, but the config, which neither carries."""
         if isinstance(item, CurvesView):
             fresh = item.experiment
+        elif item.kind == "experiment" and item.data.get("state") == ExperimentState.DELETED.value:
+            fresh = self.view.model_copy(update={"state": ExperimentState.DELETED})  # it says no more than that
         elif item.kind == "experiment":
             fresh = ExperimentView.model_validate(item.data)
         else:
@@ -146,6 +148,22 @@ class ExperimentFacts:
 def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
     """Return the error for waiting longer than was asked for."""
     return TimeoutError(f"experiment {view.id} is still {view.state.value} after {timeout:g} s")
+
+
+def gone(view: ExperimentView, error: NotFound) -> ExperimentView:
+    """Return the last that is known of an experiment that the master does not know any more.
+
+    Raises:
+        NotFound: It had not ended by then.
+    """
+    if view.state is ExperimentState.DELETING:
+        return view.model_copy(update={"state": ExperimentState.DELETED})
+    if view.state.terminal:
+        return view
+    raise NotFound(
+        f"experiment {view.id} was {view.state.value} when it was heard of last, and is not there any more: it was "
+        "deleted, or is not shared with you any more"
+    ) from error
 
 
 def first_page(experiment_id: int) -> Flow[CurvesView]:

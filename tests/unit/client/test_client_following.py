@@ -1,5 +1,6 @@
 """Streams through faults, and waiting for the end, against a real socket."""
 
+import asyncio
 import threading
 import time
 
@@ -7,6 +8,7 @@ import pytest
 
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
+from detlab.errors import NotFound
 from detlab.schemas.wire import CurvesView, Event, ExperimentState, TrialState
 from detlab.testing.api import FakeMaster, Fault
 
@@ -152,10 +154,40 @@ def test_an_experiment_deleted_while_it_is_waited_for(master: FakeMaster, client
     def delete() -> None:
         master.await_request("GET", "experiments/1/stream")
         with master.changed:
-            master.update_experiment(1, state=ExperimentState.DELETED)
+            # All that a master says of it by then.
+            master.publish("experiment", 1, {"id": 1, "state": "DELETED", "owner": "ada"})
             del master.experiments[1]
 
     deleter = threading.Thread(target=delete)
     deleter.start()
     assert client.get_experiment(1).wait(timeout=30) is ExperimentState.DELETED
     deleter.join()
+
+
+def test_an_experiment_deleted_right_after_its_end_is_said_to_have_ended(master: FakeMaster, client: Client) -> None:
+    """Its end was heard, and the question that followed found nothing: that was the answer to the waiting."""
+    master.add_experiment()
+
+    def end() -> None:
+        master.await_request("GET", "experiments/1/stream")
+        with master.changed:
+            master.update_experiment(1, state=ExperimentState.COMPLETED)
+            del master.experiments[1]
+
+    ender = threading.Thread(target=end)
+    ender.start()
+    assert client.get_experiment(1).wait(timeout=30) is ExperimentState.COMPLETED
+    ender.join()
+
+
+async def test_an_experiment_that_is_gone_before_its_end_was_heard_is_an_error_in_words(
+    master: FakeMaster, aclient: AsyncClient
+) -> None:
+    master.add_experiment()
+    experiment = await aclient.get_experiment(1)
+    master.faults.append(Fault("GET", "experiments/1/stream", "cut", lines=0))
+    waiting = asyncio.create_task(experiment.wait(timeout=30))
+    await asyncio.to_thread(master.await_request, "GET", "experiments/1/stream")
+    del master.experiments[1]
+    with pytest.raises(NotFound, match=r"was ACTIVE when it was heard of last.*deleted, or is not shared"):
+        await waiting
