@@ -279,19 +279,54 @@ def test_by_keyboard_alone(stage):
     stage.client.get_experiment(exp).kill()
 
 
+def themed(lab, theme):
+    lab.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', { theme: t })", theme)
+    lab.page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached", timeout=SECONDS)
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=SECONDS)
+    lab.page.add_script_tag(path=str(AXE))
+    # JupyterLab's body is 0 px high and hides what is outside of it; axe takes that for all of the page.
+    lab.page.add_style_tag(content="body { height: 100vh !important }")
+
+
+def serious(lab, part):
+    found = lab.page.evaluate("part => axe.run(part)", part)
+    assert "color-contrast" in {one["id"] for one in found["passes"]}, "axe saw text"
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]][:3])
+        for one in found["violations"]
+        if one["impact"] in {"serious", "critical"}
+    ]
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing_serious_in_the_panel_and_the_form(stage, running, theme):
     with opened(stage) as lab:
-        lab.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', { theme: t })", theme)
-        lab.page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached", timeout=SECONDS)
+        themed(lab, theme)
         lab.command("detlab:run-as-experiment", path="train.py")
         lab.page.locator(".det-form [data-path='resources.priority']").fill("400")
         expect(lab.page.locator(".det-form")).to_contain_text("1 mistake", timeout=SECONDS)
-        lab.page.add_script_tag(path=str(AXE))
         for part in ("#detlab-panel", ".det-form"):
-            found = lab.page.evaluate("part => axe.run(part)", part)["violations"]
-            serious = [v for v in found if v["impact"] in {"serious", "critical"}]
-            assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in serious] == []
+            assert serious(lab, part) == []
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_any_tab_of_the_views_in_jupyterlabs_own_colours(stage, running, theme):
+    """The views' own tests see them on a page of their own, which has none of JupyterLab's colours."""
+    trial = stage.client.get_experiment(running).list_trials()[0].id
+    config = {"entrypoint": "echo an ERROR here; sleep 600", "resources": {"slots": 0}}
+    task = stage.client.create_task("command", config, name="for axe").id
+    with opened(stage) as lab:
+        themed(lab, theme)
+        for kind, number, count in (("experiment", running, 7), ("trial", trial, 4), ("task", task, 3)):
+            lab.command("detlab:open", kind=kind, id=number, **({"experiment": running} if kind == "trial" else {}))
+            view = lab.page.locator(f"[id='detlab-{kind}:{number}']")
+            tabs = view.get_by_role("tab")
+            expect(tabs).to_have_count(count, timeout=SECONDS)
+            for tab in tabs.all():
+                tab.click()
+                expect(view.locator(".det-tab-panel")).not_to_contain_text("Loading", timeout=SECONDS)
+                assert serious(lab, f"[id='detlab-{kind}:{number}']") == [], (kind, tab.inner_text())
+    stage.client.get_task(task).kill()
 
 
 def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):
@@ -368,6 +403,9 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
         trial = lab.page.locator("[id^='detlab-trial:']")
         expect(trial.get_by_role("region", name="Failure: The code raised an error")).to_be_visible(timeout=SECONDS)
         expect(trial.get_by_role("log")).to_contain_text("ValueError: no such step: 1", timeout=SECONDS)
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            themed(lab, theme)
+            assert serious(lab, "[id^='detlab-trial:']") == [], theme
 
 
 def test_the_palette_leads_to_the_panel_and_the_form_by_keyboard_alone(stage):
