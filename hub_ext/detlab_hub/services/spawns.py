@@ -134,7 +134,7 @@ class Spawns:
             row = _server(turn.session, task_id)
             if TrialState(row.state) is not TrialState.ACTIVE:
                 raise Conflict(f"task {row.id} has ended: {row.end_reason}")
-            row.claimed, row.lease_until = True, None
+            row.claimed = True
             turn.changed_task(row)
             return _view(turn.session, row, self._shell.pending_reasons)
 

@@ -40,7 +40,8 @@ class TaskRow(Base):
     claimed: Mapped[bool] = mapped_column(default=False)
     """The Hub has the server's address; until then its spawner's stream is the task's lease."""
     lease_until: Mapped[float | None] = mapped_column(Double, default=None)
-    """When an unclaimed spawn whose spawner is not heard is released."""
+    """Always NULL: since when nobody follows an unclaimed spawn is in memory (`Spawns.guard`), for a master that starts
+    has to give every Hub its time again. To be dropped with the next change of the schema."""
     last_activity: Mapped[float | None] = mapped_column(Double, default=None)
     idle_timeout: Mapped[float | None] = mapped_column(Double, default=None)
     cull_at: Mapped[float | None] = mapped_column(Double, default=None)
