@@ -89,14 +89,15 @@ def test_a_full_disk_of_the_spool_is_said_and_holds_the_trial_up_until_there_is_
     lab = site.lab
     trial = training(lab)
     with full(site.spool):
-        (line,) = until("the trial says that there is no room", lambda: said(trial, "detlab: no room in"), 30)
-        assert "No space left on device" in line
+        # Its launcher says so, or it does itself: whoever needs a block first.
+        line = until("the trial says that there is no room", lambda: said(trial, "no room"), 30)[0]
         assert str(site.spool.folder) in line
+        assert "(df -h)" in line
         now = lab.trial(trial).view
         assert now.display_state == "RUNNING"
         assert now.steps_completed < STEPS
     ended = unharmed(lab, trial)
-    assert said(ended, "detlab: there is room again")
+    assert said(ended, "there is room again")
     steps = [int(more[0]) for _, _, more in lab.journal(ended, "asked")]
     assert steps == list(range(1, STEPS + 1)), "no line of its output is lost"
 
@@ -111,7 +112,6 @@ def test_a_full_disk_of_the_database_is_said_acknowledges_nothing_and_heals_by_i
             return done.stdout if done.returncode != 0 and "df -h" in done.stdout else None
 
         status = " ".join(until("det status says what is full", told, 40).split())
-        assert "the master is" in status
         assert f"make room on its disk (df -h {site.database.folder})" in status
         with cluster.client() as api:
             refused = api.post("experiments", json={"config": single("toy.py", name="refused", entrypoint="true")})

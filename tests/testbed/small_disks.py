@@ -11,6 +11,7 @@ with it all that it starts, into control groups of either version: a share of a 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import uuid
@@ -47,13 +48,11 @@ class Disk:
 
     def fill(self) -> None:
         """Leave no block of it to anybody."""
-        descriptor = os.open(self.ballast, os.O_WRONLY | os.O_CREAT, 0o600)
+        descriptor = os.open(self.ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            for size in (_BLOCK, 4096, 512):
-                with contextlib.suppress(OSError):
-                    while True:
-                        os.write(descriptor, bytes(size))
-            os.fsync(descriptor)
+            # Again until nothing is left: what was kept for the worst case is given back when the blocks are written.
+            while _fills(descriptor):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -66,6 +65,19 @@ class Disk:
         """Its block device, as MAJOR:MINOR."""
         number = self.folder.stat().st_dev
         return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _fills(descriptor: int) -> int:
+    """Append until there is no room; return how many bytes there was room for."""
+    written = 0
+    for size in (_BLOCK, 4096):
+        try:
+            while True:
+                written += os.write(descriptor, bytes(size))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    return written
 
 
 @contextmanager
