@@ -82,7 +82,7 @@ class Trial:
         self.id = int(launch["info"]["trial_id"])
         self.steps = 0
         self._seq = 0
-        self._http = Connection(master.address, launch["task_token"])
+        self.http = Connection(master.address, launch["task_token"])
         self.sender = Sender(self._send, self._body)
 
     def report_now(self) -> None:
@@ -94,7 +94,7 @@ class Trial:
         self._send(json.dumps({"stream": "metrics", "records": [record]}).encode())
 
     def _send(self, body: bytes) -> None:
-        ack = json.loads(self._http.ask("POST", f"{API}task/records", body))
+        ack = json.loads(self.http.ask("POST", f"{API}task/records", body))
         assert not ack["refused"], ack
 
     def _body(self, steps: int, names: int) -> bytes:
@@ -114,11 +114,11 @@ class Run:
     def __init__(self, server: Mlflow, name: str) -> None:
         self._run = server.make_run(name)
         self._steps = 0
-        self._http = Connection(server.address, "")
+        self.http = Connection(server.address, "")
         self.sender = Sender(self._send, self._body)
 
     def _send(self, body: bytes) -> None:
-        self._http.ask("POST", "/api/2.0/mlflow/runs/log-batch", body)
+        self.http.ask("POST", "/api/2.0/mlflow/runs/log-batch", body)
 
     def _body(self, steps: int, names: int) -> bytes:
         found = []
@@ -291,6 +291,8 @@ def measure(cluster: Any, folder: Path, database: Database, given: argparse.Name
         url = database.fresh("detlab_ingest")
         master, node = stack.enter_context(running_master(cluster, folder / "master", url, slots=sum(CLIENTS)))
         trials = [Trial(master, launch) for launch in running_trials(master, node, sum(CLIENTS))]
+        for trial in trials:
+            stack.callback(trial.http.close)
         ours = {1: [trials[0].sender], 8: [trial.sender for trial in trials[1:]]}
         peers: dict[int, list[Sender]] = {}
         mlflow = None
@@ -336,6 +338,7 @@ def read_back(master: Master, trials: Sequence[Trial]) -> int:
             if not (sound and whole):
                 raise SystemExit(f"trial {trial.id}, {series['name']}: not what was acknowledged")
             total += count
+    person.close()
     return total
 
 

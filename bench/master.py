@@ -29,6 +29,8 @@ from testbed.cluster import Cluster, free_port
 
 API = "/services/detlab/api/v1/"
 PATIENCE = 60.0
+IDLE = 2.0
+"""Seconds after which a connection is opened anew."""
 
 
 class Connection:
@@ -38,6 +40,7 @@ class Connection:
         parts = urlsplit(address)
         assert parts.hostname is not None
         self._http = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
+        self._used = 0.0
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -46,8 +49,11 @@ class Connection:
         Raises:
             RuntimeError: The answer is an error.
         """
+        if time.monotonic() - self._used > IDLE:
+            self._http.close()  # a server may have done so; it opens by itself
         self._http.request(method, path, body, self._headers)
         reply = self._http.getresponse()
+        self._used = time.monotonic()
         data = reply.read()
         if reply.status >= 300:
             raise RuntimeError(f"{method} {path}: {reply.status} {data[:500]!r}")

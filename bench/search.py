@@ -5,12 +5,13 @@
     python bench/search.py --profile search.prof   the master under cProfile, for pstats
     make bench-search BENCH_ARGS="--json"
 
-The search is ASHA with at most 64 reports a trial and rungs at 1, 4, 16 and 64. All goes through the master's API and
-is durable when it is answered. A *report with a decision* is `POST task/records` with one validation at a rung:
-authorised, stored, ranked among all that ever reached the rung, decided, journaled. A *suggestion* is all that the end
-of a trial brings: its attempt and it are closed, the search makes the next trial, which is queued, placed and sent to
-the agent with a token of its own. CPU is that of the master's process. Optuna's are its `ask`, and its `report` with
-`should_prune` at a rung, in the process that calls them: there is no server.
+The search is ASHA with rungs at 1, 4, 16 and 64 reports. All goes through the master's API and is durable when it is
+answered. A *report with its decision* is `POST task/records` with one validation at a rung: authorised, stored, ranked
+among all that ever reached the rung, decided, journaled; where it stops the trial, which it mostly does, it makes the
+suggestion, too: the next trial is drawn, stored and queued in the same transaction. The *end of a trial* is what its
+exit brings: its attempt and it are closed, the next in the queue is placed and sent to the agent with a token of its
+own. CPU is that of the master's process. Optuna's are its `ask`, and its `report` with `should_prune` at a rung, in the
+process that calls them: there is no server.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from measure import Figure, absent, ask_peer, beside, conclude, median_of, optio
 from testbed.cluster import Cluster, running_cluster
 
 GOAL = 1.0
-THEN_TRIAL, THEN_REPORT = 27.0, 18.0
-"""Milliseconds of Optuna when the goals were set: a trial, its pruner at a rung."""
+THEN_REPORT = 18.0
+"""Milliseconds of Optuna's pruner at a rung when the goal was set."""
 SLOTS = 16
+RUNGS = (1, 4, 16, 64)
 PEER = "optuna"
 
 
@@ -45,7 +47,7 @@ class Found:
     reports: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     """Wall time of a report."""
-    suggestions: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
 
 
 def report(http: Connection, batches: int, loss: float) -> None:
@@ -56,30 +58,39 @@ def report(http: Connection, batches: int, loss: float) -> None:
 
 
 def one_round(found: Found, master: Master, node: Node, count: int) -> None:
-    """Let `count` trials report at their first rung and end, in waves of as many as there are slots."""
+    """Let at least `count` trials report at their rungs until the search stops them, in waves of one for each slot."""
     cpu_reports = cpu_ends = waits = 0.0
-    done = 0
-    while done < count:
+    reports = ended = 0
+    while ended < count:
         launches = node.await_launches(len(node.ended) + SLOTS)
         running = [launch for launch in launches if launch["allocation_id"] not in node.ended]
         connections = [Connection(master.address, launch["task_token"]) for launch in running]
-        before, began = master.cpu, time.perf_counter()
-        for number, connection in enumerate(connections):
-            report(connection, 1, 0.5 + ((done + number) * 37 % 101) / 100)
-        cpu_reports += master.cpu - before
-        waits += time.perf_counter() - began
+        going = list(connections)
+        for rung in RUNGS:
+            before, began = master.cpu, time.perf_counter()
+            for number, connection in enumerate(going):
+                report(connection, rung, (number * 37 % 101) / 100 + 1.0 / rung)
+            cpu_reports += master.cpu - before
+            waits += time.perf_counter() - began
+            reports += len(going)
+            going = [connection for connection in going if not stopped(connection)]
+        for connection in connections:
+            connection.close()
         before = master.cpu
         for launch in running:
             node.exited(launch["allocation_id"])
         node.await_launches(len(node.ended) + SLOTS)
         time.sleep(0.3)  # what the master does afterwards counts, too
         cpu_ends += master.cpu - before
-        for connection in connections:
-            connection.close()
-        done += len(running)
-    found.reports.append(cpu_reports / done * 1000)
-    found.waits.append(waits / done * 1000)
-    found.suggestions.append(cpu_ends / done * 1000)
+        ended += len(running)
+    found.reports.append(cpu_reports / reports * 1000)
+    found.waits.append(waits / reports * 1000)
+    found.ends.append(cpu_ends / ended * 1000)
+
+
+def stopped(connection: Connection) -> bool:
+    """Whether the search has stopped the trial."""
+    return bool(json.loads(connection.ask("GET", f"{API}task/preempt?timeout_seconds=0"))["preempt"])
 
 
 def measure(cluster: Cluster, folder: Path, trials: int, count: int, rounds: int, more: tuple[str, ...]) -> Found:
@@ -133,11 +144,10 @@ def figures(found: Found, peer: dict[str, list[float]], why: str) -> list[Figure
     whole = sum(now.values()) if now else None
     goal = beside(GOAL, THEN_REPORT, now.get("report"))
     note = f"{spread(found.reports)}; answered after {median_of(found.waits):.1f} ms"
-    label = "detlab, one report with its decision: CPU of the master"
+    label = "detlab, one report with its decision and suggestion: CPU"
     rows = [Figure(label, median_of(found.reports), "ms", at_most=goal, note=note.removeprefix("; "))]
-    goal = beside(GOAL, THEN_TRIAL, whole)
-    label = "detlab, one suggestion, from the end of a trial to the next: CPU"
-    rows.append(Figure(label, median_of(found.suggestions), "ms", at_most=goal, note=spread(found.suggestions)))
+    label = "detlab, the end of a trial and the launch of the next: CPU"
+    rows.append(Figure(label, median_of(found.ends), "ms", note=spread(found.ends)))
     if not now:
         return [*rows, Figure("Optuna on SQLite", None, note=why)]
     rows.append(Figure("Optuna on SQLite, report and should_prune at a rung: CPU", now["report"], "ms"))
