@@ -246,7 +246,7 @@ class CheckpointContext:
         return manifest
 
     @property
-    def held_up(self) -> bool:
+    def _held_up(self) -> bool:
         """Whether a checkpoint waits for the master's return or for room on a disk, and for nothing else."""
         return self._waits_for_room or self._session.held_up
 
@@ -390,7 +390,7 @@ class CheckpointContext:
 class DummyCheckpointContext(CheckpointContext):
     """Off-cluster: a checkpoint is committed by its manifest alone."""
 
-    held_up = False
+    _held_up = False
 
     def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
         self._dist = distributed

@@ -209,7 +209,7 @@ class CheckpointWriter:
         with self._changed:
             while self._state not in {_State.IDLE, _State.PAUSED} and (left := give_up - time.monotonic()) > 0:
                 self._changed.wait(min(left, 1.0))
-                if self._waits_for_room or self._checkpoint.held_up:
+                if self._waits_for_room or self._checkpoint._held_up:
                     self._alive()
             self._raise_failure()
             return self._state is _State.IDLE
