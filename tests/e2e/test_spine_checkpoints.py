@@ -59,6 +59,22 @@ def test_i5_a_file_that_was_altered_in_storage_is_reported_and_nothing_is_left_b
     assert not target.exists()
 
 
+def test_i5_what_attempts_left_that_were_killed_while_they_stored_is_no_checkpoint_and_is_removed(lab: Lab) -> None:
+    experiment = lab.completed(lab.submit(single("dies_storing.py", max_restarts=2)))
+    trial = lab.first_trial(experiment)
+    assert trial.view.restarts == 2
+    checkpoints = {found.steps_completed: found for found in experiment.list_checkpoints()}
+    assert sorted(checkpoints) == [1, 2, 3]
+    for step, found in checkpoints.items():
+        assert (place(lab, found) / "step").read_text() == str(step)
+    begun = [line.text.split()[-1] for line in trial.logs(search="STORING")]
+    assert len(begun) == 5
+    assert {found.uuid for found in checkpoints.values()} < set(begun)
+    left = [path.name for path in (lab.cluster.folder / "checkpoints").iterdir()]
+    names = {name for name in left if any(uuid in name for uuid in begun)}
+    assert names == {found.uuid for found in checkpoints.values()}
+
+
 def test_deleting_an_experiment_frees_the_bytes_and_only_when_it_has_ended(lab: Lab, saved: Experiment) -> None:
     folders = [place(lab, found) for found in saved.list_checkpoints()]
     trial = saved.list_trials()[0].id

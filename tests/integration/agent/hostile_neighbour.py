@@ -122,7 +122,7 @@ def main():
     launcher = os.getppid()
     print(json.dumps({"the machine": {path: outcome(lambda path=path: write(path)) for path in MACHINE}}), flush=True)
     own = Path(f"/proc/{launcher}/environ").read_text()
-    print(json.dumps({"launcher": own.split("\0")}), flush=True)
+    print(json.dumps({"launcher": [pair for pair in own.split("\0") if pair]}), flush=True)
     held = [where for pid in (launcher, "self") for where in open_files(pid)]
     print(json.dumps({"held": held}), flush=True)
     if os.environ.get("THEN") == "kill all":

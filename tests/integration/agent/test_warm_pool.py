@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from agent_helpers import AgentProcess, make_bundle, trial, wait_until
+from agent_helpers import TRIALS, AgentProcess, make_bundle, trial, wait_until
 from warm_programs import ENDS, LOOK, WHERE
 
 from detlab.launch import procfs
@@ -297,3 +297,32 @@ def test_a_zygote_that_dies_before_its_first_fork_is_replaced_at_once():
         assert pool.pid not in {None, first}
     finally:
         pool.close()
+
+
+HOSTILE = Path(__file__).with_name("hostile_neighbour.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="uids can only be changed by root")
+def test_a_forked_trial_of_another_user_and_the_zygote_cannot_be_read_steered_or_ended(master, agent, warm):
+    bob = begin(master, TRIALS["NeverExits"], owner="bob", slots=["cpu1"])
+    master.wait_for(lambda: "up" in master.texts(bob), timeout=60)
+    launcher = json.loads((agent.task_dir(bob) / "launcher.json").read_text())["pid"]
+    (program,) = [process.pid for process in procfs.descendants(launcher)]
+    victims = {"their program": program, "their launcher": launcher, "the zygote": warm, "the agent": agent.process.pid}
+    paths = [str(path) for path in (agent.directory / "key.json", agent.task_dir(bob))]
+    environment = {"VICTIMS": json.dumps(victims), "PATHS": json.dumps(paths)}
+    task = run(master, HOSTILE, owner="alice", slots=["cpu0"], environment=environment)
+    assert task.exits[0].exit_code == 0, (task.exits, master.texts(task))
+    told = {}
+    for line in master.texts(task, "stdout"):
+        told |= json.loads(line)
+    for name, pid in victims.items():
+        told[name].pop("cmdline")
+        assert {what: how for what, how in told[name].items() if how not in {"EPERM", "EACCES", "ENOSYS"}} == {}, name
+        assert procfs.is_alive(pid, None), name
+    assert {told[path] for path in paths} <= {"EPERM", "EACCES"}
+    assert not [pair for pair in told["launcher"] if "TOKEN" in pair or "SECRET" in pair or "dtagent_" in pair]
+    own = (str(agent.task_dir(task)), "/dev/", "/proc/")
+    assert [path for path in told["held"] if path.startswith("/") and not path.startswith(own)] == []
+    master.send_kill(bob)
+    master.wait_for(lambda: bob.exits, timeout=30)
