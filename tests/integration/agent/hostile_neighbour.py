@@ -125,7 +125,7 @@ def main():
     print(json.dumps({"launcher": [pair for pair in own.split("\0") if pair]}), flush=True)
     held = [where for pid in (launcher, "self") for where in open_files(pid)]
     print(json.dumps({"held": held}), flush=True)
-    if os.environ.get("THEN") == "kill all":
+    if os.environ.get("THEN") == "kill all" and os.geteuid() != 0:  # else it would end the machine
         os.kill(-1, signal.SIGKILL)
 
 

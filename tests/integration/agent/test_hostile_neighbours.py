@@ -70,8 +70,18 @@ def test_another_users_task_and_the_agent_cannot_be_read_steered_or_ended(master
 
 
 @pytest.fixture
+def agent(master, open_tmp):
+    """With users of its own: what ends all processes of a user ends none of another test's, which may run beside it."""
+    process = AgentProcess(master, open_tmp / "agent", "--uid-range", "23300-23399")
+    process.start()
+    master.wait_for(master.connected, what="the agent connects")
+    yield process
+    process.end()
+
+
+@pytest.fixture
 def agent_with_secrets(master, open_tmp):
-    process = AgentProcess(master, open_tmp / "agent", "--uid-range", "23000-23099")
+    process = AgentProcess(master, open_tmp / "agent", "--uid-range", "23300-23399")
     process.token_file.chmod(0o644)
     process.environ = {"OPERATORS_TOKEN": "operators-secret", "JUPYTERHUB_API_TOKEN": "hubs-secret"}
     process.start()
