@@ -308,6 +308,7 @@ def test_a_forked_trial_of_another_user_and_the_zygote_cannot_be_read_steered_or
     master.wait_for(lambda: "up" in master.texts(bob), timeout=60)
     launcher = json.loads((agent.task_dir(bob) / "launcher.json").read_text())["pid"]
     (program,) = [process.pid for process in procfs.descendants(launcher)]
+    assert "libtorch" in Path(f"/proc/{program}/maps").read_text(), "it was forked: it imports nothing"
     victims = {"their program": program, "their launcher": launcher, "the zygote": warm, "the agent": agent.process.pid}
     paths = [str(path) for path in (agent.directory / "key.json", agent.task_dir(bob))]
     environment = {"VICTIMS": json.dumps(victims), "PATHS": json.dumps(paths)}
