@@ -40,6 +40,7 @@ COMMANDS = {
 SHORT = {
     "a": "agent",
     "c": "checkpoint",
+    "command": "cmd",
     "e": "experiment",
     "exp": "experiment",
     "nb": "notebook",

@@ -96,6 +96,7 @@ def test_lists_show_each_kind_its_own(master, det, det_json) -> None:
     assert "place 2: no free slot" in shown
     assert "failed (3)" in shown
     assert len(det("cmd", "list").stdout.splitlines()) == 4
+    assert det("command", "list").stdout == det("cmd", "list").stdout
     assert [item["id"] for item in det_json("cmd", "list")] == [failed.id, waits.id]
     assert [item["kind"] for item in det_json("task", "list", "--kind", "shell")] == ["shell"]
     assert det_json("task", "list", "--state", "error")[0]["id"] == failed.id
