@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,11 +93,20 @@ class _Files:
     size: int = -1
     """Of `metrics.jsonl`; -1: not known."""
     last: int = 0
-    """The last sequence number, when the size is known."""
+    """The last sequence number that this process knows of."""
+    fresh: bool = True
+    """Whether they were opened by this call."""
 
     def close(self) -> None:
-        for fd in (self.records, self.number, self.lock):  # closing the lock drops it
+        """Close them, and forget their numbers: the next file that anybody opens has one of these."""
+        fds = (self.records, self.number, self.lock)  # closing the lock drops it
+        self.records = self.number = self.lock = -1
+        for fd in fds:
             os.close(fd)
+
+
+class _Replaced(Exception):
+    """The open file is no longer the one in its place."""
 
 
 class Spool:
@@ -125,8 +135,8 @@ class Spool:
         self._refused_offset = 0
         self._files: _Files | None = None
         self._threads = threading.Lock()
-        self._pid = os.getpid()
         directory.mkdir(mode=0o700, exist_ok=True)
+        _spools.add(self)
 
     def __del__(self) -> None:
         if (files := getattr(self, "_files", None)) is not None:
@@ -147,24 +157,29 @@ class Spool:
         return await_room(lambda: self._append(kind, fields), "a report", sleep=self._sleep)
 
     def _append(self, kind: str, fields: Mapping[str, Any]) -> int:
-        if self._pid != os.getpid():
-            self._forked()
         try:
             with self._threads:
-                files = self._files or self._open()
-                fcntl.flock(files.lock, fcntl.LOCK_EX)  # orders the processes
                 try:
-                    return self._append_to(files, kind, fields)
-                except BaseException:
-                    files.size = -1  # what is there now is found out by the next call
-                    raise
-                finally:
-                    fcntl.flock(files.lock, fcntl.LOCK_UN)
+                    return self._append_to(self._files or self._open(), kind, fields)
+                except _Replaced:
+                    return self._append_to(self._reopen(), kind, fields)
         except OSError as error:
             raise SpoolError(f"cannot append to {self._path}: {error}") from error
 
     def _append_to(self, files: _Files, kind: str, fields: Mapping[str, Any]) -> int:
+        fcntl.flock(files.lock, fcntl.LOCK_EX)  # orders the processes
+        try:
+            return self._append_locked(files, kind, fields)
+        except BaseException:
+            files.size = -1  # what is there now is found out by the next call
+            raise
+        finally:
+            fcntl.flock(files.lock, fcntl.LOCK_UN)
+
+    def _append_locked(self, files: _Files, kind: str, fields: Mapping[str, Any]) -> int:
         if not self._is_as_left(files):
+            if not (files.fresh or self._is_in_place(files)):
+                raise _Replaced
             self._repair(files)
         seq = files.last + 1
         line = _line({"kind": kind, "seq": seq, "time": self._clock(), **fields})
@@ -206,10 +221,20 @@ class Spool:
         return [RefusedRecord.model_validate_json(line) for line in complete.splitlines() if line.strip()]
 
     def _forked(self) -> None:
-        """Open the files anew: the parent's lock is ours, too, as long as we have its file."""
-        if self._files is not None:
-            self._files.close()
-        self._files, self._threads, self._pid = None, threading.Lock(), os.getpid()
+        """Close the parent's files: its lock is ours, too, as long as we have its file, even when it is dead."""
+        files, self._files, self._threads = self._files, None, threading.Lock()
+        if files is not None:
+            files.close()
+
+    def _reopen(self) -> _Files:
+        """Open the files that are in the place of those we have."""
+        logger.warning("%s was removed or replaced: reports that the launcher had not shipped are lost", self._path)
+        assert self._files is not None
+        last, files, self._files = self._files.last, self._files, None
+        files.close()
+        files = self._open()
+        files.last = last
+        return files
 
     def _open(self) -> _Files:
         with contextlib.ExitStack() as undo:
@@ -227,10 +252,20 @@ class Spool:
 
     @staticmethod
     def _is_as_left(files: _Files) -> bool:
-        """Whether nobody has written since this process did, nor emptied the file."""
-        if files.size < 0 or os.fstat(files.records).st_size != files.size:
+        """Whether nobody has written since this process did, nor emptied or removed the file."""
+        if files.size < 0:
+            return False
+        found = os.fstat(files.records)
+        if found.st_size != files.size or not found.st_nlink:
             return False
         return os.pread(files.number, 32, 0) == _SEQ % files.last
+
+    def _is_in_place(self, files: _Files) -> bool:
+        """Whether the open file is the one that the launcher finds."""
+        try:
+            return os.path.samestat(os.fstat(files.records), os.stat(self._path))  # noqa: PTH116  (beside fstat)
+        except FileNotFoundError:
+            return False
 
     def _repair(self, files: _Files) -> None:
         """Cut a torn last line; find out where to append and the last sequence number used."""
@@ -239,7 +274,8 @@ class Spool:
         if end < size:
             logger.warning("cut %d bytes that a killed writer left in %s", size - end, self._path)
             os.ftruncate(files.records, end)
-        files.size, files.last = end, _seq_of(line)
+        files.size, files.fresh = end, False
+        files.last = max(files.last, _seq_of(line))
         with contextlib.suppress(ValueError):
             files.last = max(files.last, int(os.pread(files.number, 32, 0)))
 
@@ -253,6 +289,19 @@ class Spool:
         if written != len(line):
             os.ftruncate(fd, at)
             raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes fitted")
+
+
+_spools: weakref.WeakSet[Spool] = weakref.WeakSet()
+"""All of this process."""
+
+
+def _forked() -> None:
+    """Give each spool of a forked process its own files, while the process has only one thread."""
+    for spool in list(_spools):
+        spool._forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -24,6 +24,10 @@ MAX_NAME = 512
 MAX_STEPS = 2**53
 MAX_METRICS = 20_000
 MAX_STRUCTURED_BYTES = 256_000
+MAX_DIGITS = 4300
+"""Of an integer: Python reads no longer ones."""
+_TOO_LONG = 10**MAX_DIGITS
+_SHORT = 2**63
 _MAX_DEPTH = 20
 
 
@@ -108,7 +112,8 @@ def check_metrics(metrics: Any, *, what: str = "metrics") -> dict[str, Any]:
     checked = {}
     for name, value in metrics.items():
         plain = value
-        if type(value) is not float and type(value) is not int:  # as a rule it is one, and a training loop waits
+        # As a rule it is a plain number, and a training loop waits.
+        if type(value) is not float and (type(value) is not int or not -_SHORT < value < _SHORT):
             where = f"{what}[{name!r}]"
             plain = _plain(value, where, 0)
             _check_size(plain, where)
@@ -176,7 +181,10 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, str):
         return _check_text(f"value of {where}", value)
     if isinstance(value, numbers.Integral):
-        return int(value)
+        number = int(value)
+        if not -_TOO_LONG < number < _TOO_LONG:
+            raise ValueError(f"{where} is an integer of more than {MAX_DIGITS} digits: report a float or its logarithm")
+        return number
     if isinstance(value, numbers.Real):
         return float(value)
     if isinstance(value, Mapping):

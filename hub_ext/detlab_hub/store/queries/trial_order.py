@@ -16,11 +16,14 @@ from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, or_
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import Session
 
+from detlab.errors import NotFound
 from detlab_hub.store.tables import MetricName, Series, TrialRow, clean_text
+from detlab_hub.store.tables.base import encode_json
 
 ORDER = r"^-?[^.]{1,128}\..{1,512}$"
-CONDITION = r"^[^<>=!\"]{1,512}(<=|>=|!=|<|>|=).{0,512}$"
-_CONDITION = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)', re.DOTALL)
+CONDITION = r"^[^<>=!\"\x00-\x1f\x7f]{1,512}(<=|>=|!=|<|>|=)[^\x00-\x1f\x7f]{0,512}$"
+"""No hyperparameter that is written in YAML has control characters, and no database takes them all."""
+_PARTS = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)')
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class Order:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `validation.loss` or, for the greatest first, `-validation.accuracy`; the text must match `ORDER`."""
+        """Read `validation.loss` or, for the greatest first, `-validation.accuracy`; the text must match `ORDER`.
+
+        A group whose name itself begins with `-` can so be had in descending order only: `--x.loss`.
+        """
         group, _, name = text.removeprefix("-").partition(".")
         return cls(clean_text(group), clean_text(name), text.startswith("-"))
 
@@ -53,7 +59,7 @@ class Condition:
         Raises:
             ValueError: It does not.
         """
-        match = _CONDITION.fullmatch(text)
+        match = _PARTS.fullmatch(text) if re.search(CONDITION, text) else None
         if match is None:
             raise ValueError(f"{text!r} is no condition: write NAME<VALUE, with one of < <= > >= = !=")
         name, operator, value = match.groups()
@@ -78,12 +84,16 @@ def page(
         order: None: in creation order. Trials that have not reported the metric, or only NaN, are left out.
         conditions: All must hold. A number is compared with numbers, everything else as text.
         after: Id of the last trial of the page before.
+
+    Raises:
+        NotFound: `after` is no trial of this experiment. (Whatever it is: how many trials of one's own lie beyond
+            somebody else's says what that one reported.)
     """
+    place = None if after is None else _index(s, experiment_id, after)
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id).limit(limit)
     for condition in conditions:
         query = query.where(_holds(s, condition))
     if order is None:
-        place = None if after is None else s.scalar(select(TrialRow.idx).where(TrialRow.id == after))
         query = query.order_by(TrialRow.idx)
         return list(s.scalars(query if place is None else query.where(TrialRow.idx > place)))
     name_id = s.scalar(select(MetricName.id).where(MetricName.name == order.name))
@@ -96,6 +106,16 @@ def page(
         beyond = column < last if order.descending else column > last
         query = query.where(or_(beyond, and_(column == last, TrialRow.id > after)))
     return list(s.scalars(query))
+
+
+def _index(s: Session, experiment_id: int, trial_id: int) -> int:
+    index = s.scalar(select(TrialRow.idx).where(TrialRow.id == trial_id, TrialRow.experiment_id == experiment_id))
+    if index is None:
+        raise NotFound(
+            f"experiment {experiment_id} has no trial {trial_id} after which a page could begin",
+            hint="`after` is the id of the last trial of the page before (its `next`); leave it out for the first page",
+        )
+    return index
 
 
 def _holds(s: Session, condition: Condition) -> ColumnElement[bool]:
@@ -119,7 +139,7 @@ def _extracted(s: Session, path: Sequence[str]) -> tuple[ColumnElement[str], Col
         text: Any = value.op("#>>")(cast([], ARRAY(Text)))
         kind: Any = case((func.jsonb_typeof(value) == "boolean", text), else_=func.jsonb_typeof(value))
         return kind, text, case((kind == "number", cast(text, DOUBLE_PRECISION)), else_=None)
-    place = literal("$" + "".join(f'."{part}"' for part in path))
+    place = literal("$" + "".join(f".{encode_json(part)}" for part in path))  # a backslash, escaped as it is stored
     kind = func.json_type(stored, place)
     found: Any = func.json_extract(stored, place)
     return kind, cast(found, Text), case((kind.in_(["integer", "real"]), found), else_=None)
