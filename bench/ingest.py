@@ -172,7 +172,7 @@ def load(senders: Sequence[Sender], reports: int) -> float:
         try:
             for body in own:
                 sender.send(body)
-        except BaseException as error:
+        except BaseException as error:  # raised by the main thread
             failed.append(error)
 
     threads = [threading.Thread(target=work, args=pair) for pair in zip(senders, bodies, strict=True)]
@@ -253,8 +253,12 @@ def bare_postgres(server: postgres.Server, reports: int) -> tuple[float, float]:
 def database_of(kind: str, folder: Path) -> Iterator[Database]:
     """SQLite in the folder, or a PostgreSQL server that syncs its commits."""
     if kind == "sqlite":
-        fresh = lambda name: f"sqlite:///{folder / name}.sqlite"  # noqa: E731
-        yield Database(kind, fresh, list, lambda scratch, reports: bare_sqlite(scratch / "bare.sqlite", reports))
+        yield Database(
+            kind,
+            lambda name: f"sqlite:///{folder / name}.sqlite",
+            list,
+            lambda scratch, reports: bare_sqlite(scratch / "bare.sqlite", reports),
+        )
         return
     server = postgres.up(durable=True)
     try:

@@ -8,7 +8,7 @@ where a stored point changes, those from there on are cut off and made again wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import bindparam, delete, func, insert, select
 from sqlalchemy.orm import Session
@@ -64,7 +64,8 @@ def extremes(part: Sequence[Row]) -> list[list[Any]]:
     if None in values:
         kept = _extremes_of_any(part)
     else:
-        kept = {0, values.index(min(values)), values.index(max(values))}  # type: ignore[type-var]
+        numbers = cast("list[float]", values)  # mypy does not see that None is not among them
+        kept = {0, numbers.index(min(numbers)), numbers.index(max(numbers))}
     return [list(part[index]) for index in sorted(kept)]
 
 
