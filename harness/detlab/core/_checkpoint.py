@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from detlab.core._distributed import DistributedContext
 from detlab.core._leftovers import Leftovers, TrialLeftovers
-from detlab.core._room import await_room
+from detlab.core._room import await_room, is_full
 from detlab.core._session import COMMIT_LIMIT, TaskSession
 from detlab.core._shards import check_files, merge_metadata
 from detlab.core._spool import Spool
@@ -22,13 +22,10 @@ from detlab.core._values import check_steps
 from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound, StorageError
 from detlab.info import ClusterInfo
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
-from detlab.storage import Manifest, StorageManager
+from detlab.storage import Manifest, ManifestNotWritten, StorageManager
 from detlab.storage import files as storage_files
 
 logger = logging.getLogger("detlab.core")
-
-_LOOK_LIMIT = 30.0
-"""Seconds to ask the master about what earlier attempts left: a checkpoint waits meanwhile."""
 
 T = TypeVar("T")
 Selector = Callable[[str], bool]
@@ -70,7 +67,7 @@ class CheckpointContext:
         self._leftovers = Leftovers(storage)
         if info is not None:
             trial = info.trial.trial_id
-            self._leftovers = TrialLeftovers(storage, info.cluster_id, trial, info.run, self._is_committed)
+            self._leftovers = TrialLeftovers(storage, info.cluster_id, trial, info.run)
 
     def upload(
         self,
@@ -203,15 +200,12 @@ class CheckpointContext:
         Raises:
             Forbidden: There is one of this name, but it is not this trial's.
         """
-        self._leftovers.begin(storage_id)
         try:
             self._session.call("DELETE", f"task/checkpoints/{storage_id}")
         except NotFound:
-            self._leftovers.settle(storage_id)
             self._refuse_anothers(storage_id)
             return
         self._storage.delete(storage_id)
-        self._leftovers.settle(storage_id)
 
     def _refuse_anothers(self, uuid: str) -> None:
         with contextlib.suppress(CheckpointError):
@@ -220,13 +214,6 @@ class CheckpointContext:
                 f"checkpoint {uuid} is not of this trial: its files are left alone",
                 hint="det checkpoint list EXPERIMENT",
             )
-
-    def _is_committed(self, uuid: str) -> bool:
-        try:
-            view = CheckpointView.model_validate(self._session.get(f"task/checkpoints/{uuid}", limit=_LOOK_LIMIT))
-        except NotFound:
-            return False
-        return view.state == "COMPLETED"
 
     def _view(self, uuid: str) -> CheckpointView:
         try:
@@ -272,10 +259,18 @@ class CheckpointContext:
     def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
         """Publish the staged files, then have the master commit them.
 
+        Only metadata and manifest wait for room here. What an fsync of the files could not write the kernel may have
+        dropped: they have to be written anew, by who has them.
+
         If the master's answer never comes the files stay: it may have committed them.
         """
         what = f"the checkpoint at step {metadata['steps_completed']}"
-        manifest = await_room(lambda: self._storage.publish(uuid, metadata), what, sleep=self._wait_for_room)
+        manifest = await_room(
+            lambda: self._storage.publish(uuid, metadata),
+            what,
+            sleep=self._wait_for_room,
+            may_repeat=lambda error: isinstance(error.__cause__, ManifestNotWritten) and is_full(error),
+        )
         if self._spool is not None:
             self._spool.sync()
         commit = CommitCheckpoint(

@@ -1,13 +1,16 @@
-"""What is left in the storage of checkpoints that were begun and never committed, and its removal."""
+"""What is left in the storage of checkpoints that were begun and never stored, and its removal.
+
+Only stages are removed. What is published stays, whatever became of it: the master may have committed it, and no answer
+that does not come from the master (a proxy's, another master's) must ever cost a checkpoint.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import re
-from collections.abc import Callable
 
-from detlab.errors import CheckpointError, DetlabError, StorageError
+from detlab.errors import CheckpointError, DetlabError
 from detlab.storage import StorageManager
 
 logger = logging.getLogger("detlab.core")
@@ -21,21 +24,21 @@ class Leftovers:
     """Removes old stages of anybody, once; for training off a cluster there is no more to know.
 
     Args:
-        storage: Where checkpoints lie.
+        storage: Where checkpoints lie. One that knows no marks is left alone.
     """
 
     def __init__(self, storage: StorageManager) -> None:
         self._storage = storage
-        self._cleared = False
+        self._cleared = not isinstance(storage, StorageManager)
 
     def begin(self, uuid: str) -> None:
-        """Clear up, if that was not done yet, and note that `uuid` is being written or removed."""
+        """Clear up, if that was not done yet, and note that `uuid` is being written."""
         if self._cleared:
             return
         try:
             self._clear()
-        except DetlabError as error:  # tried again at the next checkpoint, which it must not keep from being stored
-            logger.warning("what earlier attempts left of checkpoints was not removed: %s", error.message)
+        except (DetlabError, OSError) as error:  # tried again at the next checkpoint, which it must not stop
+            logger.warning("what earlier attempts left of checkpoints was not removed: %s", error)
         else:
             self._cleared = True
 
@@ -52,25 +55,22 @@ class Leftovers:
 
 
 class TrialLeftovers(Leftovers):
-    """Knows, by marks in the storage, what earlier attempts of this trial have begun, and asks the master about it.
+    """Knows, by marks in the storage, what earlier attempts of this trial have begun.
 
-    A checkpoint that the master does not have by then will never be committed: only the current attempt can.
+    A stage of theirs will never be published, nor could it be committed: only the current attempt can.
 
     Args:
-        storage: Where checkpoints lie.
+        storage: Where checkpoints lie. In one that knows no marks nothing is cleared up.
         cluster_id: Id of the cluster.
         trial_id: Id of the trial.
         run: Number of this attempt; those of earlier ones are smaller.
-        is_committed: Asks the master whether it has a checkpoint.
     """
 
-    def __init__(
-        self, storage: StorageManager, cluster_id: str, trial_id: int, run: int, is_committed: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, storage: StorageManager, cluster_id: str, trial_id: int, run: int) -> None:
         super().__init__(storage)
+        self._marks = isinstance(storage, StorageManager)
         self._owner = _NOT_IN_NAMES.sub("_", f"{cluster_id}-{trial_id}")
         self._run = run
-        self._is_committed = is_committed
 
     def begin(self, uuid: str) -> None:
         """See `Leftovers.begin`."""
@@ -79,32 +79,38 @@ class TrialLeftovers(Leftovers):
 
     def settle(self, uuid: str) -> None:
         """See `Leftovers.settle`."""
-        with contextlib.suppress(DetlabError):  # a mark that stays is looked at again by the next attempt
-            self._storage.unmark(uuid, self._owner, self._run)
+        if self._marks:
+            with contextlib.suppress(DetlabError, OSError):  # a mark that stays is looked at by the next attempt
+                self._storage.unmark(uuid, self._owner, self._run)
 
     def give_up(self, uuid: str) -> None:
         """See `Leftovers.give_up`."""
         super().give_up(uuid)
-        try:
-            self._storage.manifest(uuid)
-        except CheckpointError:
-            self.settle(uuid)
-        else:
-            self._mark(uuid)
+        self.settle(uuid)
 
     def _mark(self, uuid: str) -> None:
+        if not self._marks:
+            return
         try:
             self._storage.mark(uuid, self._owner, self._run)
-        except StorageError as error:  # as on a full disk: that it could not be cleared up later is not the worst of it
-            logger.debug("checkpoint %s is begun without a mark: %s", uuid, error.message)
+        except (DetlabError, OSError) as error:  # as on a full disk: that nobody clears it up is not the worst of it
+            logger.debug("checkpoint %s is begun without a mark: %s", uuid, error)
 
     def _clear(self) -> None:
         super()._clear()
         for run, uuid in self._storage.marked(self._owner):
-            if run >= self._run:
-                continue
-            if not self._is_committed(uuid):
-                logger.info("removing what attempt %d left of checkpoint %s, which was never committed", run, uuid)
-                self._storage.discard(uuid)
-                self._storage.delete(uuid)
-            self._storage.unmark(uuid, self._owner, run)
+            if run < self._run:
+                try:
+                    self._clear_one(run, uuid)
+                except (DetlabError, OSError) as error:
+                    logger.info("what attempt %d left of checkpoint %s was not removed: %s", run, uuid, error)
+
+    def _clear_one(self, run: int, uuid: str) -> None:
+        try:
+            self._storage.manifest(uuid)
+        except CheckpointError:
+            logger.info("removing what attempt %d may have left of checkpoint %s, which was never stored", run, uuid)
+        else:
+            logger.debug("attempt %d stored checkpoint %s; whether it is committed the master knows", run, uuid)
+        self._storage.discard(uuid)
+        self._storage.unmark(uuid, self._owner, run)

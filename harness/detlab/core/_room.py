@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,6 +19,16 @@ PATIENCE = 24 * 3600.0
 """Seconds after which a disk that stays full is an error: long enough for somebody to come in the morning."""
 
 
+class _Wait(threading.local):
+    """The outermost wait of this thread: waits inside of it sleep as it does, and use its patience up."""
+
+    sleep: Callable[[float], Any] | None = None
+    seconds = 0.0
+
+
+_outermost = _Wait()
+
+
 def is_full(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from, is that of a disk or a quota without room."""
     while error is not None and not isinstance(error, OSError):
@@ -25,29 +36,50 @@ def is_full(error: BaseException | None) -> bool:
     return error is not None and error.errno in NO_ROOM
 
 
-def await_room(attempt: Callable[[], T], what: str, *, sleep: Callable[[float], Any] = time.sleep) -> T:
+def await_room(
+    attempt: Callable[[], T],
+    what: str,
+    *,
+    sleep: Callable[[float], Any] = time.sleep,
+    may_repeat: Callable[[BaseException], bool] = is_full,
+) -> T:
     """Return what `attempt` returns; while it fails because a disk is full, say so once and try again.
+
+    What waits inside of another wait is ended by that one's `sleep`, and both together last `PATIENCE`.
 
     Args:
         attempt: Writes something; leaves nothing behind when it fails.
         what: What waits, for the log: "the report of step 3".
-        sleep: Waits so many seconds.
+        sleep: Waits so many seconds; what it raises ends the waiting.
+        may_repeat: Whether there is an error after which `attempt` may be called again.
 
     Raises:
         Exception: As `attempt` does; that of a full disk only after `PATIENCE`.
     """
+    if _outermost.sleep is not None:
+        return _await_room(attempt, what, may_repeat)
+    _outermost.sleep, _outermost.seconds = sleep, 0.0
+    try:
+        return _await_room(attempt, what, may_repeat)
+    finally:
+        _outermost.sleep = None
+
+
+def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseException], bool]) -> T:
+    assert _outermost.sleep is not None
     waited = 0.0
     while True:
         try:
             result = attempt()
         except Exception as error:  # a store wraps the system's error in its own
-            if not is_full(error) or waited >= PATIENCE:
+            if not may_repeat(error) or _outermost.seconds >= PATIENCE:
                 raise
             if not waited:
                 logger.warning("no room: %s. %s waits until there is some (df -h)", error, what)
             waited += PAUSE
+            _outermost.seconds += PAUSE
         else:
             if waited:
                 logger.warning("there is room again: %s waited about %.0f s, nothing is lost", what, waited)
             return result
-        sleep(PAUSE)
+        _outermost.sleep(PAUSE)

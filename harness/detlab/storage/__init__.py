@@ -3,15 +3,15 @@
 A checkpoint is a folder named by its uuid. It is *staged* beside its final place, gets a manifest with the SHA-256
 digest, size and mode of every file, and is *published* by one rename; so a folder with a manifest is complete. It
 counts once the master has committed the manifest's digest. Until then a mark beside it (`.pending-…`) names the trial
-and the attempt that began it: a later attempt of that trial removes what was not committed, and `sweep` stages that
-were abandoned.
+and the attempt that began it: a later attempt of that trial removes its stage, and `sweep` removes stages that were
+abandoned. What is published is removed by `delete` alone.
 
     storage = from_config({"type": "shared_fs", "host_path": "/data/checkpoints"})
 
 Stores of one's own implement `StorageManager` and prove it with `detlab.testing.storage.StorageContract`.
 """
 
-from detlab.storage.base import StorageManager
+from detlab.storage.base import ManifestNotWritten, StorageManager
 from detlab.storage.config import from_config, from_string
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest
 from detlab.storage.posix import DirectoryStorage, SharedFSStorage
@@ -21,6 +21,7 @@ __all__ = [
     "METADATA_NAME",
     "DirectoryStorage",
     "Manifest",
+    "ManifestNotWritten",
     "SharedFSStorage",
     "StorageManager",
     "from_config",

@@ -13,6 +13,13 @@ Selector = Callable[[str], bool]
 """Whether to take a file, by its relative POSIX path."""
 
 
+class ManifestNotWritten(OSError):
+    """`metadata.json` or the manifest could not be written, but nothing of the files can be lost: publish again.
+
+    It is the cause of a `StorageError` that `publish` raises.
+    """
+
+
 @runtime_checkable
 class StorageManager(Protocol):
     """Keeps checkpoints by uuid.
@@ -37,7 +44,12 @@ class StorageManager(Protocol):
         ...
 
     def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
-        """Write `metadata.json`, then the manifest, and make the checkpoint readable, all of it or nothing."""
+        """Write `metadata.json`, then the manifest, and make the checkpoint readable, all of it or nothing.
+
+        Raises:
+            StorageError: What is staged may be damaged and must be written anew, unless the cause is
+                `ManifestNotWritten`.
+        """
         ...
 
     def discard(self, uuid: str) -> None:
@@ -75,17 +87,21 @@ class StorageManager(Protocol):
         ...
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
-        """Note durably enough for a killed process that a run of `owner` writes or removes `uuid`, until `unmark`."""
-        ...
+        """Note durably enough for a killed process that a run of `owner` (from 1) writes `uuid`, until `unmark`.
+
+        Marks and `sweep` are what a store of one's own may leave out: then nothing is cleared up.
+        """
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
         """Take a mark away; harmless if there is none."""
-        ...
 
     def marked(self, owner: str) -> list[tuple[int, str]]:
-        """Return the marks of `owner` as run and uuid, oldest run first."""
-        ...
+        """Return the marks of `owner` that our user made, as run and uuid, oldest run first."""
+        return []
 
     def sweep(self, older_than: float) -> list[str]:
-        """Remove stages that nothing was written to for `older_than` seconds; return their uuids."""
-        ...
+        """Remove stages that nothing was written to for `older_than` seconds; return their uuids.
+
+        A stage that cannot be looked at or removed is left alone.
+        """
+        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -130,11 +131,16 @@ def copy(source: Path, target: Path, *, mode: int | None = None) -> str:
 def write(target: Path, data: bytes) -> None:
     """Put `data` at `target` so that it is there in full, on disk, or not at all."""
     partial = target.with_name(f".{target.name}.partial")
-    with partial.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(target)
+    try:
+        with partial.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
     sync_directory(target.parent)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -16,13 +17,16 @@ from typing import Any
 from detlab.errors import CheckpointError, StorageError
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
-from detlab.storage.base import Selector
+from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
+
+logger = logging.getLogger("detlab.storage")
 
 _STAGE_PREFIX = ".stage-"
 _MARK_PREFIX = ".pending-"
 _OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+_RUN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class PosixStorage:
@@ -37,6 +41,7 @@ class PosixStorage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._doubtful: set[str] = set()
 
     def stage(self, uuid: str) -> Path:
         """Return the stage of `uuid`, made if it is missing."""
@@ -73,13 +78,20 @@ class PosixStorage:
             encoded = json.dumps(metadata, indent=2).encode()
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the metadata of checkpoint {uuid} cannot be JSON: {error}") from error
+        self._refuse_doubtful(uuid)
         with self._storage_errors("write", stage):
             if (stage / MANIFEST_NAME).exists():
                 _refuse_foreign_manifest(stage / MANIFEST_NAME)
                 (stage / MANIFEST_NAME).unlink()
-            files.write(stage / METADATA_NAME, encoded)
-            manifest = _describe(stage, uuid, metadata)
-            files.write(stage / MANIFEST_NAME, manifest.to_bytes())
+            with _repeatable():
+                files.write(stage / METADATA_NAME, encoded)
+            try:
+                manifest = _describe(stage, uuid, metadata)
+            except OSError:
+                self._doubtful.add(uuid)
+                raise
+            with _repeatable():
+                files.write(stage / MANIFEST_NAME, manifest.to_bytes())
             stage.rename(final)
             files.sync_directory(self.root)
         return manifest
@@ -87,6 +99,7 @@ class PosixStorage:
     def discard(self, uuid: str) -> None:
         """Remove a stage; harmless if there is none."""
         self._remove(self._stage_path(uuid))
+        self._doubtful.discard(uuid)
 
     def manifest(self, uuid: str) -> Manifest:
         """Read the manifest of a published checkpoint."""
@@ -144,7 +157,7 @@ class PosixStorage:
             partial.replace(target)
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
-        """Note that a run of `owner` writes or removes `uuid`; see `StorageManager.mark`."""
+        """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""
         path = self._mark_path(uuid, owner, run)
         with self._storage_errors("write", path):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -157,26 +170,34 @@ class PosixStorage:
             path.unlink(missing_ok=True)
 
     def marked(self, owner: str) -> list[tuple[int, str]]:
-        """Return the marks of `owner` as run and uuid, oldest run first."""
-        found = []
-        for name in self._names(f"{_MARK_PREFIX}{owner}."):
+        """Return the marks of `owner` that our user made, as run and uuid, oldest run first.
+
+        Others may write into the store's folder, so that a name alone proves nothing.
+        """
+        found, prefix = [], f"{_MARK_PREFIX}{owner}."
+        for name in self._names(prefix):
             run, _, uuid = name.partition(".")
-            if run.isdecimal() and _UUID.fullmatch(uuid):
+            if _RUN.fullmatch(run) and _UUID.fullmatch(uuid) and _is_our_mark(self.root / (prefix + name)):
                 found.append((int(run), uuid))
         return sorted(found)
 
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
-        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
+        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids.
+
+        A stage that cannot be looked at or removed is left alone.
+        """
         gone = []
         for uuid in self._names(_STAGE_PREFIX):
             path = self.root / f"{_STAGE_PREFIX}{uuid}"
-            with contextlib.suppress(FileNotFoundError):  # others may remove it, too
+            try:
                 status = path.lstat()
                 if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                     continue
                 if clock() - _last_change(path) > older_than:
                     self._remove(path)
                     gone.append(uuid)
+            except (OSError, StorageError) as error:  # others may remove it, too
+                logger.debug("the stage %s is left alone: %s", path, error)
         return gone
 
     def _names(self, prefix: str) -> list[str]:
@@ -200,7 +221,17 @@ class PosixStorage:
     def _mark_path(self, uuid: str, owner: str, run: int) -> Path:
         if not _OWNER.fullmatch(owner):
             raise StorageError(f"not the name of an owner of checkpoints: {owner!r}")
+        if run < 1:
+            raise StorageError(f"the runs of {owner} are counted from 1, not {run}")
         return self._path(uuid).with_name(f"{_MARK_PREFIX}{owner}.{run:d}.{uuid}")
+
+    def _refuse_doubtful(self, uuid: str) -> None:
+        """Refuse files that an fsync has failed for: the kernel may have dropped them, and says so only once."""
+        if uuid in self._doubtful:
+            raise CheckpointError(
+                f"the files of checkpoint {uuid} could not all be forced to disk and may be damaged",
+                hint="discard() the stage and write the files anew.",
+            )
 
     def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
         try:
@@ -272,6 +303,25 @@ class DirectoryStorage(PosixStorage):
         super().__init__(root)
 
 
+@contextlib.contextmanager
+def _repeatable() -> Iterator[None]:
+    """Say of an error that what was being written can be written again from memory, as if nothing had been."""
+    try:
+        yield
+    except OSError as error:
+        raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
+
+
+def _is_our_mark(path: Path) -> bool:
+    """Whether our user has made this empty file, under this name."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == 0
+    return plain and status.st_uid == os.geteuid()
+
+
 def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
     found = files.walk(stage)
     entries: dict[str, CheckpointFile] = {}
@@ -321,8 +371,11 @@ def _read(path: Path) -> bytes:
 
 
 def _last_change(path: Path) -> float:
+    def fail(error: OSError) -> None:
+        raise error
+
     newest = path.lstat().st_mtime
-    for folder, _, names in os.walk(path):
+    for folder, _, names in os.walk(path, onerror=fail):
         for name in names:
             newest = max(newest, (Path(folder) / name).lstat().st_mtime)
     return newest

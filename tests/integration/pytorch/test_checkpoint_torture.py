@@ -42,6 +42,8 @@ class Life:
     attempts: int = 0
     seen: list[str] = field(default_factory=list)
     """Checkpoints that the master has ever had."""
+    stored: set[str] = field(default_factory=set)
+    """Those that it has not."""
 
     @property
     def storage(self) -> DirectoryStorage:
@@ -56,6 +58,15 @@ class Life:
         """What lies in the storage."""
         root = self.task.checkpoints
         return {path.name for path in root.iterdir()} if root.exists() else set()
+
+    @property
+    def unheard_of(self) -> set[str]:
+        """What is stored, whole and under its name, that the master has never heard of: nobody may remove that."""
+        found = {name for name in self.names - set(self.task.api.checkpoints) if not name.startswith(".")}
+        for uuid in found:
+            with self.storage.restore_path(uuid, self.storage.manifest(uuid)):
+                pass
+        return found
 
     def attempt(self, child: str, ranks: int = 1, **order: Any) -> list[int | None]:
         """Run an attempt to its end; return the exit status of each rank."""
@@ -74,7 +85,7 @@ class Life:
         return "\n".join(path.read_text() for path in sorted(self.task.root.glob(f"output-{self.attempts}-*")))
 
     def check(self) -> None:
-        """What the master has is whole and stays; of all else, only what the last attempt began is there."""
+        """What the master has, and all that was stored, is whole and stays; else only what the last attempt began."""
         committed = self.task.api.checkpoints
         assert set(self.seen) <= set(committed)
         self.seen = list(committed)
@@ -83,8 +94,10 @@ class Life:
             assert manifest.digest == view["manifest_digest"]
             with self.storage.restore_path(uuid, manifest):
                 pass
-        left = self.names - set(committed)
-        assert len(left) <= 2, left  # a mark, and a stage or what was published
+        assert self.stored <= self.unheard_of | set(committed)
+        self.stored = self.unheard_of
+        left = self.names - set(committed) - self.stored
+        assert len(left) <= 2, left  # a mark and a stage
 
     def log(self) -> dict[int, list[list[Any]]]:
         """What each attempt logged."""
@@ -154,7 +167,10 @@ def test_killed_at_every_operation_of_a_checkpoint_a_trial_goes_on_from_the_last
         assert committed == (at > names.index("report U") + 1), name
     assert life.attempt("train", length=LENGTH) == [0], life.said()
     trained_as(life, calm)
-    assert life.names == set(life.task.api.checkpoints), "nothing is left of all the attempts that were killed"
+    assert life.names == set(life.task.api.checkpoints) | life.stored, "no stage is left of all that were killed"
+    assert len(life.stored) == names.index("report U") - names.index("rename U"), (
+        "what was stored stays"
+    )
 
 
 EXPECTED = (
@@ -185,18 +201,27 @@ def test_killed_while_it_removes_what_was_left_each_attempt_leaves_less(life: Li
     assert life.attempt("train", length=2) == [0], life.said()
     assert life.attempt("train", length=4) == [0], life.said()
     names = json.loads((life.task.root / "names-weight.json").read_text())
-    # A whole stage; a whole checkpoint that the master never heard of.
-    for left, length in (("rename U", 6), ("report U", LENGTH)):
-        at = names.index(left) + 1
-        assert life.attempt("train", length=LENGTH, at=at) == [-signal.SIGKILL], life.said()
-        sizes = [left_over(life)]
-        while life.attempt("train", length=length, at=3, cleaning=True) == [-signal.SIGKILL]:
-            sizes.append(left_over(life))
-            assert sizes[-1] < sizes[-2], sizes
-        assert len(sizes) > 3, sizes
-        assert life.names == set(life.task.api.checkpoints)
-        assert "left of checkpoint" in life.said()
+    at = names.index("rename U") + 1  # a whole stage
+    assert life.attempt("train", length=LENGTH, at=at) == [-signal.SIGKILL], life.said()
+    sizes = [left_over(life)]
+    while life.attempt("train", length=LENGTH, at=3, cleaning=True) == [-signal.SIGKILL]:
+        sizes.append(left_over(life))
+        assert sizes[-1] < sizes[-2], sizes
+    assert len(sizes) > 3, sizes
+    assert life.names == set(life.task.api.checkpoints)
+    assert "left of checkpoint" in life.said()
     trained_as(life, calm)
+
+
+def test_what_was_stored_and_never_committed_is_left_alone_by_the_attempts_after(life: Life) -> None:
+    assert life.attempt("store", how="store_path") == [0], life.said()
+    names = json.loads((life.task.root / "names-stored0.json").read_text())
+    at = names.index("report U") + 1
+    assert life.attempt("store", how="store_path", at=at) == [-signal.SIGKILL], life.said()
+    (kept,) = life.unheard_of
+    for _ in range(2):
+        assert life.attempt("store", how="store_path") == [0], life.said()
+    assert life.names == {*life.task.api.checkpoints, kept}, "its mark is gone"
 
 
 def left_over(life: Life) -> int:
@@ -245,7 +270,8 @@ def test_killed_at_the_operations_of_one_rank_no_part_of_a_checkpoint_is_used(
         committed = len(life.task.api.checkpoints) > before
         assert committed == ("report U" in names and at > names.index("report U") + 1), name
     assert life.attempt("store", ranks, **calmly) == [0] * ranks, life.said()
-    assert life.names == set(life.task.api.checkpoints)
+    assert life.names == set(life.task.api.checkpoints) | life.stored
+    assert len(life.stored) == (1 if killed == 0 else 0), "killed between storing and committing"
     steps = sorted(view["steps_completed"] for view in life.task.api.checkpoints.values())
     assert steps == list(range(1, len(steps) + 1)), "each went on from the one before"
 

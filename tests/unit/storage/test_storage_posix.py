@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from detlab.core._room import is_full
 from detlab.errors import CheckpointError, StorageError
 from detlab.storage import (
     MANIFEST_NAME,
     DirectoryStorage,
     Manifest,
+    ManifestNotWritten,
     SharedFSStorage,
     StorageManager,
     from_config,
     from_string,
+    posix,
 )
 from detlab.storage import files as storage_files
 from detlab.storage.manifest import safe_path
@@ -226,3 +231,112 @@ def test_files_beside_the_checkpoints_are_private(store: SharedFSStorage, tmp_pa
     (tmp_path / "events").write_text("1")
     store.put_file(tmp_path / "events", "tensorboard-1/a/events")
     assert (store.root / "tensorboard-1").stat().st_mode & 0o777 == 0o700
+
+
+# --- marks and what is abandoned, where others may write, too
+
+
+def test_marks_that_are_not_our_own_plain_files_do_not_count(store: SharedFSStorage, tmp_path: Path) -> None:
+    store.mark(UUID, "c1-7", 1)
+    (tmp_path / "plain").touch()
+    (store.root / ".pending-c1-7.2.link").symlink_to(tmp_path / "plain")
+    (store.root / ".pending-c1-7.2.folder").mkdir()
+    os.link(tmp_path / "plain", store.root / ".pending-c1-7.2.another-name")
+    (store.root / ".pending-c1-7.2.full").write_text("x")
+    for run in ("0", "-1", "01", "٣", ""):
+        (store.root / f".pending-c1-7.{run}.{UUID}").touch()
+    assert store.marked("c1-7") == [(1, UUID)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_marks_of_another_user_do_not_count(store: SharedFSStorage) -> None:
+    store.mark(UUID, "c1-7", 1)
+    os.chown(store.root / f".pending-c1-7.1.{UUID}", 24502, 24502)
+    assert store.marked("c1-7") == []
+
+
+def test_a_run_below_one_marks_nothing(store: SharedFSStorage) -> None:
+    with pytest.raises(StorageError, match="counted from 1"):
+        store.mark(UUID, "c1-7", 0)
+    assert not store.root.exists()
+
+
+def test_sweep_goes_on_after_a_stage_that_it_cannot_look_at(
+    store: SharedFSStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        os.utime(store.stage(name), (1000, 1000))
+    plain = posix._last_change
+
+    def last_change(path: Path) -> float:
+        if path.name == ".stage-a":
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return plain(path)
+
+    def rmtree(path: Path) -> None:
+        if path.name == ".stage-b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        path.rmdir()
+
+    monkeypatch.setattr(posix, "_last_change", last_change)
+    monkeypatch.setattr(posix.shutil, "rmtree", rmtree)
+    assert store.sweep(3600) == ["c"]
+
+
+# --- a full disk while publishing
+
+
+def test_files_that_an_fsync_failed_for_are_never_published(
+    store: SharedFSStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped what it could not write, and says so once."""
+    (store.stage(UUID) / "model").write_bytes(b"w" * 10_000)
+    fail_once(monkeypatch, "sync_file", "model", lambda path: os.truncate(path, 4096))
+    with pytest.raises(StorageError) as caught:
+        store.publish(UUID, METADATA)
+    assert is_full(caught.value)
+    assert not isinstance(caught.value.__cause__, ManifestNotWritten)
+    with pytest.raises(CheckpointError, match="may be damaged"):
+        store.publish(UUID, METADATA)
+    store.discard(UUID)
+    (store.stage(UUID) / "model").write_bytes(b"w" * 10_000)
+    assert store.publish(UUID, METADATA).files["model"].size == 10_000
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "manifest.json"])
+def test_metadata_and_manifest_are_written_again_after_a_full_disk(
+    store: SharedFSStorage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What is half written of them is no file of the checkpoint."""
+    (store.stage(UUID) / "model").write_bytes(b"w")
+    plain, failed = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        if not failed and name in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+            failed.append(descriptor)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageError) as caught:
+        store.publish(UUID, METADATA)
+    assert isinstance(caught.value.__cause__, ManifestNotWritten)
+    assert is_full(caught.value)
+    manifest = store.publish(UUID, METADATA)
+    assert set(manifest.files) == {"model", "metadata.json"}
+    with store.restore_path(UUID, manifest):
+        pass
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, function: str, name: str, harm: Callable[[Path], None]) -> None:
+    """Have a function of `files` fail for want of room, the first time that it is called for a file of this name."""
+    plain, failed = getattr(storage_files, function), []
+
+    def failing(path: Path) -> None:
+        if not failed and path.name == name:
+            failed.append(path)
+            harm(path)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded", str(path))
+        plain(path)
+
+    monkeypatch.setattr(storage_files, function, failing)
