@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import textwrap
 from typing import Any
 
 from detlab.core._spool import Spool
@@ -117,3 +118,66 @@ def test_a_forked_writer_and_its_parent_take_turns(task: Any) -> None:
     for name in ("a", "b", "c", "parent"):
         own = [record["status"] for record in records if record["status"] in {f"{name}{n}" for n in range(200)}]
         assert own == [f"{name}{number}" for number in range(200)]
+
+
+def test_the_threads_of_a_forked_process_report_in_turn(task: Any) -> None:
+    """The first of them opened the files anew, without a lock, while the others used them."""
+    code = """
+        import os, sys, threading
+        from pathlib import Path
+        from detlab.core._spool import Spool
+        spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
+        spool.append("status", {"status": "before the forks"})
+        def report():
+            together.wait()
+            try:
+                spool.append("status", {"status": "child"})
+            except BaseException as error:
+                failed.append(error)
+        for _ in range(60):
+            if not (child := os.fork()):
+                sys.setswitchinterval(1e-6)
+                failed, together = [], threading.Barrier(8)
+                threads = [threading.Thread(target=report) for _ in range(8)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                os._exit(len(failed))
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    assert task.run(code)[0] == 0
+    assert numbers(task) == list(range(1, 482))
+
+
+def test_a_worker_that_outlives_a_training_killed_within_a_report_does_not_hold_its_lock(task: Any) -> None:
+    code = """
+        import fcntl, os, signal
+        from pathlib import Path
+        from detlab.core._spool import Spool
+        folder = Path(os.environ["DET_TASK_DIR"]) / "spool"
+        lives, ends = os.pipe()
+        if not (training := os.fork()):
+            spool = Spool(folder)
+            spool.append("status", {"status": "a"})
+            forked, tells = os.pipe()
+            if not os.fork():  # loads data, and reports nothing
+                os.close(ends)
+                os.write(tells, b".")
+                signal.alarm(30)
+                signal.pause()
+            os.read(forked, 1)
+            fcntl.flock(spool._files.lock, fcntl.LOCK_EX)  # as in the midst of a report
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.close(ends)
+        os.read(lives, 1)
+        os.waitpid(training, 0)
+        lock = os.open(folder / "metrics.lock", os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        """
+    process = task.start("import os; os.setsid()\n" + textwrap.dedent(code))
+    try:
+        assert process.wait(timeout=60) == 0, process.stdout.read()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the worker
+        process.stdout.close()

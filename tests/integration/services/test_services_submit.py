@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import math
 import tarfile
 from pathlib import Path
 
@@ -54,6 +55,31 @@ async def test_submit_refuses_a_space_that_no_search_can_use(make_world):
     searcher = {"name": "grid", "metric": "loss"}
     with pytest.raises(ConfigError, match="count"):
         await world.submit(config(searcher, hyperparameters={"lr": {"type": "double", "minval": 0, "maxval": 1}}))
+
+
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {"a": math.nan},
+        {"a": [1, {"b": math.inf}]},
+        {"a": "x\0"},
+        {"a\0": 1},
+        {"a": "\ud800"},
+        {"\ud800": 1},
+        {"a": 10**400},
+        {"a": {"type": "categorical", "vals": [1, math.nan]}},
+        {"a": {"type": "const", "val": -math.inf}},
+        {"a": {"type": "log", "base": 10, "minval": 0, "maxval": 400}},
+        {"a": {"type": "double", "minval": -1.7e308, "maxval": 1.7e308}},
+    ],
+)
+async def test_no_hyperparameter_is_stored_that_a_database_cannot_read(make_world, hparams):
+    """Trials are found by conditions that the database reads in their JSON: one such value ends all such queries."""
+    world = await make_world()
+    searcher = {"name": "random", "metric": "loss", "max_trials": 2}
+    with pytest.raises(ConfigError, match="hyperparameters"):
+        await world.submit(config(searcher, hyperparameters=hparams))
+    assert (await world.services.experiments.list(ALICE)) == ([], None)
 
 
 async def test_submit_refuses_impossible_resources_with_the_reason(make_world):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, TypeAdapter, ValidationError
 
+from detlab.errors import NotFound
 from detlab_hub.store import Store
 from detlab_hub.store.queries import metrics, trial_order
 from detlab_hub.store.tables import TrialRow
-from testbed.store_rows import add_trial
+from testbed.store_rows import add_experiment, add_trial
 
 HPARAMS: list[dict[str, Any]] = [
     {"lr": 0.1, "act": "relu", "opt": {"name": "adam"}, "nesterov": True},
@@ -93,3 +95,46 @@ def test_trials_are_chosen_by_a_hyperparameter(
 
 def test_all_conditions_hold_and_the_order_too(store: Store, experiment_id: int, ids: list[int]) -> None:
     assert places(store, experiment_id, ids, "act=relu", "lr<5", sort="-validation.loss") == [2, 0]
+
+
+@pytest.mark.parametrize("sort", [None, "validation.loss", "-validation.loss"])
+def test_a_page_never_begins_at_a_trial_of_somebody_elses_experiment(
+    store: Store, experiment_id: int, ids: list[int], sort: str | None
+) -> None:
+    """How many of one's own trials lie beyond it would tell what it reported."""
+
+    def make(s: Any) -> int:
+        trial_id = add_trial(s, add_experiment(s, "eve", "secret"))
+        metrics.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": 2.5})
+        return trial_id
+
+    secret = store.write_sync(make)
+    said = []
+    for after in (secret, 10**6):
+        with pytest.raises(NotFound) as caught:
+            places(store, experiment_id, ids, sort=sort, after=after)
+        said.append(str(caught.value).replace(str(after), "N"))
+    assert said[0] == said[1], "not even whether there is such a trial"
+
+
+@pytest.mark.parametrize("text", ["a\0b<1", "lr=0.1\0", "a\nb=1", "lr=x\x7f", "lr=\t1"])
+def test_a_condition_with_control_characters_is_none(text: str) -> None:
+    assert TypeAdapter(Annotated[str, Field(pattern=trial_order.CONDITION)]).validate_python("lr=1") == "lr=1"
+    with pytest.raises(ValidationError):  # what the address is checked with: 422
+        TypeAdapter(Annotated[str, Field(pattern=trial_order.CONDITION)]).validate_python(text)
+    with pytest.raises(ValueError, match="is no condition"):
+        trial_order.Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"), [("a\\b=1", [0]), ("a\\=2", [0]), ("lé=3", [0]), ("a=1", []), ("x.c\\d=\\", [0])]
+)
+def test_names_with_a_backslash_are_the_same_on_either_database(
+    store: Store, experiment_id: int, where: str, expected: list[int]
+) -> None:
+    def make(s: Any) -> int:
+        trial_id = add_trial(s, experiment_id)
+        s.get_one(TrialRow, trial_id).hparams = {"a\\b": 1, "a\\": 2, "lé": 3, "x": {"c\\d": "\\"}}
+        return trial_id
+
+    assert places(store, experiment_id, [store.write_sync(make)], where) == expected

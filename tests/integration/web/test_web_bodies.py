@@ -149,3 +149,11 @@ async def test_a_number_that_no_database_holds_is_422(master: Any, path: str) ->
     async with master.client() as client:
         reply = await client.get(path)
     assert reply.status_code == 422
+
+
+@pytest.mark.parametrize("where", ["a%00b<1", "lr=%00", "lr%0a=1"])
+async def test_a_condition_with_control_characters_is_422(master: Any, where: str) -> None:
+    async with master.client() as client:
+        reply = await client.get(f"experiments/1/trials?where={where}")
+    assert reply.status_code == 422
+    assert reply.json()["code"] != "internal"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,47 @@ def test_sync_without_a_file_is_harmless(spool: Spool) -> None:
     spool.sync()
     spool.append("status", {"status": "a"})
     spool.sync()
+
+
+def test_reports_go_on_in_a_new_file_when_theirs_is_removed(
+    spool: Spool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text in "abc":
+        spool.append("status", {"status": text})
+    (tmp_path / "spool" / "metrics.jsonl").unlink()
+    assert spool.append("status", {"status": "d"}) == 4
+    assert [line["status"] for line in lines(tmp_path)] == ["d"]
+    assert "metrics.jsonl was removed" in caplog.text
+    assert spool.append("status", {"status": "e"}) == 5
+    assert len(caplog.records) == 1
+
+
+def test_reports_go_to_the_file_that_was_put_in_place_of_theirs(spool: Spool, tmp_path: Path) -> None:
+    spool.append("status", {"status": "a"})
+    copy = tmp_path / "copy"
+    copy.write_bytes((tmp_path / "spool" / "metrics.jsonl").read_bytes())
+    copy.replace(tmp_path / "spool" / "metrics.jsonl")
+    assert spool.append("status", {"status": "b"}) == 2
+    assert [line["status"] for line in lines(tmp_path)] == ["a", "b"]
+
+
+def test_no_number_is_given_twice_though_the_files_forget_them(spool: Spool, tmp_path: Path) -> None:
+    for text in "abc":
+        spool.append("status", {"status": text})
+    for name in ("metrics.jsonl", "metrics.seq"):
+        os.truncate(tmp_path / "spool" / name, 0)
+    assert spool.append("status", {"status": "d"}) == 4
+    for name in ("metrics.jsonl", "metrics.seq", "metrics.lock"):
+        (tmp_path / "spool" / name).unlink()
+    assert spool.append("status", {"status": "e"}) == 5
+
+
+def test_a_removed_directory_is_an_error_not_silence(spool: Spool, tmp_path: Path) -> None:
+    spool.append("status", {"status": "a"})
+    shutil.rmtree(tmp_path / "spool")
+    for _ in range(2):
+        with pytest.raises(SpoolError, match="No such file"):
+            spool.append("status", {"status": "b"})
+    (tmp_path / "spool").mkdir()
+    assert spool.append("status", {"status": "c"}) >= 1
+    assert [line["status"] for line in lines(tmp_path)] == ["c"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from detlab.core._spool import _line
 from detlab.core._values import check_group, check_metrics, check_progress, check_steps
 
 
@@ -152,3 +154,14 @@ def test_limits_are_those_of_the_master() -> None:
     assert reports.MAX_STEP == _values.MAX_STEPS
     assert reports.MAX_NAMES == _values.MAX_METRICS
     assert reports.STRUCTURED_BYTES == _values.MAX_STRUCTURED_BYTES
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_too_long_to_be_read_raises_where_it_is_reported(sign: int) -> None:
+    """It was written, and whoever reads the spool skipped the line: acknowledged and lost."""
+    for value in (2**63, 10**4299):
+        assert check_metrics({"m": sign * value, "n": [sign * value]}) == {"m": sign * value, "n": [sign * value]}
+        assert json.loads(_line({"m": sign * value}))["m"] == sign * value
+    for wrong in (10**4300, [10**5000], {"a": 10**5000}):
+        with pytest.raises(ValueError, match=r"metrics\['m'\].* more than 4300 digits"):
+            check_metrics({"m": wrong, "loss": 0.5})

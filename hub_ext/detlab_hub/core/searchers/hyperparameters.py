@@ -65,6 +65,10 @@ def _check_typed(spec: Mapping[str, Any], path: str) -> None:
         raise SearcherConfigError(f"{path}: minval {spec['minval']} must be below maxval {spec['maxval']}")
     if kind == "int" and spec["maxval"] - spec["minval"] >= _INT_RANGE_LIMIT:
         raise SearcherConfigError(f"{path}: the range of an int must be below 2**63")
+    if kind == "double" and not math.isfinite(float(spec["maxval"]) - float(spec["minval"])):
+        raise SearcherConfigError(
+            f"{path}: the range from {spec['minval']} to {spec['maxval']} is too large for a float"
+        )
     if kind == "log":
         _check_log(spec, path)
 
