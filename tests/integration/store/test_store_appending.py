@@ -1,0 +1,104 @@
+"""Rows that are appended as each database takes them fastest: exact, all or none, and part of the transaction."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import IntegrityError
+
+from detlab_hub.store import Store, StoreBroken
+from detlab_hub.store.queries.appending import COPY_FROM, PointRow, append_points
+from detlab_hub.store.queries.reports import Report, insert_report, insert_reports
+from detlab_hub.store.tables import Point, Series
+from testbed import postgres
+
+MANY = COPY_FROM + 5
+VALUES = [
+    *(5e-324, -5e-324, 1e-310, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308),
+    *(0.0, -0.0, 0.1 + 0.2, 1e22, 123456789.123456789, -1 / 3, math.nan, math.inf, -math.inf),
+    *(math.sin(number) * 10.0 ** (number % 600 - 300) for number in range(400)),
+]
+
+
+def count(store: Store) -> int:
+    return store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Point)) or 0)
+
+
+@pytest.fixture
+def series_id(store: Store, trial_id: int) -> int:
+    """A series with points at the steps 0, 1, 2, …"""
+    reports = [Report("g", step, 0.0, {"v": 1.0}) for step in range(MANY)]
+    store.write_sync(lambda s: insert_reports(s, trial_id, 1, reports))
+    return store.read_sync(lambda s: s.scalars(select(Series.id)).one())
+
+
+def rows(series_id: int, first: int) -> list[PointRow]:
+    return [(series_id, first + number, 1, 1.0, 0, 0.0) for number in range(MANY)]
+
+
+def test_every_number_comes_back_as_it_was_appended(store: Store, trial_id: int) -> None:
+    reports = [Report("g", step, 1e9 + step / 7, {"v": value}) for step, value in enumerate(VALUES)]
+    for _ in range(2):  # again: as a launcher that never heard the answer
+        store.write_sync(lambda s: insert_reports(s, trial_id, 1, reports))
+        found = store.read_sync(
+            lambda s: s.execute(select(Point.value, Point.flag, Point.time).order_by(Point.step)).all()
+        )
+        flags = [0 if math.isfinite(value) else 1 if math.isnan(value) else 2 if value > 0 else 3 for value in VALUES]
+        wanted = [
+            (repr(value) if math.isfinite(value) else "None", flag, 1e9 + step / 7)
+            for step, (value, flag) in enumerate(zip(VALUES, flags, strict=True))
+        ]
+        if store.url.startswith("sqlite"):  # it keeps a whole number as an integer, which has no sign when it is zero
+            wanted[VALUES.index(-0.0) + 1] = ("0.0", 0, wanted[VALUES.index(-0.0) + 1][2])
+        assert [(repr(value), flag, time) for value, flag, time in found] == wanted
+        series = store.read_sync(lambda s: s.scalars(select(Series)).one())
+        assert (series.count, series.nan_count, series.last_step) == (len(VALUES), 1, len(VALUES) - 1)
+
+
+def test_a_point_that_exists_is_the_callers_mistake_and_nothing_of_it_is_kept(store: Store, series_id: int) -> None:
+    before = count(store)
+    with pytest.raises(IntegrityError):
+        store.write_sync(lambda s: append_points(s, rows(series_id, MANY - 1)))
+    assert store.healthy
+    assert count(store) == before
+    store.write_sync(lambda s: append_points(s, rows(series_id, MANY)))
+    assert count(store) == before + MANY
+
+
+def test_a_savepoint_takes_back_what_was_appended_in_it_and_no_more(store: Store, series_id: int) -> None:
+    def write(s: Any) -> None:
+        append_points(s, rows(series_id, 1000))
+        with pytest.raises(IntegrityError), s.begin_nested():  # noqa: PT012  (the first of the two is taken back)
+            append_points(s, rows(series_id, 2000))
+            append_points(s, rows(series_id, 0))
+        append_points(s, rows(series_id, 3000))
+
+    before = count(store)
+    store.write_sync(write)
+    assert count(store) == before + 2 * MANY
+    assert store.read_sync(lambda s: s.scalar(select(func.count()).where(Point.step.between(2000, 2999)))) == 0
+
+
+@pytest.mark.postgres
+def test_a_connection_that_is_cut_before_a_copy_stops_the_store(
+    postgres_server: postgres.Server, store: Store, trial_id: int, request: pytest.FixtureRequest
+) -> None:
+    if "postgres" not in store.url:
+        return
+
+    def write(s: Any) -> None:
+        insert_report(s, trial_id, 1, "g", 0, 0.0, {"v": 1.0})
+        series_id = s.scalars(select(Series.id)).one()
+        process = s.scalar(text("SELECT pg_backend_pid()"))
+        postgres_server.sql(f"SELECT pg_terminate_backend({process}, 10000)")  # returns when it has ended
+        append_points(s, rows(series_id, 1))
+
+    with pytest.raises(StoreBroken, match=r"terminat|closed|lost"):
+        store.write_sync(write)
+    assert not store.healthy
+    with pytest.raises(StoreBroken):
+        store.write_sync(lambda s: None)
+    assert count(store) == 0
