@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 logger = logging.getLogger("detlab.core")
@@ -19,14 +20,15 @@ PATIENCE = 24 * 3600.0
 """Seconds after which a disk that stays full is an error: long enough for somebody to come in the morning."""
 
 
-class _Wait(threading.local):
+@dataclass
+class _Wait:
     """The outermost wait of this thread: waits inside of it sleep as it does, and use its patience up."""
 
-    sleep: Callable[[float], Any] | None = None
-    seconds = 0.0
+    sleep: Callable[[float], Any]
+    seconds: float = 0.0
 
 
-_outermost = _Wait()
+_outermost: ContextVar[_Wait | None] = ContextVar("outermost_wait", default=None)
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -56,30 +58,31 @@ def await_room(
     Raises:
         Exception: As `attempt` does; that of a full disk only after `PATIENCE`.
     """
-    if _outermost.sleep is not None:
-        return _await_room(attempt, what, may_repeat)
-    _outermost.sleep, _outermost.seconds = sleep, 0.0
+    outer = _outermost.get()
+    if outer is not None:
+        return _await_room(attempt, what, may_repeat, outer)
+    own = _Wait(sleep)
+    token = _outermost.set(own)
     try:
-        return _await_room(attempt, what, may_repeat)
+        return _await_room(attempt, what, may_repeat, own)
     finally:
-        _outermost.sleep = None
+        _outermost.reset(token)
 
 
-def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseException], bool]) -> T:
-    assert _outermost.sleep is not None
+def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseException], bool], wait: _Wait) -> T:
     waited = 0.0
     while True:
         try:
             result = attempt()
         except Exception as error:  # a store wraps the system's error in its own
-            if not may_repeat(error) or _outermost.seconds >= PATIENCE:
+            if not may_repeat(error) or wait.seconds >= PATIENCE:
                 raise
             if not waited:
                 logger.warning("no room: %s. %s waits until there is some (df -h)", error, what)
             waited += PAUSE
-            _outermost.seconds += PAUSE
+            wait.seconds += PAUSE
         else:
             if waited:
                 logger.warning("there is room again: %s waited about %.0f s, nothing is lost", what, waited)
             return result
-        _outermost.sleep(PAUSE)
+        wait.sleep(PAUSE)
