@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ from typing import Any
 import pytest
 
 import detlab as det
-from detlab.errors import CheckpointError, StaleAttempt
+from detlab.core._leftovers import TrialLeftovers
+from detlab.errors import CheckpointError, Forbidden, StaleAttempt, StorageError
+from detlab.storage import DirectoryStorage
+from detlab.storage import files as storage_files
 from detlab.testing.task_api import Fault, TaskApi
 
 STORE = {"steps_completed": 10}
@@ -81,6 +86,45 @@ def test_delete(core: Any, api: TaskApi, task: Any) -> None:
     assert list(task.checkpoints.iterdir()) == []
     with pytest.raises(CheckpointError, match="never committed"):
         core.checkpoint.get_metadata(uuid)
+
+
+def test_deleting_what_is_another_trials_never_costs_it_whatever_the_next_attempt_hears(
+    core: Any, api: TaskApi, task: Any
+) -> None:
+    storage = DirectoryStorage(task.checkpoints)
+    (storage.stage("foreign") / "state").write_text("1")
+    manifest = storage.publish("foreign", STORE)
+    api.faults.append(Fault("task/checkpoints", 403))
+    with pytest.raises(Forbidden):
+        core.checkpoint.delete("foreign")
+    with pytest.raises(Forbidden, match="left alone"):
+        core.checkpoint.delete("foreign")  # the master says 404
+    assert [path.name for path in task.checkpoints.iterdir()] == ["foreign"], "it is not marked"
+    TrialLeftovers(storage, core.info.cluster_id, 7, core.info.run + 1).begin("new")
+    with storage.restore_path("foreign", manifest):
+        pass
+
+
+def test_files_that_no_fsync_could_write_are_not_published_by_trying_again(
+    core: Any, api: TaskApi, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped what it could not write; the caller of `store_path` alone can write it anew."""
+    plain, failed = storage_files.sync_file, []
+
+    def sync_file(path: Path) -> None:
+        if not failed and path.name == "state":
+            failed.append(path)
+            os.truncate(path, 1)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded", str(path))
+        plain(path)
+
+    monkeypatch.setattr(storage_files, "sync_file", sync_file)
+    with pytest.raises(StorageError, match="quota"):
+        store(core, state="1,2,3")
+    assert not api.checkpoints
+    assert list(task.checkpoints.iterdir()) == []
+    uuid = store(core, state="1,2,3")
+    assert (task.checkpoints / uuid / "state").read_text() == "1,2,3"
 
 
 @pytest.mark.parametrize("fault", [503, 500, 401, 0])
