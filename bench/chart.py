@@ -48,6 +48,8 @@ LENGTHS = (100_000, 1_000_000)
 GOALS = (30.0, 60.0, 50.0)
 """Milliseconds: the chart of 100,000, that of 1,000,000, the page."""
 RUNS = 300
+BATCH = 5_000
+"""Points of a transaction: about what its rollups keep up with."""
 
 
 def fill(url: str, experiment_id: int, trials: int, lengths: tuple[int, int], names: int) -> list[int]:
@@ -58,8 +60,8 @@ def fill(url: str, experiment_id: int, trials: int, lengths: tuple[int, int], na
         some = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id).limit(3)
         ids = store.read_sync(lambda s: list(s.scalars(some)))
         for trial_id, length in zip(ids, lengths, strict=False):
-            for begin in range(0, length, 50_000):
-                steps = range(begin, min(begin + 50_000, length))
+            for begin in range(0, length, BATCH):
+                steps = range(begin, min(begin + BATCH, length))
                 batch = [metrics.Report("training", step, 0.0, {"long": math.sin(step / 900)}) for step in steps]
                 store.write_sync(lambda s, t=trial_id, b=batch: metrics.insert_reports(s, t, 1, b))
         wide = {f"layer/{number:05d}": number * 0.5 for number in range(names)}
