@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from detlab_hub.store import Store, StoreBroken
 from detlab_hub.store.queries.appending import COPY_FROM, PointRow, append_points
 from detlab_hub.store.queries.reports import Report, insert_report, insert_reports
 from detlab_hub.store.tables import Point, Series
 from testbed import postgres
+from testbed.store_rows import add_experiment, add_trial
 
 MANY = COPY_FROM + 5
 VALUES = [
@@ -84,21 +85,26 @@ def test_a_savepoint_takes_back_what_was_appended_in_it_and_no_more(store: Store
 
 @pytest.mark.postgres
 def test_a_connection_that_is_cut_before_a_copy_stops_the_store(
-    postgres_server: postgres.Server, store: Store, trial_id: int, request: pytest.FixtureRequest
+    postgres_server: postgres.Server, migrated_postgres: str
 ) -> None:
-    if "postgres" not in store.url:
-        return
-
     def write(s: Any) -> None:
+        trial_id = add_trial(s, add_experiment(s))
         insert_report(s, trial_id, 1, "g", 0, 0.0, {"v": 1.0})
         series_id = s.scalars(select(Series.id)).one()
         process = s.scalar(text("SELECT pg_backend_pid()"))
         postgres_server.sql(f"SELECT pg_terminate_backend({process}, 10000)")  # returns when it has ended
         append_points(s, rows(series_id, 1))
 
-    with pytest.raises(StoreBroken, match=r"terminat|closed|lost"):
-        store.write_sync(write)
-    assert not store.healthy
-    with pytest.raises(StoreBroken):
-        store.write_sync(lambda s: None)
-    assert count(store) == 0
+    with postgres_server.database("detlab_cut_before_a_copy", migrated_postgres) as url:
+        store = Store.open(url, holder="test")
+        with pytest.raises(StoreBroken) as caught:
+            store.write_sync(write)
+        cause = caught.value.__cause__
+        assert isinstance(cause, DBAPIError)
+        assert str(cause.statement).startswith("COPY points")
+        assert cause.connection_invalidated
+        assert not store.healthy
+        with pytest.raises(StoreBroken):
+            store.write_sync(lambda s: None)
+        assert count(store) == 0
+        store.close()
