@@ -168,9 +168,7 @@ def test_killed_at_every_operation_of_a_checkpoint_a_trial_goes_on_from_the_last
     assert life.attempt("train", length=LENGTH) == [0], life.said()
     trained_as(life, calm)
     assert life.names == set(life.task.api.checkpoints) | life.stored, "no stage is left of all that were killed"
-    assert len(life.stored) == names.index("report U") - names.index("rename U"), (
-        "what was stored stays"
-    )
+    assert len(life.stored) == names.index("report U") - names.index("rename U"), "what was stored stays"
 
 
 EXPECTED = (
