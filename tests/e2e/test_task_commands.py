@@ -91,8 +91,7 @@ def test_a_shell_in_the_local_terminal_and_another_users_refused(place: Cluster)
     shell = newest(place, "shell")
     with on_a_terminal(place.command("shell", "open", shell), place.environment, cwd=place.root) as terminal:
         terminal.type(b"echo so $((6*7))\r")
-        terminal.until(b"so 42", 60)
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"so 42", 60)
         assert terminal.end(60) == 0, terminal.seen
     assert f"det shell kill {shell}".encode() in terminal.seen
     piped = det(place, "shell", "open", shell, stdin="echo piped $((20+3))\n")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -41,6 +42,16 @@ class LocalTerminal:
             left = deadline - time.monotonic()
             assert left > 0, f"{text!r} did not come within {seconds} s; this did: {self.seen!r}"
             assert self._read(left), f"it ended without {text!r}: {self.seen!r}"
+
+    def press_ctrl_d(self, after: bytes, seconds: float = WAIT_SECONDS) -> None:
+        """End the input of a shell once its prompt has come after some output; a key before the prompt is lost."""
+        self.until(after, seconds)
+        deadline = time.monotonic() + seconds
+        while not re.search(rb"[$#] ", self.seen.rpartition(after)[2]):
+            left = deadline - time.monotonic()
+            assert left > 0, f"no prompt came within {seconds} s; this did: {self.seen!r}"
+            assert self._read(left), f"it ended without a prompt: {self.seen!r}"
+        self.type(b"\x04")
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self.descriptor], [], [], seconds)

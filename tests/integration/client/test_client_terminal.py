@@ -90,8 +90,7 @@ def test_keys_go_there_and_ctrl_d_ends_it(server: Server) -> None:
         terminal.type(b"stty size\r")
         terminal.until(b"40 111")
         terminal.type("echo gr\u00fc\u00dfe | rev\r".encode())
-        terminal.until("e\u00df\u00fcrg".encode())
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d("e\u00df\u00fcrg".encode())
         assert terminal.end() == 0
     assert b"<over " in terminal.seen
 
@@ -102,8 +101,7 @@ def test_ctrl_c_interrupts_there_not_here(server: Server) -> None:
         terminal.until(b"g0o")
         terminal.type(b"\x03")
         terminal.type(b"echo st$((3*3))ll\r")
-        terminal.until(b"st9ll")
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"st9ll")
         assert terminal.end() == 0
     assert b"2no" not in terminal.seen
 
@@ -114,8 +112,7 @@ def test_a_changed_window_is_told(server: Server) -> None:
         terminal.until(b"a2")
         terminal.resize(33, 77)
         terminal.type(b"while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; echo n$((4+4))w\r")
-        terminal.until(b"n8w")
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"n8w")
         assert terminal.end() == 0
 
 
@@ -129,8 +126,7 @@ def test_leaving_and_coming_back(server: Server) -> None:
     assert name in server.terminals()
     with on_a_terminal(server.command(name)) as terminal:
         terminal.type(b"echo found $kept\r")
-        terminal.until(b"found va7ue")
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"found va7ue")
         assert terminal.end() == 0
     assert name not in server.terminals()
 
@@ -197,8 +193,7 @@ def test_a_cut_connection_comes_back_to_the_same_terminal_with_its_screen(server
             terminal.until(CLEAR.encode())
             terminal.until(b"re10")  # said again
         terminal.type(b"echo found $kept\r")
-        terminal.until(b"found va7ue")
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"found va7ue")
         assert terminal.end() == 0
     assert b"<over " in terminal.seen
 
@@ -216,8 +211,7 @@ def test_an_outage_is_waited_out_and_what_was_said_meanwhile_is_shown(server: Se
         terminal.until(b"la16er")
         mark.unlink()
         terminal.type(b"echo al$((4+4))ve\r")
-        terminal.until(b"al8ve")
-        terminal.type(b"\x04")
+        terminal.press_ctrl_d(b"al8ve")
         assert terminal.end() == 0
 
 
