@@ -293,7 +293,7 @@ class Checkpointing:
             CheckpointWriteFailed: One could not be written.
         """
         assert self._writer is not None
-        self._run_written_hooks(wait=False)
+        self._run_written_hooks()
         return [finished.uuid for finished in self._writer.poll()]
 
     def committed(self, uuids: list[str]) -> None:
@@ -306,8 +306,9 @@ class Checkpointing:
         """Wait until everything is committed; all ranks call in step."""
         uuids: list[str] = []
         if self._writer is not None:
-            self._run_written_hooks(wait=True)
-            self._writer.wait()
+            # A disk that was full when the files were forced to it has them written anew: hooks add to those, too.
+            while not self._writer.wait():
+                self._run_written_hooks()
             uuids = self.poll()
         self.committed(self._core.distributed.broadcast(uuids))
 
@@ -316,12 +317,8 @@ class Checkpointing:
         if self._writer is not None:
             self._writer.close()
 
-    def _run_written_hooks(self, *, wait: bool) -> None:
-        if self._writer is None or not self._written_hooks:
-            return
-        if wait:
-            self._writer.wait()  # until the files are written, or nothing is under way
-        if self._writer.written is not None:
+    def _run_written_hooks(self) -> None:
+        if self._writer is not None and self._writer.written is not None:
             folder = str(self._writer.written)
             self._callbacks.call("on_checkpoint_write_end", folder)
             self._callbacks.call("on_checkpoint_end", folder)

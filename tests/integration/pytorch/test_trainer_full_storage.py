@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from trainer_one_weight import Recorder, newest, train
 
 from detlab.core import DummyCheckpointContext, DummyDistributedContext
+from detlab.pytorch import Batch
 from detlab.pytorch._checkpoint import read_state
 from detlab.pytorch._watchdog import Pulse
 from detlab.pytorch._writer import CheckpointWriter
 from detlab.storage import DirectoryStorage
+from detlab.storage import files as storage_files
 from testbed.small_disks import CannotRun, Disk, small_disk
 from testbed.waiting import until
 
@@ -68,3 +72,25 @@ def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.L
     assert time.monotonic() - began < 10
     assert "the checkpoint at step 7 was dropped" in caplog.text
     assert [path.name for path in disk.folder.iterdir() if path.is_dir()] == []
+
+
+def test_files_written_anew_get_what_hooks_add_and_the_last_checkpoint_is_committed(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, failed = storage_files.sync_file, []
+
+    def sync_file(path: Path) -> None:
+        if not failed and path.name == "by_callback.txt":
+            failed.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        plain(path)
+
+    monkeypatch.setattr(storage_files, "sync_file", sync_file)
+    recorder = Recorder()
+    train(storage, fit={"max_length": Batch(4)}, callbacks={"recorder": recorder})
+    assert failed
+    said = [name for name, *_ in recorder.calls if name in {"write_end", "upload_end"}]
+    assert said == ["write_end", "write_end", "upload_end"]
+    (folder,) = [path for path in Path(storage).iterdir() if path.is_dir()]
+    assert folder.name == newest(storage)
+    assert (folder / "by_callback.txt").read_text() == "hello"
