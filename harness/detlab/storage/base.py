@@ -47,6 +47,7 @@ class StorageManager(Protocol):
         """Write `metadata.json`, then the manifest, and make the checkpoint readable, all of it or nothing.
 
         Raises:
+            CheckpointError: Nothing is staged.
             StorageError: What is staged may be damaged and must be written anew, unless the cause is
                 `ManifestNotWritten`.
         """

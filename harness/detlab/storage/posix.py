@@ -73,7 +73,13 @@ class PosixStorage:
 
     def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
         """Make the staged files a checkpoint; see `StorageManager.publish`."""
-        stage, final = self.stage(uuid), self._path(uuid)
+        stage, final = self._stage_path(uuid), self._path(uuid)
+        if not stage.is_dir():
+            # Made anew it would be empty, and a checkpoint without files would pass for complete.
+            raise CheckpointError(
+                f"nothing is staged for checkpoint {uuid}: {stage} is not there",
+                hint="see what removes files there; the last committed checkpoint is not touched",
+            )
         try:
             encoded = json.dumps(metadata, indent=2).encode()
         except (TypeError, ValueError) as error:

@@ -94,6 +94,17 @@ class StorageContract:
         with pytest.raises(CheckpointError):
             store.manifest(UUID)
 
+    def test_what_was_never_staged_is_not_published(self, store: StorageManager, source: Path) -> None:
+        """A stage that is gone gives an error, not a checkpoint without files."""
+        with pytest.raises(CheckpointError):
+            store.publish(UUID, METADATA)
+        store.upload(source, UUID)
+        store.discard(UUID)
+        with pytest.raises(CheckpointError):
+            store.publish(UUID, METADATA)
+        with pytest.raises(CheckpointError):
+            self.reopen(store).manifest(UUID)
+
     def test_the_selector_chooses(self, store: StorageManager, source: Path, tmp_path: Path) -> None:
         """On the way in and on the way out."""
         assert store.upload(source, UUID, selector=lambda name: name.startswith("model/")) == ["model/deep/wéights.bin"]
