@@ -36,6 +36,8 @@ class Writer(Protocol):
 
 # Statuses that a retry may cure: the proxy without its backend, a master that is starting or draining.
 RETRY_STATUSES = frozenset({502, 503, 504})
+FOREIGN = "api.foreign"
+"""Code of an error that somebody else on the way wrote: the Hub, its proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def error_of(reply: Reply) -> DetlabError:
             hint="It may be starting. Look at it with: det status",
         )
     else:
-        error = from_reply(reply.status, {"message": _foreign(reply)})
+        error = from_reply(reply.status, {"message": _foreign(reply), "code": FOREIGN})
     if isinstance(error, AuthError) and error.hint is None:
         error.hint = "The token is wrong or has expired. Log in again: det login URL"
     return error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import operations
-from detlab.client.calls import Flow
+from detlab.client.calls import FOREIGN, Flow
 from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
 from detlab.client.rendering import card, settings
 from detlab.client.streaming import Feed, event_feed
@@ -154,8 +154,10 @@ def gone(view: ExperimentView, error: NotFound) -> ExperimentView:
     """Return the last that is known of an experiment that the master does not know any more.
 
     Raises:
-        NotFound: It had not ended by then.
+        NotFound: It had not ended by then, or not the master said so.
     """
+    if error.code == FOREIGN:
+        raise error
     if view.state is ExperimentState.DELETING:
         return view.model_copy(update={"state": ExperimentState.DELETED})
     if view.state.terminal:

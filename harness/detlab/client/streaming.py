@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from detlab.client.calls import RETRY_STATUSES, Backoff, Call, Reply, error_of
-from detlab.errors import ApiError, DetlabError
+from detlab.client.calls import FOREIGN, RETRY_STATUSES, Backoff, Call, Reply, error_of
+from detlab.errors import ApiError, DetlabError, NotFound
 from detlab.schemas.wire import Event, ExperimentState, LogLine
 
 Item = TypeVar("Item", Event, LogLine)
@@ -94,7 +94,8 @@ class Feed(Generic[Item]):
         if 200 <= reply.status < 300:
             return
         error = error_of(reply)
-        if reply.status in RETRY_STATUSES:
+        # A proxy that was started anew knows no routes at first, and says so in its own words.
+        if reply.status in RETRY_STATUSES or (reply.status == NotFound.default_status and error.code == FOREIGN):
             raise Reconnect(error)
         raise error
 

@@ -42,7 +42,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.master.requests.append((self.command, path))
             self.master.changed.notify_all()
         self.fault = self._take_fault(path)
-        if self.fault is not None and self.fault.kind in {"refuse", "unavailable", "html"}:
+        if self.fault is not None and self.fault.kind in {"refuse", "unavailable", "html", "no_route"}:
             self._misbehave(self.fault.kind)
             return
         try:
@@ -69,6 +69,8 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif kind == "unavailable":
             self._reply(503, b"Service Unavailable", "text/plain")
+        elif kind == "no_route":
+            self._reply(404, b"Not Found", "text/plain")
         else:
             self._reply(502, b"<html><title>Bad gateway</title></html>", "text/html")
 

@@ -35,7 +35,7 @@ from detlab.schemas.wire import (
 )
 
 Numbered = TypeVar("Numbered", Event, LogLine)
-FaultKind = Literal["unavailable", "html", "lose_reply", "refuse", "cut", "cut_mid_line"]
+FaultKind = Literal["unavailable", "html", "no_route", "lose_reply", "refuse", "cut", "cut_mid_line"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ class Fault:
     Attributes:
         method: HTTP verb.
         path: Regular expression that matches a path below `api/v1/` from its beginning.
-        kind: `unavailable` (503 as a proxy sends it), `html` (502 with a page), `refuse` (close before acting),
-            `lose_reply` (act, then close), `cut` and `cut_mid_line` (close a stream after `lines` lines).
+        kind: `unavailable` (503 as a proxy sends it), `html` (502 with a page), `no_route` (404 as a proxy sends it),
+            `refuse` (close before acting), `lose_reply` (act, then close), `cut` and `cut_mid_line` (close a stream
+            after `lines` lines).
         lines: How many lines a cut stream sends before.
     """
 

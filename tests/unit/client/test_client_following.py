@@ -26,6 +26,7 @@ def test_a_stream_goes_on_through_disconnects(master: FakeMaster, client: Client
     for lines in (3, 0, 7):
         master.faults.append(Fault("GET", "experiments/1/stream", kind, lines=lines))
     master.faults.append(Fault("GET", "experiments/1/stream", "unavailable"))
+    master.faults.append(Fault("GET", "experiments/1/stream", "no_route"))
     told: list[float] = []
     events = list(client.get_experiment(1).stream(after=0, notice=lambda _, pause: told.append(pause)))
     assert [event.id for event in events] == list(range(1, 23))
@@ -191,3 +192,13 @@ async def test_an_experiment_that_is_gone_before_its_end_was_heard_is_an_error_i
     del master.experiments[1]
     with pytest.raises(NotFound, match=r"was ACTIVE when it was heard of last.*deleted, or is not shared"):
         await waiting
+
+
+def test_what_a_proxy_without_routes_says_is_not_taken_for_a_deletion(master: FakeMaster, client: Client) -> None:
+    master.add_experiment()
+    experiment = client.get_experiment(1)
+    master.update_experiment(1, state=ExperimentState.COMPLETED)
+    master.faults.append(Fault("GET", "experiments/1/curves", "no_route"))
+    with pytest.raises(NotFound, match="HTTP status 404: Not Found"):
+        experiment.wait(timeout=30)
+    assert experiment.wait(timeout=30) is ExperimentState.COMPLETED
