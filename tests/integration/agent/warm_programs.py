@@ -163,6 +163,31 @@ ctypes.CDLL(None).printf(b"from c\\n")
 file = open(1, "w", closefd=False)
 file.write("left open\\n")
 """,
+    "what is flushed by the end of a module": """
+import atexit, builtins, sys, types
+class Last:
+    def __init__(self, name):
+        self.name = name
+    def __del__(self, print=print, file=sys.__stdout__):
+        print("del", self.name, file=file)
+helper = types.ModuleType("helper")
+sys.modules["helper"] = helper
+helper.thing, helper.itself = Last("in a module"), helper
+sys.extra, builtins.extra = Last("in sys"), Last("in builtins")
+ring = [Last("in a ring")]
+ring.append(ring)
+atexit.register(print, "at exit")
+""",
+    "exit with a large code": "import sys\nsys.exit(256 + 9)\n",
+    "exit with true": "import sys\nsys.exit(True)\n",
+    "a thread that nobody waits for": """
+import threading, time
+def work():
+    while True:
+        time.sleep(0.001)
+threading.Thread(target=work, daemon=True).start()
+print("main ends")
+""",
     "a fork that ends by itself": """
 import os, sys
 pid = os.fork()
