@@ -13,11 +13,20 @@ from typing import Any
 import click
 
 from detlab.errors import DetlabError
-from detlab_hub.preview import preview_search
 
-__all__ = ["down", "preview_search", "status", "up"]
+__all__ = ["down", "status", "up"]
 
 _DEFAULT_DIR = Path(".detlab")
+
+
+def __getattr__(name: str) -> Any:
+    """Load `preview_search` when it is asked for: the searchers come with numpy, which the others do not need."""
+    if name == "preview_search":
+        from detlab_hub.preview import preview_search
+
+        return preview_search
+    raise AttributeError(name)
+
 
 _dir_option = click.option(
     "--dir",

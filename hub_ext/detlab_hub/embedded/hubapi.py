@@ -25,7 +25,10 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}"}
 
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self._url, headers=self._headers, timeout=10.0, trust_env=False)
+        secure = self._url.startswith("https:")  # without TLS, certificates are read (50 ms) for nobody
+        return httpx.AsyncClient(
+            base_url=self._url, headers=self._headers, timeout=10.0, trust_env=False, verify=secure
+        )
 
     async def restore_routes(self, timeout: float) -> bool:
         """Have the Hub write all its routes into the proxy; False if it did not within `timeout` seconds."""

@@ -36,7 +36,11 @@ class HubServers:
 
     def __init__(self, url: str, token: str) -> None:
         self._client = httpx.AsyncClient(
-            base_url=url, headers={"Authorization": f"token {token}"}, timeout=CALL_SECONDS, trust_env=False
+            base_url=url,
+            headers={"Authorization": f"token {token}"},
+            timeout=CALL_SECONDS,
+            trust_env=False,
+            verify=url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
         )
 
     async def close(self) -> None:
