@@ -1,29 +1,36 @@
-"""Bring a database to the schema of this code, or say why that must not be done."""
+"""Bring a database to the schema of this code, or say why that must not be done.
+
+Alembic is imported only where there is something to migrate: it takes longer than all else that a start does with a
+database, and most databases have the newest schema.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL
 
 from detlab_hub.store.engine import hint_of, sqlite_path
 from detlab_hub.store.errors import StoreDamaged, StoreError, StoreTooNew
 from detlab_hub.store.tables import Base
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 QUICK_CHECK_BYTES = 64 << 20
 _MAGIC = b"SQLite format 3\x00"
+_VERSION = table("alembic_version", column("version_num"))
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
     """Return alembic's configuration for the migrations of this package (there is no alembic.ini)."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
@@ -97,7 +104,14 @@ def _damaged(path: Path, why: str) -> StoreDamaged:
 
 def revision(connection: Connection) -> str | None:
     """Return the schema revision of the database; None if it has none."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table(_VERSION.name):
+        return None
+    return connection.scalars(select(_VERSION.c.version_num)).one_or_none()
+
+
+def revisions() -> list[str]:
+    """Return the revisions that this code knows, oldest first: each file is named after its own."""
+    return sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
 def check_schema(connection: Connection, where: str) -> str | None:
@@ -117,8 +131,7 @@ def check_schema(connection: Connection, where: str) -> str | None:
                 hint="give detlab a database of its own: c.DetHub.db_url in detlab_config.py",
             )
         return None
-    known = {script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()}
-    if current not in known:
+    if current not in revisions():
         raise StoreTooNew(
             f"the database {where} has schema {current!r}, which this version of detlab does not know: "
             "a newer version has written it. It was not touched",
@@ -129,6 +142,10 @@ def check_schema(connection: Connection, where: str) -> str | None:
 
 def upgrade(connection: Connection) -> None:
     """Run the migrations that are missing, inside the connection's transaction."""
+    if revision(connection) == revisions()[-1]:
+        return
+    from alembic import command
+
     command.upgrade(alembic_config(connection), "head")
 
 
@@ -142,6 +159,8 @@ def new_revision(message: str, name: str, folder: Path = MIGRATIONS / "versions"
         name: The revision, one more than the last.
         folder: Where to.
     """
+    from alembic import command
+
     with create_engine("sqlite://").begin() as connection:
         upgrade(connection)
         config = alembic_config(connection)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, create_engine, inspect
 
 from detlab_hub.store import Store, migrate
@@ -65,6 +68,23 @@ def test_migrations_lie_inside_the_package() -> None:
     assert (migrate.MIGRATIONS / "env.py").is_file()
     assert (migrate.MIGRATIONS / "script.py.mako").is_file()
     assert list((migrate.MIGRATIONS / "versions").glob("0001_*.py"))
+
+
+def test_the_files_of_migrations_are_named_after_their_revisions_in_their_order() -> None:
+    """So that a start need not import alembic to know which is the newest."""
+    walked = [script.revision for script in ScriptDirectory(str(migrate.MIGRATIONS)).walk_revisions()]
+    assert migrate.revisions() == walked[::-1]
+
+
+def test_a_database_of_the_newest_schema_is_opened_without_alembic(db_url: str) -> None:
+    look = f"""
+import sys
+from detlab_hub.store import Store
+Store.open({db_url!r}, holder="test").close()
+print(sorted(name for name in sys.modules if name.partition(".")[0] in {{"alembic", "mako"}}))
+"""
+    said = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
 
 
 def test_sqlite_never_uses_an_id_again(tmp_path: Path) -> None:
