@@ -95,13 +95,9 @@ class TaskSession:
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._clock = clock
-        self._http = httpx.Client(
-            base_url=self.base_url,
-            timeout=httpx.Timeout(30.0, connect=10.0),
-            transport=transport,
-            verify=self.base_url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
-            trust_env=False,  # a proxy setting of the user must not catch calls to the master
-        )
+        self._transport = transport
+        self._http: httpx.Client | None = None
+        self._opening = threading.Lock()
 
     @classmethod
     def from_info(cls, info: ClusterInfo) -> TaskSession:
@@ -110,9 +106,12 @@ class TaskSession:
 
     def close(self) -> None:
         """Close connections; a call that waits for its next attempt fails at once."""
-        self._closed.set()
-        with quiet():
-            self._http.close()
+        with self._opening:
+            self._closed.set()
+            http, self._http = self._http, None
+        if http is not None:
+            with quiet():
+                http.close()
 
     def get(self, path: str, *, limit: float = INTERACTIVE_LIMIT) -> Any:
         """GET `path` and return the decoded reply. Raises as `call` does."""
@@ -152,7 +151,7 @@ class TaskSession:
         headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
         try:
             with quiet():
-                response = self._http.request(method, path, json=body, headers=headers)
+                response = self._client().request(method, path, json=body, headers=headers)
         except (httpx.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
             raise errors.ClusterUnreachable(
                 f"the master at {self.base_url} does not answer: {error or type(error).__name__}"
@@ -162,6 +161,25 @@ class TaskSession:
                 f"the master at {self.base_url} cannot serve now (status {response.status_code})"
             )
         return decode_reply(response)
+
+    def _client(self) -> httpx.Client:
+        """Return the client, made for the first call: many a trial has none, and it takes 10 ms.
+
+        Raises:
+            RuntimeError: The session is closed.
+        """
+        with self._opening:
+            if self._closed.is_set():
+                raise RuntimeError("the session is closed")
+            if self._http is None:
+                self._http = httpx.Client(
+                    base_url=self.base_url,
+                    timeout=httpx.Timeout(30.0, connect=10.0),
+                    transport=self._transport,
+                    verify=self.base_url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
+                    trust_env=False,  # a proxy setting of the user must not catch calls to the master
+                )
+            return self._http
 
 
 def api_base(master_url: str) -> str:

@@ -1,9 +1,9 @@
-"""HTTP with the standard library alone, for containers whose image has nothing but Python."""
+"""HTTP with the standard library alone: for masters without TLS, and where an image has nothing but Python."""
 
 from __future__ import annotations
 
 import http.client
-import ssl
+import select
 from urllib.parse import urlsplit
 
 from detlab.launch.delivery import TransportError
@@ -24,6 +24,8 @@ class PlainTransport:
         host, port = parts.hostname or "", parts.port
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
+            import ssl
+
             context = ssl.create_default_context()  # SSL_CERT_FILE counts
             self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
         else:
@@ -33,12 +35,22 @@ class PlainTransport:
         """See `Transport.post`."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
+            self._drop_if_ended()
             self._connection.request("POST", self._path + path, body, headers)
             reply = self._connection.getresponse()
             return reply.status, reply.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()  # the next request opens it again
             raise TransportError(f"{type(error).__name__}: {error}") from error
+
+    def _drop_if_ended(self) -> None:
+        """Close a kept connection that the master has ended meanwhile: nothing else can wait on an idle one."""
+        kept = self._connection.sock
+        if kept is not None:
+            look = select.poll()
+            look.register(kept, select.POLLIN)
+            if look.poll(0):
+                self._connection.close()
 
     def close(self) -> None:
         """See `Transport.close`."""

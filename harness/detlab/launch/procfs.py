@@ -15,6 +15,8 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
+_STAT_BYTES = 4096
+"""More than a line of the process table has: it comes in one piece."""
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -37,15 +39,20 @@ class Process:
 
 def read_process(pid: int) -> Process | None:
     """Return the process with this pid, or None when there is none."""
+    # Every process of the machine is looked at when a task ends: no path and no text object is made for it.
     try:
-        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        descriptor = os.open(f"{PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, _STAT_BYTES)
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # The command is in parentheses and may hold spaces and parentheses itself.
-    fields = text[text.rindex(")") + 2 :].split()
+    fields = text[text.rindex(b")") + 2 :].split(None, 20)
     return Process(
         pid=pid,
-        state=fields[0],
+        state=chr(fields[0][0]),
         ppid=int(fields[1]),
         pgid=int(fields[2]),
         session=int(fields[3]),
@@ -74,9 +81,9 @@ def is_alive(pid: int, started: int | None) -> bool:
 
 def processes() -> Iterator[Process]:
     """Yield every process that this user may see."""
-    for entry in os.scandir(PROC):
-        if entry.name.isdigit():
-            process = read_process(int(entry.name))
+    for name in os.listdir(PROC):  # noqa: PTH208  (names are all that is wanted)
+        if name.isdigit():
+            process = read_process(int(name))
             if process is not None:
                 yield process
 
@@ -135,7 +142,9 @@ def task_processes(task_dir: Path, session: int | None, started: int | None) -> 
         if not process.alive or process.pid == os.getpid():
             continue
         ours = process.session == session and _same_session(process.session, started)
-        if ours or read_environment(process.pid).get("DET_TASK_DIR") == mark:
+        # What is older than the launcher is not of its task: its environment need not be read.
+        young = process.start_time >= (started or 0)
+        if ours or (young and read_environment(process.pid).get("DET_TASK_DIR") == mark):
             found.append(process)
     return found
 

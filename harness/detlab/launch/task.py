@@ -246,11 +246,14 @@ class Launcher:
             return Source(reader, StreamShipper(name, acked=mark), interval)
 
         def open_transport() -> Transport:
+            from detlab.launch.plain_http import PlainTransport
+
+            # To a master without TLS the standard library speaks as well, and is there at once.
+            if api_url.startswith("http:"):
+                return PlainTransport(api_url)
             try:
                 return HttpTransport(api_url)
             except ImportError:
-                from detlab.launch.plain_http import PlainTransport
-
                 return PlainTransport(api_url)
 
         return Deliverer(

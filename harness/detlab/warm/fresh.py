@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import site
@@ -105,11 +106,16 @@ def physical_cores() -> int:
     return len(cores)
 
 
+@functools.cache
+def blas_libraries() -> tuple[str, ...]:
+    """Return where numpy's OpenBLAS lies, if it is loaded when it is first asked: by the zygote."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    return tuple(sorted({line.split(None, 5)[5] for line in maps if "openblas" in line and line.count("/")}))
+
+
 def _set_blas_threads(count: int) -> None:
     """Tell numpy's OpenBLAS, which read OMP_NUM_THREADS when it was loaded."""
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    libraries = {line.split(None, 5)[5] for line in maps if "openblas" in line and line.count("/")}
-    for path in sorted(libraries):
+    for path in blas_libraries():
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
             name = next((name for name in _SET_THREADS if hasattr(library, name)), None)

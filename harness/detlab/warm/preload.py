@@ -26,6 +26,8 @@ MODULES = (
     "httpx",
     "httpcore",  # which httpx imports with its first client
     "certifi",
+    "anyio._backends._asyncio",  # and with its first request in a loop
+    "encodings.idna",  # which http.client needs for its first connection
 )
 """Imported as far as they are installed."""
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, ForkRequest
 from detlab.warm.child import run_launcher
 from detlab.warm.ending import Ending
-from detlab.warm.fresh import set_oom_score
+from detlab.warm.fresh import blas_libraries, set_oom_score
 from detlab.warm.interpreter import Interpreter
 from detlab.warm.preload import Unfit, check_single, loaded_names, noting_variables, preload
 from detlab.warm.title import Title, set_environment
@@ -74,6 +74,7 @@ def _warm_up(control: socket.socket) -> tuple[Interpreter, Ending]:
         raise SystemExit(1) from error
     interpreter = interpreter.knowing(loaded_names(), frozenset(read))
     ending.know()
+    blas_libraries()
     # What is there now stays: the collector of a fork would else touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()

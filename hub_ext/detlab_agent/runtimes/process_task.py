@@ -44,9 +44,7 @@ class ProcessTask(NotedTask):
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         await self._gone()
-        # Whatever the launcher could not end, because it was killed itself.
-        await asyncio.to_thread(self._kill_all, spare_launcher=False)
-        await asyncio.to_thread(kill_orphans)
+        await asyncio.to_thread(self._end_rest)
         written = self.written_exit()
         return written[0] if written is not None else self.unwritten_exit()
 
@@ -86,6 +84,11 @@ class ProcessTask(NotedTask):
         process = procfs.read_process(self.pid) if self.pid is not None else None
         if process is not None and process.alive and process.start_time == self.started:
             procfs.send_signal([process], number)
+
+    def _end_rest(self) -> None:
+        """End whatever the launcher could not end, because it was killed itself."""
+        self._kill_all(spare_launcher=False)
+        kill_orphans()
 
     def _kill_all(self, *, spare_launcher: bool) -> None:
         """SIGKILL every process of the task until none is left (they may be forking meanwhile)."""

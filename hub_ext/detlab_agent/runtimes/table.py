@@ -16,6 +16,8 @@ from detlab_agent.runtimes.making import Order, TaskMaker
 from detlab_agent.runtimes.noted import discard_tree
 
 _log = logging.getLogger(__name__)
+_TELLING = 0.25
+"""Seconds that a start may take until the master is told that it is under way."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -85,8 +87,12 @@ class RuntimeTable:
             await _unless(cancelled, self._ready(runtime, order, say))
         except OSError as error:
             raise _of_disk(self._maker.directory, error) from error
-        say("starting", "")
-        return await asyncio.to_thread(self._make, runtime, order)
+        # As a rule it has started before anybody could read that it starts.
+        telling = asyncio.get_running_loop().call_later(_TELLING, say, "starting", "")
+        try:
+            return await asyncio.to_thread(self._make, runtime, order)
+        finally:
+            telling.cancel()
 
     async def _ready(self, runtime: NodeRuntime, order: Order, say: Say) -> None:
         await runtime.ready(order, say)
