@@ -150,6 +150,7 @@ class Services:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
+        await self.stream.stop()
         await self.servers.stop()
         await self.shell.settle()
 

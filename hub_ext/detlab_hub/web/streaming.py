@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
+from detlab_hub.services.batches import Part
+from detlab_hub.services.stream import EventStream
 from detlab_hub.web.base import Guarded
 
 log = logging.getLogger("detlab.web")
@@ -62,12 +64,13 @@ class StreamHandler(Guarded):
         if self._pump is not None:
             self._pump.cancel()
 
-    async def stream(self, batches: AsyncIterator[Sequence[BaseModel]]) -> None:
+    async def stream(self, batches: AsyncIterator[Sequence[BaseModel]] | EventStream) -> None:
         """Send batches until the source ends, the reader goes, lags too far, or loses its permission."""
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")
         streams: Streams = self.settings["streams"]
-        self._pump = asyncio.create_task(self._send_all(batches))
+        sending = self._run(batches) if isinstance(batches, EventStream) else self._send_all(batches)
+        self._pump = asyncio.create_task(sending)
         streams.add(self._pump)
         try:
             await self._pump
@@ -85,9 +88,38 @@ class StreamHandler(Guarded):
             log.info("stream %s: %s", self.request.path, error)
             self._cut()
 
+    @property
+    def headers_sent(self) -> bool:
+        """Whether the head of the reply has gone out."""
+        return self._headers_written
+
     def _cut(self) -> None:
         """Close the connection without the end mark, so that the reader knows that there was more."""
         self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
+
+    async def _run(self, source: EventStream) -> None:
+        """Let the source write to the connection by itself; look after it when it is silent."""
+        wire = _Wire(self)
+        checked = time.monotonic()
+        running = asyncio.ensure_future(source.run(wire))
+        try:
+            while True:
+                # a reader of a silent source gets its headers soon; a refusal comes before them
+                quiet = time.monotonic() - wire.written
+                patience = self.keep_alive - quiet if self._headers_written else self.header_wait
+                await asyncio.wait({running}, timeout=max(patience, 0.0))
+                if running.done():
+                    running.result()
+                    return
+                if time.monotonic() - checked > self.recheck:
+                    checked = time.monotonic()
+                    await self._still_allowed()
+                if not self._headers_written or time.monotonic() - wire.written >= self.keep_alive:
+                    wire.beat()
+                    await wire.room()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def _send_all(self, batches: AsyncIterator[Sequence[BaseModel]]) -> None:
         checked = time.monotonic()
@@ -128,6 +160,75 @@ class StreamHandler(Guarded):
             log.debug("stream %s: the Hub is away, the token's check waits", self.request.path)
         if self.caller != before:
             raise Forbidden("your scopes or groups have changed", hint="Open the stream again.")
+
+
+class _Wire:
+    """A connection as the sink of a stream: what is ready is written at once, and nothing is queued behind it.
+
+    The head goes out by the handler, with the first line. What follows is put into the form of a chunk once for all
+    readers, and written past the handler: what it does for each chunk costs more than the sending.
+    """
+
+    def __init__(self, handler: StreamHandler) -> None:
+        connection: Any = handler.request.connection
+        self._handler = handler
+        self._stream: IOStream = connection.stream
+        self._stream.set_nodelay(True)
+        self._chunked = handler.request.version == "HTTP/1.1"
+        self._unsent: asyncio.Future[None] | None = None
+        """Done when what was written has left the process."""
+        self.written = time.monotonic()
+        """When something was written last."""
+
+    def put(self, part: Part) -> bool:
+        """Write a part; False: what was written before has not left yet, or the reader has gone."""
+        if self._full():
+            return False
+        if part.framed is None:
+            part.framed = _chunk(part.text)
+        self._write(part.framed if self._chunked else part.text)
+        return True
+
+    def beat(self) -> None:
+        """Write an empty line, if there is room."""
+        if not self._full():
+            self._write(_chunk(b"\n") if self._chunked else b"\n")
+
+    async def room(self) -> None:
+        """Wait until what was written has left the process.
+
+        Raises:
+            TimeoutError: The reader has not taken it in `slow_limit` seconds.
+            StreamClosedError: The reader has gone.
+        """
+        if self._stream.closed():
+            raise StreamClosedError(self._stream.error)
+        if self._unsent is not None:
+            await asyncio.wait_for(asyncio.shield(self._unsent), self._handler.slow_limit)
+
+    def _full(self) -> bool:
+        if self._unsent is not None and self._unsent.done():
+            self._unsent = None
+        return self._unsent is not None or self._stream.closed()
+
+    def _write(self, data: bytes) -> None:
+        self.written = time.monotonic()
+        if not self._handler.headers_sent:
+            self._handler.flush()  # without a body: the head alone
+        sent = 0 if self._stream.writing() else self._sent_at_once(data)
+        if sent < len(data):
+            self._unsent = self._stream.write(memoryview(data)[sent:])
+
+    def _sent_at_once(self, data: bytes) -> int:
+        """How much of it the socket took, which as a rule is all: a future for each reader costs more than that."""
+        try:
+            return self._stream.write_to_fd(memoryview(data)) or 0
+        except OSError:  # full, or broken: `write` finds out and acts
+            return 0
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 async def _close(batches: AsyncIterator[Any], pending: asyncio.Task[Any] | None) -> None:

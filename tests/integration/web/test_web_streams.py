@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from detlab_hub.store.queries import events
 from detlab_hub.web.streaming import StreamHandler
 from testbed.waiting import soon
 
@@ -108,6 +112,70 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
                 await soon(lambda: master.open_streams == 0)
                 async for _ in reply.aiter_bytes():
                     pass
+
+
+async def report(master: Any, experiment: int, step: int, text: str = "") -> None:
+    """Append a metrics event as a report does."""
+    data = {"group": "training", "steps_completed": step, "run": 1, "metrics": {"loss": 1.0, "note": text}}
+    shell = master.services.shell
+    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, 1, data))
+    shell.wakeups.wake("streams")
+
+
+def ask(master: Any, path: str, version: str, *, buffer: int | None = None) -> socket.socket:
+    """Open a stream over a bare connection."""
+    parts = urlsplit(master.base)
+    connection = socket.socket()
+    if buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    connection.connect((parts.hostname, parts.port))
+    head = f"GET {parts.path}api/v1/{path} {version}\r\nHost: x\r\nAuthorization: Bearer {master.token}\r\n\r\n"
+    connection.sendall(head.encode())
+    connection.settimeout(20)
+    return connection
+
+
+async def test_events_are_not_queued_for_a_reader_who_does_not_read_and_it_is_dropped(
+    master: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamHandler, "slow_limit", 0.3)
+    async with master.client() as client:
+        made = await create(client)
+        connection = ask(master, f"experiments/{made}/stream", "HTTP/1.1", buffer=4096)
+        await soon(lambda: master.open_streams == 1)
+        async with client.stream("GET", f"experiments/{made}/stream") as other:
+            lines = other.aiter_lines()
+            assert master.open_streams == 2
+            for step in range(1, 60):
+                await report(master, made, step, "x" * 200_000)
+                async for line in lines:  # who reads is told meanwhile
+                    if f'"steps_completed":{step},' in line:
+                        break
+                if master.open_streams == 1:
+                    break
+            await soon(lambda: master.open_streams == 1)
+    connection.close()
+
+
+async def test_a_reader_of_http_1_0_gets_lines_without_chunks(master: Any) -> None:
+    async with master.client() as client:
+        made = await create(client)
+    connection = ask(master, f"experiments/{made}/stream", "HTTP/1.0")
+    await soon(lambda: master.open_streams == 1)
+    loop = asyncio.get_running_loop()
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += await loop.run_in_executor(None, connection.recv, 65536)
+    await report(master, made, 1)
+    await report(master, made, 2)
+    while b'"steps_completed":2,' not in data:
+        data += await loop.run_in_executor(None, connection.recv, 65536)
+    head, body = data.split(b"\r\n\r\n", 1)
+    assert b"chunked" not in head
+    steps = [json.loads(line)["data"]["steps_completed"] for line in body.splitlines() if b'"metrics"' in line]
+    assert steps == [1, 2]
+    connection.close()
+    await soon(lambda: master.open_streams == 0)
 
 
 async def test_i9_a_stream_ends_when_its_readers_groups_change(

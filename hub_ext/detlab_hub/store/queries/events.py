@@ -21,6 +21,9 @@ _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
 _APPEND = insert(_EVENTS)
 _APPEND_ONE = _APPEND.returning(_EVENTS.c.id)
+_BOUNDS = select(
+    select(Meta.value).where(Meta.key == _FLOOR).scalar_subquery(), select(func.max(EventRow.id)).scalar_subquery()
+)
 _COLUMNS = ("kind", "time", "experiment_id", "trial_id", "task_id", "data")
 TRIM_BATCH = 20_000
 
@@ -81,7 +84,8 @@ def after(
 
     Of the experiments in `followed` metrics come, too, whatever `kinds` says.
     """
-    query = select(EventRow).where(EventRow.id > cursor).order_by(EventRow.id).limit(limit)
+    # Columns, not rows of the ORM: nothing is changed here, and streams ask all the time.
+    query = select(*_EVENTS.c).where(EventRow.id > cursor).order_by(EventRow.id).limit(limit)
     if experiment_id is not None:
         query = query.where(EventRow.experiment_id == experiment_id)
     if kinds is not None:
@@ -98,8 +102,15 @@ def after(
             task_id=row.task_id,
             data=row.data,
         )
-        for row in s.scalars(query)
+        for row in s.connection().execute(query)
     ]
+
+
+def bounds(s: Session) -> tuple[int, int]:
+    """Return `floor` and `head`, by one statement."""
+    lowest, highest = s.connection().execute(_BOUNDS).one()
+    oldest = int(lowest or 0)
+    return oldest, max(int(highest or 0), oldest)
 
 
 def head(s: Session) -> int:

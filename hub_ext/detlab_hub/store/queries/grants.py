@@ -35,6 +35,20 @@ def of_experiment(s: Session, experiment_id: int) -> list[GrantRow]:
     return list(s.scalars(query.order_by(GrantRow.kind.desc(), GrantRow.name)))
 
 
+def of_experiments(s: Session, experiment_ids: Sequence[int]) -> dict[int, list[GrantRow]]:
+    """The grants of some experiments, by experiment; none for one that is not shared."""
+    found: dict[int, list[GrantRow]] = {}
+    for part in chunks(list(experiment_ids)):
+        for row in s.scalars(select(GrantRow).where(GrantRow.experiment_id.in_(part))):
+            found.setdefault(row.experiment_id, []).append(row)
+    return found
+
+
+def stored(name: str) -> str:
+    """The name of a user or group as grants hold it."""
+    return clean_text(name)
+
+
 def put(s: Session, row: GrantRow) -> None:
     """Make a grant, or change the one to the same user or group."""
     s.merge(row)

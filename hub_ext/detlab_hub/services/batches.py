@@ -1,0 +1,408 @@
+"""What one look at the event log found, and what each reader is told of it.
+
+A look is taken for one reader or for many. What depends on nobody (the views of what changed) is made once, and so is
+what readers with the same wishes and the same rights are told: its lines are encoded once, whoever sends them. Rights
+are those of the snapshot in which the look was taken (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import Event, encode_floats
+from detlab_hub.services import taskviews, views
+from detlab_hub.services.access import Right
+from detlab_hub.services.callers import Caller
+from detlab_hub.store.queries import events, grants
+from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
+
+BATCH = 2000
+"""Most events of one look."""
+LAG = 50_000
+"""A reader that is further behind is told to take the snapshot again."""
+CURSOR_EVERY = 1000
+"""After this many events that are not for the reader, it is told that its cursor moved."""
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
+_OWNER = Caller("", admin=True)
+"""Who gets the views that are made for all: `may` is then set to what each may do."""
+
+Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
+Subject: TypeAlias = tuple[str, int | str | None]
+"""What an event is about: its kind, and the id of that experiment, trial or user task."""
+Holders: TypeAlias = dict[int | str, "Holder | None"]
+"""By an experiment's number or a user task's id; None: it is not there."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Metrics that a reader of all states wants besides: those of an experiment, all or some."""
+
+    experiment: int
+    trial: int | None = None
+    """Of this trial alone."""
+    group: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a reader wants to be told."""
+
+    experiment_id: int | None
+    """One experiment with its metrics, or None: the states of all."""
+    names: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+    follows: tuple[Follow, ...] = ()
+    """Whose metrics come with the states of all; an experiment that is not the reader's adds nothing."""
+
+    @cached_property
+    def metrics_of(self) -> frozenset[int]:
+        """The experiments whose metrics it wants."""
+        if self.experiment_id is not None:
+            return frozenset({self.experiment_id})
+        return frozenset(follow.experiment for follow in self.follows)
+
+
+@dataclass(eq=False)
+class Reader:
+    """One stream: who reads what, and how far they are."""
+
+    caller: Caller
+    wants: Wants
+    cursor: int
+    told: int
+    """The last cursor that the reader was told."""
+    who: tuple[str, bool, frozenset[str]] = field(init=False)
+    """What rights depend on."""
+
+    def __post_init__(self) -> None:
+        self.who = (self.caller.name, self.caller.admin, self.caller.groups)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Whose an experiment or a user task is, and whom they let look at it (True: change it)."""
+
+    owner: str
+    users: Mapping[str, bool] = field(default_factory=dict)
+    groups: Mapping[str, bool] = field(default_factory=dict)
+
+    def right_of(self, caller: Caller) -> Right:
+        """What a caller may do with it."""
+        if caller.sees(self.owner):
+            return Right.OWN
+        found = [self.groups[group] for group in map(grants.stored, caller.groups) if group in self.groups]
+        user = grants.stored(caller.name)
+        if user in self.users:
+            found.append(self.users[user])
+        if not found:
+            return Right.NONE
+        return Right.WRITE if any(found) else Right.READ
+
+
+class Line:
+    """An event and, once it was asked for, its line."""
+
+    __slots__ = ("_encoded", "event")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._encoded: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        """The line of the stream, with its end."""
+        if self._encoded is None:
+            self._encoded = self.event.model_dump_json().encode() + b"\n"
+        return self._encoded
+
+
+class Part:
+    """What some readers are told: the same for all of them."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self.last = lines[-1].event.id
+        self.framed: bytes | None = None
+        """How whoever sends it has written it down, so that it is done once for all readers."""
+
+    @property
+    def events(self) -> list[Event]:
+        """The events."""
+        return [line.event for line in self._lines]
+
+    @property
+    def text(self) -> bytes:
+        """Their lines."""
+        return b"".join(line.encoded for line in self._lines)
+
+
+@dataclass
+class Batch:
+    """What a look found beyond `after`, up to and with `upto`."""
+
+    after: int
+    upto: int
+    time: float
+    metrics_of: frozenset[int] | None
+    """Experiments whose metrics it holds; None: of all."""
+    lost: bool = False
+    """What came after `after` is not kept any more, or too much to tell."""
+    more: bool = False
+    lines: Sequence[Line] = ()
+    holders: Holders = field(default_factory=dict)
+    _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
+    _parts: dict[Any, Part | None] = field(default_factory=dict)
+    _variants: dict[tuple[int, Right], Line] = field(default_factory=dict)
+
+    def serves(self, reader: Reader) -> bool:
+        """Whether all that the reader wants of this stretch of the log is in it."""
+        return reader.cursor >= self.after and (self.metrics_of is None or reader.wants.metrics_of <= self.metrics_of)
+
+    def part(self, reader: Reader) -> Part | None:
+        """What a reader is told; None: nothing.
+
+        Raises:
+            NotFound: They may not look at the experiment that they read, or no longer, or it is not there.
+        """
+        if self.lost:
+            return self._single("resync")
+        rights = self._rights_of(reader)
+        if reader.cursor > self.after:  # joined in the middle
+            return _part(list(self._told(reader.wants, rights, reader.cursor)))
+        key = (id(reader.wants), rights)
+        if key not in self._parts:
+            self._parts[key] = _part(list(self._told(reader.wants, rights, self.after)))
+        found = self._parts[key]
+        return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
+
+    def _single(self, kind: Any) -> Part | None:
+        if kind not in self._parts:
+            self._parts[kind] = Part([Line(Event(id=self.upto, kind=kind, time=self.time))])
+        return self._parts[kind]
+
+    def _rights_of(self, reader: Reader) -> tuple[Right, ...]:
+        one = reader.wants.experiment_id
+        key = (reader.who, one)
+        if key not in self._rights:
+            about = self.holders.values() if one is None else [self.holders.get(one)]
+            caller = reader.caller
+            self._rights[key] = tuple(Right.NONE if held is None else held.right_of(caller) for held in about)
+        found = self._rights[key]
+        if one is not None and found[0] is Right.NONE:
+            raise NotFound(f"there is no experiment {one}", hint="det experiment list")
+        return found
+
+    def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
+        one = wants.experiment_id
+        held = dict(zip(self.holders if one is None else [one], rights, strict=True))
+        for line in self.lines:
+            event = line.event
+            if event.id <= after or (one is not None and event.experiment_id != one):
+                continue
+            right = Right.READ if event.kind == "cluster" else held.get(_holder_of(event) or "", Right.NONE)
+            if right is Right.NONE:
+                continue
+            if event.kind == "metrics":
+                yield from _filtered(line, wants)
+            elif event.kind == "experiment" and "may" in event.data:
+                yield self._variant(line, right)
+            else:
+                yield line
+
+    def _variant(self, line: Line, right: Right) -> Line:
+        """An experiment's view as one with such a right gets it."""
+        key = (line.event.id, right)
+        if key not in self._variants:
+            data = {**line.event.data, "may": right.wire}
+            self._variants[key] = Line(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
+
+def _part(lines: Sequence[Line]) -> Part | None:
+    return Part(lines) if lines else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at the log, to be taken in a thread.
+
+    Attributes:
+        after: The cursor.
+        now: The time of what it says itself.
+        reasons: Why pending allocations wait, by allocation id.
+        experiment_id: Only of this experiment.
+        metrics_of: Else: the experiments whose metrics come with the states of all; None: of all.
+        watched: Experiments whose holders are wanted whether there is anything of them or not.
+        known: Holders that need not be looked up, unless there is news of them.
+    """
+
+    after: int
+    now: float
+    reasons: views.Reasons
+    experiment_id: int | None = None
+    metrics_of: frozenset[int] | None = frozenset()
+    watched: Collection[int] = ()
+    known: Mapping[int | str, Holder | None] = field(default_factory=dict)
+
+    def __call__(self, s: Session) -> Batch:
+        """Take it."""
+        floor, head = events.bounds(s)
+        metrics_of = self.metrics_of if self.experiment_id is None else frozenset({self.experiment_id})
+        if not floor <= self.after <= head or head - self.after > LAG:
+            return Batch(self.after, head, self.now, metrics_of, lost=True)
+        found = self._found(s) if head > self.after else []
+        more = len(found) == BATCH
+        upto = found[-1].id if more else head
+        lines = [Line(event) for event in _with_views(s, found, self.reasons)]
+        holders = self._holders(s, found)
+        return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+
+    def _found(self, s: Session) -> list[Event]:
+        if self.experiment_id is not None:
+            return events.after(s, self.after, BATCH, self.experiment_id)
+        if self.metrics_of is None:
+            return events.after(s, self.after, BATCH)
+        return events.after(s, self.after, BATCH, kinds=STATE_KINDS, followed=self.metrics_of)
+
+    def _holders(self, s: Session, found: Sequence[Event]) -> Holders:
+        """Whose what the events are about is, and whom they let look at it."""
+        # A change of grants says that its experiment changed, in the same transaction.
+        news = {event.experiment_id for event in found if event.kind == "experiment"}
+        numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
+        ids = {event.task_id for event in found if event.task_id is not None}
+        wanted: list[int | str] = [*sorted(numbers), *sorted(ids)]
+        holders: Holders = {key: self.known[key] for key in wanted if key in self.known and key not in news}
+        missing = sorted(numbers - holders.keys())
+        holders.update(_experiment_holders(s, missing))
+        holders.update(_task_holders(s, sorted(ids - holders.keys())))
+        for event in found:  # what was deleted says itself whose it was; who was let look at it may be told, too
+            key = event.experiment_id
+            if key is not None and "owner" in event.data and holders.get(key) is None:
+                holders[key] = self.known.get(key) or Holder(str(event.data["owner"]))
+        return {key: holders.get(key) for key in wanted}
+
+
+def _experiment_holders(s: Session, numbers: Sequence[int]) -> Holders:
+    found: Holders = {}
+    for start in range(0, len(numbers), views.CHUNK):
+        some = numbers[start : start + views.CHUNK]
+        given = grants.of_experiments(s, some)
+        for key, owner in s.execute(select(ExperimentRow.id, ExperimentRow.owner).where(ExperimentRow.id.in_(some))):
+            mine = given.get(key, [])
+            users = {row.name: row.write for row in mine if row.kind == grants.USER}
+            groups = {row.name: row.write for row in mine if row.kind == grants.GROUP}
+            found[key] = Holder(owner, users, groups)
+    return found
+
+
+def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
+    found: Holders = {}
+    for start in range(0, len(ids), views.CHUNK):
+        query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + views.CHUNK]))
+        found.update((key, Holder(owner)) for key, owner in s.execute(query))
+    return found
+
+
+def _holder_of(event: Event) -> int | str | None:
+    return event.task_id if event.kind == "task" else event.experiment_id
+
+
+def _subject(event: Event) -> Subject:
+    match event.kind:
+        case "experiment":
+            return event.kind, event.experiment_id
+        case "task":
+            return event.kind, event.task_id
+        case "cluster":
+            return event.kind, None
+        case _:
+            return event.kind, event.trial_id
+
+
+def _with_views(s: Session, found: Sequence[Event], reasons: views.Reasons) -> Iterator[Event]:
+    """The events to be told: of those without data the last about each subject, with its view of the moment."""
+    last = {_subject(event): event.id for event in found}
+    bare = [_subject(event) for event in found if not event.data and event.id == last[_subject(event)]]
+    data = _views(s, bare, reasons)
+    for event in found:
+        if event.kind in {"metrics", "checkpoint"} or event.data:
+            yield event
+        elif last[_subject(event)] == event.id and _subject(event) in data:
+            yield event.model_copy(update={"data": data[_subject(event)]})
+
+
+def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> dict[Subject, dict[str, Any]]:
+    """The views of the moment of everything that changed; a few queries for all."""
+    wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
+    found: dict[Subject, dict[str, Any]] = {}
+    for kind, key in subjects:
+        if kind in wanted:
+            wanted[kind].append(key)
+        elif kind == "cluster":
+            found[kind, None] = {}
+    if wanted["experiment"]:
+        for view in views.experiment_views(s, _rows(s, ExperimentRow, wanted["experiment"]), _OWNER, reasons):
+            found["experiment", view.id] = _plain(view)
+    if wanted["trial"]:
+        for trial in views.trial_views(s, _rows(s, TrialRow, wanted["trial"]), reasons):
+            found["trial", trial.id] = _plain(trial)
+    if wanted["task"]:
+        for task in taskviews.task_views(s, _rows(s, TaskRow, wanted["task"]), reasons):
+            found["task", task.id] = _plain(task)
+    return found
+
+
+def _rows(s: Session, table: type[Row], ids: Sequence[Any]) -> list[Row]:
+    rows: list[Row] = []
+    for start in range(0, len(ids), views.CHUNK):
+        rows += s.scalars(select(table).where(table.id.in_(ids[start : start + views.CHUNK])))
+    return rows
+
+
+def _plain(view: Any) -> dict[str, Any]:
+    data: dict[str, Any] = encode_floats(view.model_dump(mode="json", exclude={"config"}))
+    return data
+
+
+def _filtered(line: Line, wants: Wants) -> list[Line]:
+    """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
+    if wants.experiment_id is None:
+        return _followed(line, wants.follows)
+    if wants.groups is not None and line.event.data.get("group") not in wants.groups:
+        return []
+    return _named(line, wants.names)
+
+
+def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
+    """A metrics event with what any of the follows wants of it."""
+    event = line.event
+    group = event.data.get("group")
+    fitting = [
+        follow
+        for follow in follows
+        if follow.experiment == event.experiment_id
+        and follow.trial in {None, event.trial_id}
+        and follow.group in {None, group}
+    ]
+    if not fitting:
+        return []
+    names = {follow.name for follow in fitting}
+    return _named(line, None if None in names else names)
+
+
+def _named(line: Line, names: Collection[str | None] | None) -> list[Line]:
+    if names is None:
+        return [line]
+    event = line.event
+    wanted = {name: value for name, value in event.data.get("metrics", {}).items() if name in names}
+    if not wanted:
+        return []
+    return [Line(event.model_copy(update={"data": {**event.data, "metrics": wanted}}))]
