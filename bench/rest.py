@@ -41,44 +41,8 @@ LATE, BUSY = 100.0, 40.0
 """Milliseconds at the 99th percentile; percent of a core."""
 RATE = 100
 """Reports each second."""
-READERS = """
-import asyncio, json, sys, time
-
-async def read(host, port, path, token, count, found):
-    reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
-    writer.write(f"GET {path} HTTP/1.1\\r\\nHost: {host}\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n".encode())
-    status = await reader.readline()
-    assert b" 200 " in status, status
-    while (await reader.readline()).strip():
-        pass
-    print("open", flush=True)
-    steps, late = [], []
-    while len(steps) < count:
-        line = await reader.readline()  # of the body, between the marks of its chunks
-        if not line:
-            break
-        if not line.startswith(b'{"id"'):
-            continue
-        event = json.loads(line)
-        if event["kind"] == "metrics":
-            steps.append(event["data"]["steps_completed"])
-            late.append(time.time() - event["data"]["metrics"]["sent"])
-    found.append((steps, late))
-    writer.close()
-
-async def main():
-    host, port, path, token, streams, count = sys.argv[1:]
-    found = []
-    async with asyncio.TaskGroup() as group:
-        for _ in range(int(streams)):
-            group.create_task(read(host, int(port), path, token, int(count), found))
-            await asyncio.sleep(0.002)
-    whole = sum(steps == list(range(steps[0], steps[0] + int(count))) for steps, _ in found)
-    late = sorted(one for _, lates in found for one in lates)
-    print(json.dumps({"whole": whole, "late": late[:: max(len(late) // 20000, 1)]}), flush=True)
-
-asyncio.run(main())
-"""
+READERS = str(Path(__file__).parent / "readers.py")
+"""The process that reads all streams."""
 
 
 @dataclass
@@ -108,7 +72,8 @@ class Watched:
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
-    parts: list[tuple[float, float]] = field(default_factory=list)
+    parts: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """CPU of master, proxy and readers, percent of a core; reports each second."""
 
 
 def rest(cluster: Cluster, root: Path, given: argparse.Namespace) -> list[Figure]:
@@ -149,25 +114,24 @@ def rest(cluster: Cluster, root: Path, given: argparse.Namespace) -> list[Figure
 def one_round(found: Watched, cluster: Cluster, trial: Trial, path: str, streams: int, seconds: float) -> None:
     """Open the streams, report, and hear what the readers read."""
     count = int(seconds * RATE)
-    command = [sys.executable, "-c", READERS, "127.0.0.1", str(cluster.port), path, cluster.token, str(streams)]
-    readers = subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE, text=True)
-    assert readers.stdout is not None
-    for _ in range(streams):
+    command = [sys.executable, READERS, "127.0.0.1", str(cluster.port), path, cluster.token, str(streams)]
+    with subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE, text=True) as readers:
+        assert readers.stdout is not None
         assert readers.stdout.readline().strip() == "open"
-    pids = [cluster.pid("master"), cluster.pid("proxy")]
-    before = [cpu_of([pid]) for pid in pids if pid is not None]
-    began = time.perf_counter()
-    for number in range(count):
-        time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
-        trial.report_now()
-    taken = time.perf_counter() - began
-    cpu = [cpu_of([pid]) - then for pid, then in zip(pids, before, strict=True) if pid is not None]
-    said: dict[str, Any] = json.loads(readers.communicate(timeout=120)[0].splitlines()[-1])
+        pids = [pid for pid in (cluster.pid("master"), cluster.pid("proxy"), readers.pid) if pid is not None]
+        before = [cpu_of([pid]) for pid in pids]
+        began = time.perf_counter()
+        for number in range(count):
+            time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+            trial.report_now()
+        taken = time.perf_counter() - began
+        cpu = [(cpu_of([pid]) - then) / taken * 100 for pid, then in zip(pids, before, strict=True)]
+        said: dict[str, Any] = json.loads(readers.stdout.read())
     found.lost += streams - said["whole"]
     found.p50.append(percentile(said["late"], 50) * 1000)
     found.p99.append(percentile(said["late"], 99) * 1000)
-    found.busy.append(sum(cpu) / taken * 100)
-    found.parts.append((cpu[0] / taken * 100, cpu[1] / taken * 100))
+    found.busy.append(cpu[0] + cpu[1])
+    found.parts.append((cpu[0], cpu[1], cpu[2], count / taken))
 
 
 def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
@@ -189,11 +153,12 @@ def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
         one_round(found, cluster, trial, path, streams, seconds)
     node.hang_up()
     label = f"detlab, {streams} streams at {RATE} events/s through the proxy"
-    own, proxy = (median_of(part[place] for part in found.parts) for place in (0, 1))
+    own, proxy, readers, rate = (median_of(part[place] for part in found.parts) for place in range(4))
+    who = f"master {own:.0f} %, proxy {proxy:.0f} %; besides the readers {readers:.0f} %; {rate:.0f} reports/s"
     return [
         Figure(f"{label}: readers that lost any", found.lost, "", at_most=0),
         Figure("  … until read, p99", median_of(found.p99), "ms", at_most=LATE, note=f"p50 {median_of(found.p50):.0f}"),
-        Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=f"master {own:.0f} %, proxy {proxy:.0f} %"),
+        Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=who),
     ]
 
 
