@@ -1,12 +1,17 @@
 """Appending rows the way each database takes them fastest: thousands come by each second.
 
-Tuples go to the driver as they are; many points go to PostgreSQL by COPY, a sixth of the cost of so many INSERTs. All
-is part of the session's transaction. Rows must be new: a key that exists is an error here.
+SQLite takes a hundred rows by one statement, in half the time of so many statements. PostgreSQL takes many by COPY, a
+sixth of the cost of so many INSERTs, and points in its binary form: neither side then writes or reads numbers as text.
+Values go to the driver as they are. All is part of the session's transaction. Rows must be new: a key that exists is
+an error here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
+from struct import Struct
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
@@ -18,45 +23,79 @@ PointRow: TypeAlias = tuple[int, int, int, float | None, int, float]
 COLUMNS = ("series_id", "step", "run", "value", "flag", "time")
 COPY_FROM = 20
 """Rows from which a COPY, which takes a few messages, is worth it."""
+BLOCK = 100
+"""Rows of one statement on SQLite."""
 
-_COPY = f"COPY points ({', '.join(COLUMNS)}) FROM STDIN"
+_COPY_POINTS = f"COPY points ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+# https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format": a signature, no flags, no extension; each row
+# is the number of its fields and each field its length (-1: NULL) and its bytes; at the end -1.
+_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END = b"\xff\xff"
+_POINT = Struct(">hiqiqiiidihid").pack
+_POINT_OF_NULL = Struct(">hiqiqiiiihid").pack
 
 
 def append_rows(s: Session, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert rows as the driver takes them: their values are not converted."""
+    if not rows:
+        return
     connection = s.connection()
-    mark = "?" if connection.dialect.name == "sqlite" else "%s"
-    names, marks = ", ".join(columns), ", ".join([mark] * len(columns))
-    connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))  # noqa: S608  (our names)
+    if connection.dialect.name == "sqlite":
+        _insert_blocks(connection, table, columns, rows)
+    elif len(rows) < COPY_FROM:
+        connection.exec_driver_sql(_insert(table, tuple(columns), 1, "%s"), list(rows))
+    else:
+
+        def write(copy: Any) -> None:
+            for row in rows:
+                copy.write_row(row)
+
+        _copy(connection, f"COPY {table} ({', '.join(columns)}) FROM STDIN", write)
 
 
 def append_points(s: Session, rows: Sequence[PointRow]) -> None:
     """Insert points that are not there yet."""
     connection = s.connection()
     if connection.dialect.name == "postgresql" and len(rows) >= COPY_FROM:
-        _copy(connection, rows)
+        data = b"".join([_HEAD, *map(_packed, rows), _END])
+        _copy(connection, _COPY_POINTS, lambda copy: copy.write(data))
     else:
         append_rows(s, "points", COLUMNS, rows)
 
 
-def _copy(connection: Connection, rows: Sequence[PointRow]) -> None:
+def _packed(row: PointRow) -> bytes:
+    series_id, step, run, value, flag, time = row
+    if value is None:
+        return _POINT_OF_NULL(6, 8, series_id, 8, step, 4, run, -1, 2, flag, 8, time)
+    return _POINT(6, 8, series_id, 8, step, 4, run, 8, value, 2, flag, 8, time)
+
+
+def _insert_blocks(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    whole = len(rows) // BLOCK * BLOCK
+    if whole:
+        blocks = [tuple(chain.from_iterable(rows[at : at + BLOCK])) for at in range(0, whole, BLOCK)]
+        connection.exec_driver_sql(_insert(table, tuple(columns), BLOCK, "?"), blocks)
+    if whole < len(rows):
+        connection.exec_driver_sql(_insert(table, tuple(columns), 1, "?"), list(rows[whole:]))
+
+
+@cache
+def _insert(table: str, columns: tuple[str, ...], rows: int, mark: str) -> str:
+    marks = f"({', '.join([mark] * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([marks] * rows)}"  # noqa: S608  (our names)
+
+
+def _copy(connection: Connection, statement: str, write: Callable[[Any], None]) -> None:
     driver: Any = connection.connection.driver_connection
     dialect: Any = connection.dialect
-    text = "".join([_line(row) for row in rows])
     try:
-        with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
-            copy.write(text)
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            write(copy)
     except dialect.dbapi.Error as error:
         lost = dialect.is_disconnect(error, driver, None)
         if lost:
             connection.invalidate(error)
         # As SQLAlchemy would have it: the store judges by that.
         raise DBAPIError.instance(
-            _COPY, None, error, dialect.dbapi.Error, connection_invalidated=lost, dialect=dialect
+            statement, None, error, dialect.dbapi.Error, connection_invalidated=lost, dialect=dialect
         ) from error
-
-
-def _line(row: PointRow) -> str:
-    series_id, step, run, value, flag, time = row
-    shown = "\\N" if value is None else repr(value)
-    return f"{series_id}\t{step}\t{run}\t{shown}\t{flag}\t{time!r}\n"

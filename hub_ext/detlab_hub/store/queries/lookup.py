@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.queries import serieslines
+from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
 from detlab_hub.store.tables import ExperimentMetric, MetricName, Series, TrialRow, clean_text
 
@@ -18,8 +20,11 @@ _METRIC_NAMES: Table = MetricName.__table__
 _NAMES = select(_METRIC_NAMES.c.id, _METRIC_NAMES.c.name).where(
     _METRIC_NAMES.c.name.in_(bindparam("names", expanding=True))
 )
-_ALL_SERIES = select(Series).where(Series.trial_id == bindparam("trial"), Series.group_name == bindparam("group"))
-_SOME_SERIES = _ALL_SERIES.where(Series.name_id.in_(bindparam("names", expanding=True)))
+_SERIES: Table = Series.__table__
+_ALL_SERIES = serieslines.SELECT.where(
+    _SERIES.c.trial_id == bindparam("trial"), _SERIES.c.group_name == bindparam("group")
+)
+_SOME_SERIES = _ALL_SERIES.where(_SERIES.c.name_id.in_(bindparam("names", expanding=True)))
 
 
 def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
@@ -43,7 +48,7 @@ class Memo:
     transaction: object
     trials: dict[int, TrialRow] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
-    series: dict[tuple[int, str, int], Series] = field(default_factory=dict)
+    series: dict[tuple[int, str, int], SeriesLine] = field(default_factory=dict)
 
 
 def memo_of(s: Session) -> Memo:
@@ -60,10 +65,10 @@ def forget(s: Session) -> None:
     s.info.pop(_MEMO, None)
 
 
-def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Series]:
+def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], SeriesLine]:
     """Return the series of each (group, name id) of a trial, making those that are new."""
     known = memo_of(s).series
-    found: dict[tuple[str, int], Series] = {}
+    found: dict[tuple[str, int], SeriesLine] = {}
     by_group: dict[str, list[int]] = {}
     for group, name_id in keys:
         row = known.get((trial.id, group, name_id))
@@ -75,28 +80,10 @@ def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> d
         # Beyond a chunk, one range of the index is cheaper than many look-ups in it.
         query = _SOME_SERIES if len(wanted) <= CHUNK else _ALL_SERIES
         asked = {"trial": trial.id, "group": group, "names": wanted}
-        # New series are written as they are made: whatever else waits to be written does not change what is found.
-        with s.no_autoflush:
-            found.update(((row.group_name, row.name_id), row) for row in s.scalars(query, asked))
-    fresh = [
-        Series(
-            trial_id=trial.id,
-            group_name=group,
-            name_id=name_id,
-            count=0,
-            nan_count=0,
-            posinf_count=0,
-            neginf_count=0,
-            finite_sum=0.0,
-            last_flag=0,
-            unrolled=0,
-        )
-        for group, name_id in keys
-        if (group, name_id) not in found
-    ]
+        rows = serieslines.made(s.connection().execute(query, asked))
+        found.update(((row.group_name, row.name_id), row) for row in rows)
+    fresh = serieslines.add(s, trial.id, [key for key in keys if key not in found])
     if fresh:
-        s.add_all(fresh)
-        s.flush()
         found.update(((row.group_name, row.name_id), row) for row in fresh)
         s.connection().execute(
             insert_or_ignore(s, _EXPERIMENT_METRICS),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from sqlalchemy import Table, case, delete, func, select
@@ -18,9 +19,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import values
 from detlab_hub.store.errors import BadReport
-from detlab_hub.store.queries import rollups
+from detlab_hub.store.queries import rollups, serieslines
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
+from detlab_hub.store.queries.columns import Column, Key, Said, columns_of
 from detlab_hub.store.queries.lookup import forget, memo_of, name_ids, series_of
+from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
     Point,
@@ -40,6 +43,9 @@ _BIG = 1e290
 _SCALE = 2.0**-40
 
 Stored = dict[tuple[int, int], tuple[float | None, int]]
+"""(series id, step) -> (value, flag)"""
+Structured = dict[Key, dict[int, tuple[Any, float]]]
+"""step -> (value, time), by metric"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,9 @@ def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> d
         raise BadReport(f"steps_completed {steps_completed} is not between 0 and 2**53", code="report.step")
     if len(metrics) > MAX_NAMES:
         raise BadReport(f"{len(metrics)} metrics in one report; at most {MAX_NAMES}", code="report.too_large")
+    # Nearly always all are floats by names of a sane length, which takes no loop to see.
+    if set(map(type, metrics.values())) == {float} and min(map(len, metrics)) and max(map(len, metrics)) <= NAME_CHARS:
+        return metrics
     scalars: dict[str, float] = {}
     for name, value in metrics.items():
         if not name or len(name) > NAME_CHARS:
@@ -125,11 +134,11 @@ def insert_reports(
     if trial is None:
         raise NotFound(f"there is no trial {trial_id}")
     memo.trials[trial_id] = trial
-    batch = _Batch.of(reports)
+    columns, structured = _sort(reports)
     begin_run(s, trial, run, resume_step)
-    ids = name_ids(s, {name for _, name in (*batch.scalars, *batch.structured)})
-    _insert_scalars(s, trial, run, batch, ids)
-    _insert_structured(s, trial_id, run, batch, ids)
+    ids = name_ids(s, {name for _, name in (*columns, *structured)})
+    _insert_scalars(s, trial, run, columns, ids)
+    _insert_structured(s, trial_id, run, structured, ids)
 
 
 def begin_run(s: Session, trial: TrialRow, run: int, resume_step: int | None) -> None:
@@ -160,8 +169,8 @@ def supersede(s: Session, trial_id: int, beyond_step: int, run: int | None = Non
     """
     forget(s)
     removed = _delete_structured(s, trial_id, beyond_step, run)
-    beyond = select(Series).where(Series.trial_id == trial_id, Series.last_step > beyond_step)
-    touched = list(s.scalars(beyond))
+    s.flush()
+    touched = serieslines.where(s, Series.trial_id == trial_id, Series.last_step > beyond_step)
     for part in chunks(touched):
         query = delete(Point).where(Point.series_id.in_([row.id for row in part]), Point.step > beyond_step)
         removed += _rowcount(s.execute(query if run is None else query.where(Point.run < run)))
@@ -183,58 +192,45 @@ def _rowcount(result: Any) -> int:
 # --- scalars ------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Batch:
-    """Reports by (group, name): the last value at each step."""
-
-    scalars: dict[tuple[str, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
-    """step -> (value, time)"""
-    structured: dict[tuple[str, str], dict[int, tuple[Any, float]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, reports: Iterable[Report]) -> _Batch:
-        """Sort the values of reports; raises what `check_report` does."""
-        batch = cls()
-        known: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # by the names as they were sent
-        for report in reports:
-            group, step, time = report.group, report.steps_completed, report.time
-            scalars = report.scalars
-            if scalars is None:
-                scalars = check_report(group, step, report.metrics)
-            for name, number in scalars.items():
-                points = known.get((group, name))
-                if points is None:
+def _sort(reports: Sequence[Report]) -> tuple[dict[Key, Column], Structured]:
+    """Sort the values of reports; raises what `check_report` does."""
+    said: list[Said] = []
+    structured: Structured = {}
+    for report in reports:
+        group, step, scalars = report.group, report.steps_completed, report.scalars
+        if scalars is None:
+            scalars = check_report(group, step, report.metrics)
+        said.append(Said(group, step, report.time, scalars))
+        if len(scalars) < len(report.metrics):
+            for name, value in report.metrics.items():
+                if name not in scalars:
                     key = (clean_text(group), clean_text(name))
-                    points = known[group, name] = batch.scalars.setdefault(key, {})
-                points[step] = (number, time)
-            if len(scalars) < len(report.metrics):
-                batch._add_structured(report, scalars)
-        return batch
-
-    def _add_structured(self, report: Report, scalars: Mapping[str, float]) -> None:
-        for name, value in report.metrics.items():
-            if name not in scalars:
-                key = (clean_text(report.group), clean_text(name))
-                self.structured.setdefault(key, {})[report.steps_completed] = (value, report.time)
+                    structured.setdefault(key, {})[step] = (value, report.time)
+    return columns_of(said), structured
 
 
-def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: dict[str, int]) -> None:
-    keys = [(group, ids[name]) for group, name in batch.scalars]
+def _insert_scalars(s: Session, trial: TrialRow, run: int, columns: dict[Key, Column], ids: dict[str, int]) -> None:
+    if not columns:
+        return
+    keys = [(group, ids[name]) for group, name in columns]
     known = series_of(s, trial, keys)
-    pairs = [(known[key], points) for key, points in zip(keys, batch.scalars.values(), strict=True)]
+    pairs = [(known[key], column) for key, column in zip(keys, columns.values(), strict=True)]
     stored = _stored(s, [pair for pair in pairs if not _is_append(*pair)])
     appended: list[PointRow] = []
     replaced: list[dict[str, Any]] = []
-    merged: list[tuple[Series, _Merge]] = []
-    for series, points in pairs:
-        rows = _rows(series.id, run, points)
-        if _is_append(series, points):
-            appended += rows
-            values.fold(series, ((step, points[step][0]) for step in sorted(points)))
-            series.unrolled += len(points)
-        else:
+    merged: list[tuple[SeriesLine, _Merge]] = []
+    for series, column in pairs:
+        rows, finite = _rows(series.id, run, column)
+        if not _is_append(series, column):
             replaced += (dict(zip(COLUMNS, row, strict=True)) for row in rows)
-            merged.append((series, _fold_among(series, points, stored)))
+            merged.append((series, _fold_among(series, column, stored)))
+            continue
+        appended += rows
+        series.unrolled += len(rows)
+        if finite:
+            values.fold_finite(series, column.steps[-1], column.values)
+        else:
+            values.fold(series, zip(column.steps, column.values, strict=True))
     if appended:
         append_points(s, appended)
     if replaced:
@@ -242,28 +238,30 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, batch: _Batch, ids: d
     for series, merge in merged:
         if merge.touched_from is not None:
             rollups.cut(s, series, merge.touched_from - 1)
-    recompute(s, [series for series, merge in merged if merge.changed])
+    summarise(s, [series for series, merge in merged if merge.changed])
     rollups.roll(s, [series for series, _ in pairs])
-    s.flush()
+    serieslines.save(s, [series for series, _ in pairs])
 
 
-def _rows(series_id: int, run: int, points: Mapping[int, tuple[float, float]]) -> list[PointRow]:
-    found: list[PointRow] = []
-    for step, (number, time) in points.items():
-        value, flag = (number, values.FINITE) if math.isfinite(number) else values.split(number)
-        found.append((series_id, step, run, value, flag, time))
-    return found
+def _rows(series_id: int, run: int, column: Column) -> tuple[list[PointRow], bool]:
+    """Return a column's rows, and whether all of its values are finite."""
+    steps, numbers, times = column.steps, column.values, column.times
+    if all(map(math.isfinite, numbers)):
+        flags = repeat(values.FINITE)
+        return list(zip(repeat(series_id), steps, repeat(run), numbers, flags, times)), True
+    points = zip(steps, numbers, times, strict=True)
+    return [(series_id, step, run, *values.split(number), time) for step, number, time in points], False
 
 
-def _is_append(series: Series, points: Mapping[int, Any]) -> bool:
-    return series.last_step is None or min(points) > series.last_step
+def _is_append(series: SeriesLine, column: Column) -> bool:
+    return series.last_step is None or column.steps[0] > series.last_step
 
 
-def _stored(s: Session, pairs: Iterable[tuple[Series, Mapping[int, Any]]]) -> Stored:
+def _stored(s: Session, pairs: Iterable[tuple[SeriesLine, Column]]) -> Stored:
     """Return (series id, step) -> (value, flag) of the points that exist at the steps of each series."""
     by_steps: dict[tuple[int, ...], list[int]] = {}
-    for series, points in pairs:
-        by_steps.setdefault(tuple(sorted(points)), []).append(series.id)
+    for series, column in pairs:
+        by_steps.setdefault(tuple(column.steps), []).append(series.id)
     found: Stored = {}
     for steps, series_ids in by_steps.items():
         for ids in chunks(series_ids):
@@ -289,13 +287,12 @@ class _Merge:
     """The least step at or before the end of the rollups that is new or changes."""
 
 
-def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], stored: Stored) -> _Merge:
+def _fold_among(series: SeriesLine, column: Column, stored: Stored) -> _Merge:
     """Fold points that may lie among or upon stored ones, before they are written."""
     merge = _Merge()
     rolled = -1 if series.rolled_step is None else series.rolled_step
     fresh: list[tuple[int, float]] = []
-    for step in sorted(points):
-        number = points[step][0]
+    for step, number in zip(column.steps, column.values, strict=True):
         before = stored.get((series.id, step))
         if before is None:
             fresh.append((step, number))
@@ -310,10 +307,20 @@ def _fold_among(series: Series, points: Mapping[int, tuple[float, float]], store
     return merge
 
 
-def recompute(s: Session, rows: Sequence[Series]) -> None:
+def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
     """Make summaries anew from the points; a series without points is removed."""
-    if not rows:
-        return
+    empty = summarise(s, rows)
+    for part in chunks(empty):
+        ids = [row.id for row in part]
+        s.execute(delete(Rollup).where(Rollup.series_id.in_(ids)))
+        s.execute(delete(Series).where(Series.id.in_(ids)))
+    gone = set(map(id, empty))
+    serieslines.save(s, [row for row in rows if id(row) not in gone])
+
+
+def summarise(s: Session, rows: Sequence[SeriesLine]) -> list[SeriesLine]:
+    """Make summaries anew from the points; return the series that have none, as they were. The caller saves."""
+    empty: list[SeriesLine] = []
     for part in chunks(rows):
         ids = [row.id for row in part]
         found = {row.series_id: row for row in s.execute(_statistics(ids))}
@@ -322,9 +329,8 @@ def recompute(s: Session, rows: Sequence[Series]) -> None:
             if series.id in found:
                 _set_summary(s, series, found[series.id], newest[series.id])
             else:
-                s.execute(delete(Rollup).where(Rollup.series_id == series.id))
-                s.delete(series)
-    s.flush()
+                empty.append(series)
+    return empty
 
 
 def _statistics(series_ids: Sequence[int]) -> Any:
@@ -365,7 +371,7 @@ def _newest(series_ids: Sequence[int]) -> Any:
     )
 
 
-def _set_summary(s: Session, series: Series, found: Any, newest: Any) -> None:
+def _set_summary(s: Session, series: SeriesLine, found: Any, newest: Any) -> None:
     series.count, series.nan_count = int(found.total), int(found.nan)
     series.posinf_count, series.neginf_count = int(found.posinf), int(found.neginf)
     series.finite_sum = float(found.small_sum) + float(found.big_sum) / _SCALE
@@ -380,7 +386,7 @@ def _set_summary(s: Session, series: Series, found: Any, newest: Any) -> None:
 # --- structured ---------------------------------------------------------------------------------------------
 
 
-def _insert_structured(s: Session, trial_id: int, run: int, batch: _Batch, ids: dict[str, int]) -> None:
+def _insert_structured(s: Session, trial_id: int, run: int, structured: Structured, ids: dict[str, int]) -> None:
     rows = [
         {
             "trial_id": trial_id,
@@ -391,7 +397,7 @@ def _insert_structured(s: Session, trial_id: int, run: int, batch: _Batch, ids: 
             "time": time,
             "value": value,
         }
-        for (group, name), steps in batch.structured.items()
+        for (group, name), steps in structured.items()
         for step, (value, time) in steps.items()
     ]
     if rows:

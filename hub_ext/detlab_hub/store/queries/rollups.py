@@ -8,12 +8,16 @@ where a stored point changes, those from there on are cut off and made again wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.tables import Point, Rollup, Series
+from detlab_hub.store.queries.appending import append_rows
+from detlab_hub.store.queries.serieslines import SeriesLine
+from detlab_hub.store.tables import Point, Rollup
+from detlab_hub.store.tables.base import encode_json
 from detlab_hub.store.values import NAN, join
 
 CHUNK = 128
@@ -22,40 +26,52 @@ BATCH = 64
 
 Row = tuple[int, float | None, int, float]
 """step, value, flag, time"""
+_step = itemgetter(0)
 
 
-_TAIL = (
-    select(Point.step, Point.value, Point.flag, Point.time)
-    .where(Point.series_id == bindparam("series"), Point.step > bindparam("beyond"))
-    .order_by(Point.step)
-    .limit(bindparam("most"))
+_COLUMNS = ("series_id", "first_step", "last_step", "count", "kept")
+_TAIL = "SELECT step, value, flag, time FROM points WHERE series_id = ? AND step > ? ORDER BY step LIMIT ?"
+_TAILS = (
+    "SELECT tail.* FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS wanted (id, beyond, most), LATERAL ("
+    "SELECT series_id, step, value, flag, time FROM points WHERE series_id = wanted.id AND step > wanted.beyond"
+    " ORDER BY step LIMIT wanted.most) AS tail"
 )
-_APPEND = insert(Rollup.__table__)
 
 
-def roll(s: Session, touched: Iterable[Series]) -> None:
+def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
     """Make rollups of what was appended. The newest `CHUNK` points stay out: they may still be merged into.
 
-    Flushes what else waits to be written only through the changes that it makes to the series themselves.
+    Changes the series, which the caller saves.
     """
-    made: list[dict[str, Any]] = []
-    connection = s.connection()
-    for series in touched:
-        ready = min((series.unrolled - CHUNK) // CHUNK, BATCH)
-        if ready < 1:
-            continue
-        asked = {"series": series.id, "beyond": _rolled(series), "most": ready * CHUNK}
-        rows: Sequence[Any] = connection.execute(_TAIL, asked).all()
+    ready = [(series, min((series.unrolled - CHUNK) // CHUNK, BATCH)) for series in touched]
+    wanted = [(series, count * CHUNK) for series, count in ready if count >= 1]
+    if not wanted:
+        return
+    made: list[tuple[Any, ...]] = []
+    for (series, _), rows in zip(wanted, _tails(s, wanted), strict=True):
         whole = len(rows) // CHUNK * CHUNK
         for begin in range(0, whole, CHUNK):
             part = rows[begin : begin + CHUNK]
-            rollup = {"series_id": series.id, "first_step": part[0][0], "last_step": part[-1][0], "count": CHUNK}
-            made.append({**rollup, "kept": extremes(part)})
+            made.append((series.id, part[0][0], part[-1][0], CHUNK, encode_json(extremes(part))))
         if whole:
             series.rolled_step = rows[whole - 1][0]
             series.unrolled -= whole
-    if made:
-        connection.execute(_APPEND, made)
+    append_rows(s, "rollups", _COLUMNS, made)
+
+
+def _tails(s: Session, wanted: Sequence[tuple[SeriesLine, int]]) -> list[Sequence[Row]]:
+    """Read the first so many points beyond the rollups of each series."""
+    connection = s.connection()
+    asked = [(series.id, _rolled(series), most) for series, most in wanted]
+    if connection.dialect.name == "sqlite":
+        return [cast("Sequence[Row]", connection.exec_driver_sql(_TAIL, one).all()) for one in asked]
+    # A question and an answer cost more than what is in them: one for all.
+    found: dict[int, list[Row]] = {series.id: [] for series, _ in wanted}
+    for series_id, *point in connection.exec_driver_sql(_TAILS, tuple(map(list, zip(*asked, strict=True)))):
+        found[series_id].append(cast("Row", tuple(point)))
+    for rows in found.values():
+        rows.sort(key=_step)
+    return list(found.values())
 
 
 def extremes(part: Sequence[Row]) -> list[list[Any]]:
@@ -80,8 +96,8 @@ def _extremes_of_any(part: Sequence[Row]) -> set[int]:
     return kept
 
 
-def cut(s: Session, series: Series, beyond_step: int) -> None:
-    """Forget the rollups that reach beyond a step, because points there change. Flushes nothing by itself."""
+def cut(s: Session, series: SeriesLine, beyond_step: int) -> None:
+    """Forget the rollups that reach beyond a step, because points there change. The caller saves the series."""
     if series.rolled_step is None or series.rolled_step <= beyond_step:
         return
     s.execute(delete(Rollup).where(Rollup.series_id == series.id, Rollup.last_step > beyond_step))
@@ -89,11 +105,11 @@ def cut(s: Session, series: Series, beyond_step: int) -> None:
     series.unrolled = count_unrolled(s, series)
 
 
-def count_unrolled(s: Session, series: Series) -> int:
+def count_unrolled(s: Session, series: SeriesLine) -> int:
     """Count the stored points beyond the rollups."""
     query = select(func.count()).where(Point.series_id == series.id, Point.step > _rolled(series))
     return int(s.scalar(query) or 0)
 
 
-def _rolled(series: Series) -> int:
+def _rolled(series: SeriesLine) -> int:
     return -1 if series.rolled_step is None else series.rolled_step
