@@ -30,6 +30,7 @@ from detlab.schemas.wire import (
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
+from detlab_hub.store.groups import Waiting
 from detlab_hub.web.base import error_view, status_of
 from simulation.loop import Process
 from simulation.network import End, Reply, Request
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 HEALTH_PERIOD = 2.0
 LEASE_TTL = 10.0
+SLOW_DISK = 3
+"""Every fifth seed, from this one on, has writes that wait for each other."""
 _AGENT_MESSAGE: TypeAdapter[Any] = TypeAdapter(AgentMessage)
 _log = logging.getLogger("simulation")
 
@@ -56,22 +59,52 @@ class Doom:
 
 
 class Writer(InlineExecutor):
-    """The store's executor: no thread; commits are watched, and may be the last thing that happens."""
+    """The store's executor: no thread; commits are watched, and may be the last thing that happens.
+
+    In some seeds the disk is slow: writes wait, and those that wait together are committed together.
+    """
 
     def __init__(self, master: Master) -> None:
         self._master = master
         self._last = 0.0
         self._limited = False
+        self._slow = master.world.seed % 5 == SLOW_DISK
+        self._held: list[tuple[Callable[..., Any], Waiting]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a read or a write."""
         if not self._master.process.alive:
             raise MasterDied
         writes = getattr(fn, "__name__", "") == "_write"
-        future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)
         # A caller that awaits hears of it a little later, as from a thread; what is written, in its order.
         awaited = sys._getframe(1).f_code.co_name in {"write", "read"}
+        if writes and awaited and self._slow:
+            return self._hold(fn, Waiting(*args))
+        future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)
         return self._later(future, in_order=writes) if awaited else future
+
+    def _hold(self, alone: Callable[..., Any], write: Waiting) -> Future[Any]:
+        """Let a write wait for the disk, and others with it."""
+        told: Future[Any] = Future()
+        write.future.add_done_callback(lambda done: _copy(self._later(done, in_order=True), told))
+        self._held.append((alone, write))
+        if len(self._held) == 1:
+            delay = 0.1 * self._master.world.thread_rng.random()
+            self._master.process.call_later(delay, self._write_held)
+        return told
+
+    def _write_held(self) -> None:
+        """Write what waits, several as the store's own writer would."""
+        held, self._held = self._held, []
+        writes = [write for _, write in held if write.future.set_running_or_notify_cancel()]
+        with contextlib.suppress(MasterDied):
+            if len(writes) > 1:
+                assert self._master.store is not None
+                self._master.world.note("writes together", self._master.name, len(writes))
+                self._master.world.promises.checks["writes in groups"] += len(writes)
+                self._write(self._master.store._write_together, writes[0], iter(writes[1:]))
+            elif writes:
+                _copy(self._write(held[0][0], writes[0].fn), writes[0].future)
 
     def _later(self, done: Future[Any], *, in_order: bool) -> Future[Any]:
         process = self._master.process
@@ -99,7 +132,7 @@ class Writer(InlineExecutor):
         before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
         self._limit_pages()
         future = super().submit(fn, *args)
-        if future.exception() is None:
+        if future.exception() is None and self._master.store is not None and self._master.store.healthy:
             self._master.world.promises.committed(self._master)
         if doom is not None:
             self._master.die(doom)
@@ -118,6 +151,20 @@ class Writer(InlineExecutor):
             cursor = connection.cursor()
             pages = cursor.execute("PRAGMA page_count").fetchone()[0] if full else 1 << 30
             cursor.execute(f"PRAGMA max_page_count={pages}").fetchone()
+
+
+def _copy(done: Future[Any], to: Future[Any]) -> None:
+    """Let one future be what another is, or comes to be."""
+
+    def copy(done: Future[Any]) -> None:
+        if to.cancelled():
+            return
+        if (error := done.exception()) is None:
+            to.set_result(done.result())
+        else:
+            to.set_exception(error)
+
+    done.add_done_callback(copy)
 
 
 class Master:

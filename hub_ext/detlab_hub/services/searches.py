@@ -51,6 +51,11 @@ class Searches:
         """A transaction begins: nothing is taken for granted."""
         self._verified.clear()
 
+    def undo(self) -> None:
+        """The transaction is undone: drop the searches that it touched, and may have moved on; others stand still."""
+        for experiment_id in self._verified:
+            self._entries.pop(experiment_id, None)
+
     def forget(self, experiment_id: int | None = None) -> None:
         """Drop one search, or all: the next use replays the journal."""
         if experiment_id is None:

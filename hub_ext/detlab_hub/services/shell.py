@@ -78,8 +78,9 @@ class Shell:
                 result = fn(turn)
                 finish_turn(turn)
             except BaseException:
-                # The searches have moved on, the database has not.
-                self.searches.forget()
+                # The searches have moved on, the database has not. Where it is the commit that fails, or another write
+                # of the same commit, the number of their journal entry tells.
+                self.searches.undo()
                 raise
             outboxes.append(turn.outbox)
             return result

@@ -204,3 +204,24 @@ def judge(error: DBAPIError, *, reading: bool = False) -> Verdict:
     if state[:2] == "40" or state == "55P03" or state in ENDED_BY_A_BOUND:
         return Verdict.BUSY
     return Verdict.BROKEN
+
+
+def failure_in(error: BaseException) -> DBAPIError | None:
+    """The error of the database, not of a statement, that came to light as `error`; None if there is none.
+
+    A session that cannot roll back what failed raises that, with the reason behind it.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, DBAPIError) and judge(seen) is not Verdict.CALLER:
+            return seen
+        seen = seen.__context__
+    return None
+
+
+def in_transaction(connection: Connection) -> bool:
+    """Whether the driver is in a transaction that can still be committed; asks no server."""
+    driver: Any = connection.connection.dbapi_connection
+    if isinstance(driver, sqlite3.Connection):
+        return driver.in_transaction
+    return bool(driver.info.transaction_status.name == "INTRANS")

@@ -2,7 +2,7 @@
 
 Query functions are plain functions of a `Session` (`detlab_hub.store.queries`); the store decides in which thread and
 transaction they run. `write` returns after the commit (SQLite: after its fsync), so what it returned may be
-acknowledged to the outside.
+acknowledged to the outside. Writes that wait while another is committed share the next commit (`store.groups`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,32 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Self, TypeVar
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from detlab_hub.store import lease, migrate
-from detlab_hub.store.engine import Verdict, hint_of, judge, parse_url, reader_engine, sqlite_path, writer_engine
+from detlab_hub.store.engine import (
+    Verdict,
+    failure_in,
+    hint_of,
+    in_transaction,
+    judge,
+    parse_url,
+    reader_engine,
+    sqlite_path,
+    writer_engine,
+)
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
+from detlab_hub.store.groups import GroupingWriter, Outcome, Waiting
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.session import StoreSession
-from detlab_hub.store.writer import reader_threads, writer_thread
+from detlab_hub.store.writer import reader_threads
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -62,7 +73,7 @@ class Store:
         self._ttl = lease_ttl
         self._process = process or ProcessIdentity.current()
         self._write_engine: Engine = writer_engine(url)
-        self._writer: Executor = writer or writer_thread()
+        self._writer: Executor = writer or GroupingWriter(self._write, self._write_together)
         self._writing = threading.local()
         self._broken: StoreBroken | None = None
         self._closed = False
@@ -92,8 +103,8 @@ class Store:
             holder: Our name, shown to a second master that is refused.
             clock: Seconds since the epoch.
             lease_ttl: Seconds a lease lasts without renewal.
-            writer: Runs the writes; default one thread. A simulation gives an `InlineExecutor` (reads then
-                run there, too).
+            writer: Runs the writes; default one thread, which groups them. A simulation gives an
+                `InlineExecutor` (reads then run there, too).
             process: Who holds the lease; a simulation may give another than this process.
 
         Raises:
@@ -259,6 +270,52 @@ class Store:
             if verdict is Verdict.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "writing") from error
+
+    def _write_together(self, first: Waiting, others: Iterable[Waiting]) -> None:
+        """Run several writes in one transaction and answer them after its commit, each with its own outcome.
+
+        One that raises is undone alone. If the transaction or its commit fails, so has each of them.
+        """
+        outcomes = [Outcome(first)]
+
+        def run(session: Session) -> None:
+            connection = session.connection()
+            self._run_one(connection, outcomes[0])
+            for write in others:
+                outcomes.append(Outcome(write))
+                self._run_one(connection, outcomes[-1])
+
+        try:
+            self._write(run)
+        except BaseException as error:  # each of them gets it, as from any executor
+            for outcome in outcomes:
+                outcome.result, outcome.error = None, error
+        for outcome in outcomes:
+            outcome.tell()
+
+    def _run_one(self, connection: Connection, outcome: Outcome) -> None:
+        """Run one write of a group, in a savepoint of its own.
+
+        Raises:
+            DBAPIError: The database failed, not the write: nothing of this transaction can be kept.
+            StoreBusy: The database has ended the transaction.
+        """
+        session = StoreSession(connection, join_transaction_mode="create_savepoint")
+        try:
+            outcome.result = outcome.write.fn(session)
+            session.commit()  # of the savepoint
+        except Exception as error:  # whoever waits for this write gets it
+            if (failure := failure_in(error)) is not None:
+                raise failure from error
+            outcome.result, outcome.error = None, error
+            try:
+                session.rollback()
+            except DBAPIError as lost:
+                raise self._busy(lost) from error
+        if not in_transaction(connection):
+            # SQLite ends it by itself on some errors. What came next would be written outside of it, unfenced.
+            raise StoreBusy(f"the database {self.url} rolled this back") from outcome.error
+        session.close()
 
     def _read(self, fn: Callable[[Session], T]) -> T:
         try:

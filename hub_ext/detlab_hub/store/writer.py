@@ -1,4 +1,4 @@
-"""Executors behind the store: the one writer thread, and an inline one for simulations."""
+"""Executors behind the store: the readers' threads, and an inline one for simulations."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ class InlineExecutor(Executor):
             if not isinstance(error, Exception):
                 raise
         return future
-
-
-def writer_thread() -> Executor:
-    """Return an executor of exactly one thread."""
-    return ThreadPoolExecutor(1, thread_name_prefix="detlab-writer")
 
 
 def reader_threads(size: int) -> Executor:

@@ -1,0 +1,119 @@
+"""Writes that wait for the same thread are handed over together, so that they share one commit.
+
+A commit costs an fsync, whatever was written. While one is under way, others wait; taken together they wait for one
+more, not for one each. A write that finds nothing beside it is run as ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from sqlalchemy.orm import Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MOST = 32
+"""Writes in one transaction."""
+PATIENCE = 0.025
+"""Seconds after which a transaction takes in no further write: the first of them waits for the last."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """One write: what to do, and who is to hear of it once it is committed."""
+
+    fn: Callable[[Session], Any]
+    future: Future[Any] = field(default_factory=Future)
+
+
+@dataclass
+class Outcome:
+    """What became of one write of a group whose transaction is still open."""
+
+    write: Waiting
+    result: Any = None
+    error: BaseException | None = None
+
+    def tell(self) -> None:
+        """Say it; only after the commit."""
+        if self.error is None:
+            self.write.future.set_result(self.result)
+        else:
+            self.write.future.set_exception(self.error)
+
+
+class GroupingWriter(Executor):
+    """An executor of one thread that runs the writes which wait at the same time together.
+
+    Args:
+        alone: Runs one write in a transaction of its own. Calls of it are what is grouped.
+        together: Runs a first one and those that follow in one transaction. It answers each that it takes, and does
+            not raise.
+    """
+
+    def __init__(
+        self,
+        alone: Callable[[Callable[[Session], Any]], Any],
+        together: Callable[[Waiting, Iterator[Waiting]], None],
+    ) -> None:
+        self._alone, self._together = alone, together
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="detlab-writer")
+        self._waiting: deque[Waiting] = deque()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a call in the thread, in its turn; a write perhaps with others."""
+        if fn != self._alone:
+            return self._thread.submit(fn, *args, **kwargs)
+        write = Waiting(*args, **kwargs)  # type: ignore[arg-type]  # they are those of `alone`
+        self._waiting.append(write)
+        try:
+            self._thread.submit(self._take)
+        except RuntimeError:
+            # It has been shut down. The last call before may have taken this one in all the same.
+            if write.future.cancel():
+                raise
+        return write.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more; what waits is still written, unless it is to be cancelled."""
+        if cancel_futures:
+            for write in tuple(self._waiting):
+                write.future.cancel()
+        self._thread.shutdown(wait)
+
+    def _take(self) -> None:
+        """Run what waits now. There is one call of this for each write; it answers at least one if any waits."""
+        first = self._next()
+        if first is None:
+            return
+        if self._waiting:
+            self._together(first, self._others(min(len(self._waiting), MOST - 1)))
+            return
+        try:
+            result = self._alone(first.fn)
+        except BaseException as error:  # whoever asks the future gets it, as from any executor
+            first.future.set_exception(error)
+        else:
+            first.future.set_result(result)
+
+    def _others(self, count: int) -> Iterator[Waiting]:
+        """At most so many of those that wait; the rest is left for later when these have taken their time."""
+        until = time.monotonic() + PATIENCE
+        for _ in range(count):
+            write = None if time.monotonic() > until else self._next()
+            if write is None:
+                return
+            yield write
+
+    def _next(self) -> Waiting | None:
+        """The write that has waited longest and that somebody still waits for."""
+        while self._waiting:
+            write = self._waiting.popleft()
+            if write.future.set_running_or_notify_cancel():
+                return write
+        return None

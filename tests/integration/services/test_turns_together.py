@@ -1,0 +1,143 @@
+"""Turns that share a commit: a search stands where the journal says, whichever of them was undone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services_scripted import ALICE, asha, config
+from sqlalchemy import select
+
+from detlab.schemas.wire import CreateExperiment
+from detlab_hub.core.searchers import ValidationReported, event_from_json, replay
+from detlab_hub.services import Services, Settings
+from detlab_hub.services.lives import tell_search
+from detlab_hub.services.turn import Turn
+from detlab_hub.store import Store, StoreBusy, groups
+from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
+
+Deed = Callable[[Turn], Any]
+
+
+class Refusal(Exception):
+    """A turn raises it."""
+
+
+@pytest.fixture
+async def services(db_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
+    """Services on a store with its own writer thread."""
+    monkeypatch.setattr(groups, "PATIENCE", 20.0)
+    settings = Settings(
+        state_dir=tmp_path,
+        bundles_dir=tmp_path / "bundles",
+        default_checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "checkpoints")},
+    )
+    store = Store.open(db_url, holder="test")
+    yield Services(store, settings=settings, clock=lambda: 1e6, draw=random.Random(7))
+    store.close()
+
+
+async def together(services: Services, deeds: list[Deed]) -> list[Any]:
+    """Have turns wait for the writer at the same time."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        started.set()
+        assert go_on.wait(20)
+
+    holding = asyncio.create_task(services.shell.store.write(hold))
+    await asyncio.to_thread(started.wait, 20)
+    tasks = [asyncio.create_task(services.shell.write(deed)) for deed in deeds]
+    while len(services.shell.store._writer._waiting) < len(deeds):  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+    go_on.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    await holding
+    return results
+
+
+def reported(experiment_id: int, idx: int, value: float) -> Deed:
+    """A turn in which a trial reports at the first rung."""
+
+    def deed(turn: Turn) -> int:
+        row = turn.experiment(experiment_id)
+        trial = turn.session.scalar(select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.idx == idx))
+        tell_search(turn, row, ValidationReported(trial.request_id, value, 1.0))
+        return idx
+
+    return deed
+
+
+def refused(deed: Deed) -> Deed:
+    """The same, and then it raises."""
+
+    def raising(turn: Turn) -> None:
+        deed(turn)
+        turn.session.flush()
+        raise Refusal
+
+    return raising
+
+
+def ending(deed: Deed) -> Deed:
+    """The same, and then the database ends the transaction."""
+
+    def raising(turn: Turn) -> None:
+        deed(turn)
+        turn.session.connection().exec_driver_sql("ROLLBACK")
+        raise Refusal
+
+    return raising
+
+
+async def states(services: Services, experiment_id: int) -> tuple[Any, Any, int]:
+    """The search in memory, the one that the journal gives, and how many trials there are."""
+
+    def look(turn: Turn) -> tuple[Any, Any, int]:
+        row = turn.session.get_one(ExperimentRow, experiment_id)
+        query = select(SearcherJournal.event).where(SearcherJournal.experiment_id == experiment_id)
+        events = [event_from_json(one) for one in turn.session.scalars(query.order_by(SearcherJournal.seq))]
+        again, _ = replay(row.config["searcher"], row.config["hyperparameters"], row.seed, events)
+        trials = turn.session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment_id)).all()
+        return turn.searches.get(turn.session, row).fingerprint(), again.fingerprint(), len(trials)
+
+    return await services.shell.write(look)
+
+
+async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journal_has_it(services: Services) -> None:
+    wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
+    made = (await services.experiments.create(ALICE, wanted)).experiment
+    assert made is not None
+    _, _, before = await states(services, made.id)
+    deeds = [
+        reported(made.id, 0, 1.0),
+        refused(reported(made.id, 1, 2.0)),  # would be stopped, and another made
+        reported(made.id, 2, 3.0),  # is stopped
+        reported(made.id, 3, 0.5),
+    ]
+    results = await together(services, deeds)
+    assert [type(one) for one in results] == [int, Refusal, int, int]
+    now, journaled, trials = await states(services, made.id)
+    assert now == journaled
+    assert trials == before + 1
+
+
+async def test_turns_whose_transaction_ends_leave_the_search_as_the_journal_has_it(services: Services) -> None:
+    wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
+    made = (await services.experiments.create(ALICE, wanted)).experiment
+    assert made is not None
+    before = await states(services, made.id)
+    results = await together(
+        services, [reported(made.id, 0, 1.0), reported(made.id, 1, 2.0), ending(reported(made.id, 2, 3.0))]
+    )
+    assert [type(one) for one in results] == [StoreBusy] * 3
+    assert await states(services, made.id) == before
+    await together(services, [reported(made.id, 3, 1.0), reported(made.id, 2, 2.0)])
+    now, journaled, trials = await states(services, made.id)
+    assert now == journaled
+    assert trials == before[2] + 1
