@@ -38,12 +38,17 @@ def choose(values: Sequence[float] | NDArray[np.float64], max_points: int) -> ND
     buckets = (max_points - 2) // per_bucket
     # Bucket k holds the inner points starts[k] .. starts[k + 1]: lengths differ by at most one, none is empty.
     starts = 1 + (np.arange(buckets + 1, dtype=np.int64) * (size - 2)) // buckets
-    kept = {0, size - 1}
-    for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        part, gaps = curve[begin:end], nan[begin:end]
-        if not gaps.all():
-            kept.add(begin + int(np.argmin(np.where(gaps, np.inf, part))))
-            kept.add(begin + int(np.argmax(np.where(gaps, -np.inf, part))))
-        if per_bucket == 3 and gaps.any():
-            kept.add(begin + int(np.argmax(gaps)))
-    return np.array(sorted(kept), dtype=np.intp)
+    lengths = np.diff(starts)[:, None]
+    offsets = np.arange(lengths.max())
+    places = starts[:-1, None] + offsets
+    # A row of each matrix is a bucket; where one is shorter than the longest, what is beyond it counts as a gap.
+    beyond = offsets >= lengths
+    part, gaps = curve[places], nan[places] & ~beyond
+    left_out = gaps | beyond
+    some = ~left_out.all(axis=1)
+    least = np.argmin(np.where(left_out, np.inf, part), axis=1)
+    greatest = np.argmax(np.where(left_out, -np.inf, part), axis=1)
+    chosen = [np.array([0, size - 1]), (starts[:-1] + least)[some], (starts[:-1] + greatest)[some]]
+    if per_bucket == 3:
+        chosen.append((starts[:-1] + np.argmax(gaps, axis=1))[gaps.any(axis=1)])
+    return np.unique(np.concatenate(chosen)).astype(np.intp, copy=False)

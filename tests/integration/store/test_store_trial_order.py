@@ -97,6 +97,34 @@ def test_all_conditions_hold_and_the_order_too(store: Store, experiment_id: int,
     assert places(store, experiment_id, ids, "act=relu", "lr<5", sort="-validation.loss") == [2, 0]
 
 
+@pytest.mark.parametrize("sort", ["validation.loss", "-validation.loss"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 40])
+def test_pages_are_whole_wherever_in_the_order_the_trials_lie_that_fit(
+    store: Store, experiment_id: int, sort: str, limit: int
+) -> None:
+    """Conditions are tried on the first few in the order first; ties in the order must not lose or double any."""
+    fits = [place % 7 == 5 or 20 <= place < 28 for place in range(40)]
+
+    def make(s: Any) -> list[int]:
+        made = []
+        for place, fit in enumerate(fits):
+            trial_id = add_trial(s, experiment_id)
+            s.get_one(TrialRow, trial_id).hparams = {"lr": 0.01 if fit else 0.1}
+            metrics.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": float(place // 3)})
+            made.append(trial_id)
+        return made
+
+    ids = store.write_sync(make)
+    better = sorted(range(40), key=lambda place: (-(place // 3) if sort.startswith("-") else place // 3, place))
+    found: list[int] = []
+    while page := places(
+        store, experiment_id, ids, "lr<=0.01", sort=sort, limit=limit, after=ids[found[-1]] if found else None
+    ):
+        assert len(page) == min(limit, sum(fits) - len(found))
+        found += page
+    assert found == [place for place in better if fits[place]]
+
+
 @pytest.mark.parametrize("sort", [None, "validation.loss", "-validation.loss"])
 def test_a_page_never_begins_at_a_trial_of_somebody_elses_experiment(
     store: Store, experiment_id: int, ids: list[int], sort: str | None

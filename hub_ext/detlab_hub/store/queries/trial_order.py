@@ -1,7 +1,8 @@
 """A page of trials in the order of a metric, and only those whose hyperparameters fit.
 
 The order comes from the summaries in `series`, one row for each trial and metric, so it costs the same however many
-points and other metrics there are: about one look in an index for each trial.
+points and other metrics there are: about one look in an index for each trial. To read hyperparameters costs more than
+that: as a rule only those of the first few hundred trials in the order are read, which are enough for a page.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, literal, or_, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from detlab.errors import NotFound
 from detlab_hub.store.tables import MetricName, Series, TrialRow, clean_text
@@ -23,6 +24,8 @@ from detlab_hub.store.tables.base import encode_json
 ORDER = r"^-?[^.]{1,128}\..{1,512}$"
 CONDITION = r"^[^<>=!\"\x00-\x1f\x7f]{1,512}(<=|>=|!=|<|>|=)[^\x00-\x1f\x7f]{0,512}$"
 """No hyperparameter that is written in YAML has control characters, and no database takes them all."""
+AHEAD = 4
+"""Conditions are first tried on so many times the trials asked for: one that every fourth fits is one statement."""
 _PARTS = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)')
 
 
@@ -90,11 +93,10 @@ def page(
             somebody else's says what that one reported.)
     """
     place = None if after is None else _index(s, experiment_id, after)
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id).limit(limit)
-    for condition in conditions:
-        query = query.where(_holds(s, condition))
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
     if order is None:
-        query = query.order_by(TrialRow.idx)
+        query = query.where(*(_holds(s, TrialRow.hparams, one) for one in conditions)).order_by(TrialRow.idx)
+        query = query.limit(limit)
         return list(s.scalars(query if place is None else query.where(TrialRow.idx > place)))
     name_id = s.scalar(select(MetricName.id).where(MetricName.name == order.name))
     column = Series.max if order.descending else Series.min
@@ -105,7 +107,22 @@ def page(
         last = s.scalar(select(column).where(Series.trial_id == after, here))
         beyond = column < last if order.descending else column > last
         query = query.where(or_(beyond, and_(column == last, TrialRow.id > after)))
-    return list(s.scalars(query))
+    if conditions and len(found := _among_the_first(s, query.add_columns(column), limit, order, conditions)) >= limit:
+        return found
+    query = query.where(*(_holds(s, TrialRow.hparams, one) for one in conditions))
+    return list(s.scalars(query.limit(limit)))
+
+
+def _among_the_first(
+    s: Session, ordered: Select[*tuple[Any, ...]], limit: int, order: Order, conditions: Sequence[Condition]
+) -> list[TrialRow]:
+    """Return those that fit of the first trials in the order; `limit` of them are the page."""
+    first = ordered.limit(AHEAD * limit).subquery()
+    trial = aliased(TrialRow, first)
+    value = first.c.max if order.descending else first.c.min
+    query = select(trial).where(*(_holds(s, trial.hparams, one) for one in conditions))
+    query = query.order_by(value.desc() if order.descending else value, first.c.id)
+    return list(s.scalars(query.limit(limit)))
 
 
 def _index(s: Session, experiment_id: int, trial_id: int) -> int:
@@ -118,8 +135,8 @@ def _index(s: Session, experiment_id: int, trial_id: int) -> int:
     return index
 
 
-def _holds(s: Session, condition: Condition) -> ColumnElement[bool]:
-    kind, text, number = _extracted(s, condition.path)
+def _holds(s: Session, hparams: Any, condition: Condition) -> ColumnElement[bool]:
+    kind, text, number = _extracted(s, hparams, condition.path)
     try:
         wanted = float(condition.value)
     except ValueError:
@@ -131,14 +148,17 @@ def _holds(s: Session, condition: Condition) -> ColumnElement[bool]:
     return _compared(text, condition.operator, condition.value)
 
 
-def _extracted(s: Session, path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str], ColumnElement[float]]:
+def _extracted(
+    s: Session, hparams: Any, path: Sequence[str]
+) -> tuple[ColumnElement[str], ColumnElement[str], ColumnElement[float]]:
     """Return the type of a hyperparameter (`true` and `false` are types), its text, and its number or NULL."""
-    stored: ColumnElement[Any] = type_coerce(TrialRow.hparams, Text)
+    stored: ColumnElement[Any] = type_coerce(hparams, Text)
     if s.get_bind().dialect.name == "postgresql":
         value = cast(stored, JSONB).op("#>")(cast(list(path), ARRAY(Text)))
         text: Any = value.op("#>>")(cast([], ARRAY(Text)))
-        kind: Any = case((func.jsonb_typeof(value) == "boolean", text), else_=func.jsonb_typeof(value))
-        return kind, text, case((kind == "number", cast(text, DOUBLE_PRECISION)), else_=None)
+        plain = func.jsonb_typeof(value)
+        kind: Any = case((plain == "boolean", text), else_=plain)
+        return kind, text, case((plain == "number", cast(value, DOUBLE_PRECISION)), else_=None)
     place = literal("$" + "".join(f".{encode_json(part)}" for part in path))  # a backslash, escaped as it is stored
     kind = func.json_type(stored, place)
     found: Any = func.json_extract(stored, place)
