@@ -26,6 +26,8 @@ WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 # Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
 PLAIN_BENCHES := client ingest search chart noop rest imports
 PEERS ?= mlflow wandb optuna ray syne
+# Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
+SOURCES := harness hub_ext server_ext kernel_magics
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails of the tests that start whole clusters has one second try: alone, in a process of its own. It is printed.
@@ -44,6 +46,7 @@ demo: setup  ## run the main job on real data and print where its results are
 
 test:  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lint
+	@$(BIN)/python -m compileall -q $(SOURCES)
 	@failed=0; \
 	$(PYTEST) $(WORKERS) -m "not alone" $(QUICK_TESTS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || \
