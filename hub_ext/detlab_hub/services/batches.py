@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
@@ -363,8 +363,13 @@ def _views(s: Session, subjects: Sequence[Subject], reasons: views.Reasons) -> d
 def _rows(s: Session, table: type[Row], ids: Sequence[Any]) -> list[Row]:
     rows: list[Row] = []
     for start in range(0, len(ids), views.CHUNK):
-        rows += s.scalars(select(table).where(table.id.in_(ids[start : start + views.CHUNK])))
+        rows += s.scalars(_of_these(table), {"ids": ids[start : start + views.CHUNK]})
     return rows
+
+
+@cache
+def _of_these(table: type[Row]) -> Select[Row]:
+    return select(table).where(table.id.in_(bindparam("ids", expanding=True)))
 
 
 def _plain(view: Any) -> dict[str, Any]:

@@ -7,9 +7,10 @@ is lost and the reader must take a new snapshot. There is one writer, so ids bec
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Table, and_, delete, func, insert, or_, select
+from sqlalchemy import Select, Table, and_, bindparam, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
@@ -84,14 +85,10 @@ def after(
 
     Of the experiments in `followed` metrics come, too, whatever `kinds` says.
     """
-    # Columns, not rows of the ORM: nothing is changed here, and streams ask all the time.
-    query = select(*_EVENTS.c).where(EventRow.id > cursor).order_by(EventRow.id).limit(limit)
-    if experiment_id is not None:
-        query = query.where(EventRow.experiment_id == experiment_id)
+    given: dict[str, Any] = {"cursor": cursor, "most": limit, "experiment": experiment_id, "kinds": (), "followed": ()}
     if kinds is not None:
-        some = EventRow.kind.in_(sorted(kinds))
-        metrics = and_(EventRow.kind == "metrics", EventRow.experiment_id.in_(sorted(followed)))
-        query = query.where(or_(some, metrics) if followed else some)
+        given.update(kinds=sorted(kinds), followed=sorted(followed))
+    query = _after(experiment_id is not None, kinds is not None, bool(kinds is not None and followed))
     return [
         Event.model_construct(
             id=row.id,
@@ -102,8 +99,24 @@ def after(
             task_id=row.task_id,
             data=row.data,
         )
-        for row in s.connection().execute(query)
+        for row in s.connection().execute(query, given)
     ]
+
+
+@cache
+def _after(one: bool, some_kinds: bool, followed: bool) -> Select[Any]:
+    """The statement of `after`, made once of each kind: streams ask all the time, and making it takes longer.
+
+    It asks for columns, not for rows of the ORM, since nothing is changed here.
+    """
+    query = select(*_EVENTS.c).where(_EVENTS.c.id > bindparam("cursor")).order_by(_EVENTS.c.id)
+    if one:
+        query = query.where(_EVENTS.c.experiment_id == bindparam("experiment"))
+    if some_kinds:
+        some = _EVENTS.c.kind.in_(bindparam("kinds", expanding=True))
+        theirs = _EVENTS.c.experiment_id.in_(bindparam("followed", expanding=True))
+        query = query.where(or_(some, and_(_EVENTS.c.kind == "metrics", theirs)) if followed else some)
+    return query.limit(bindparam("most"))
 
 
 def bounds(s: Session) -> tuple[int, int]:

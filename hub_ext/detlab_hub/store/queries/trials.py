@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AllocationRow, TrialRow
+
+_NEWEST = (
+    select(AllocationRow.trial_id, func.max(AllocationRow.run).label("run"))
+    .where(AllocationRow.trial_id.in_(bindparam("trials", expanding=True)))
+    .group_by(AllocationRow.trial_id)
+    .subquery()
+)
+_LATEST = select(AllocationRow).join(
+    _NEWEST, (_NEWEST.c.trial_id == AllocationRow.trial_id) & (_NEWEST.c.run == AllocationRow.run)
+)
+"""Made once: streams ask it at every look."""
 
 
 def page(s: Session, experiment_id: int, limit: int = 100, after: int | None = None) -> list[TrialRow]:
@@ -32,16 +43,8 @@ def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, Alloca
     """Return trial -> its newest allocation, for those that have one."""
     found: dict[int, AllocationRow] = {}
     for part in chunks(trial_ids):
-        newest = (
-            select(AllocationRow.trial_id, func.max(AllocationRow.run).label("run"))
-            .where(AllocationRow.trial_id.in_(part))
-            .group_by(AllocationRow.trial_id)
-            .subquery()
-        )
-        query = select(AllocationRow).join(
-            newest, (newest.c.trial_id == AllocationRow.trial_id) & (newest.c.run == AllocationRow.run)
-        )
-        found.update((row.trial_id, row) for row in s.scalars(query) if row.trial_id is not None)
+        rows = s.scalars(_LATEST, {"trials": list(part)})
+        found.update((row.trial_id, row) for row in rows if row.trial_id is not None)
     return found
 
 
