@@ -1,4 +1,4 @@
-"""`det agent …` and `det slot …`."""
+"""`det agent …`, `det cluster …` and `det slot …`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,21 @@ def agent() -> None:
     Examples:
       det agent list
       det agent disable node-1
+    """
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "simulate": Lazy("Run one scheduling pass on a described pool.", entry="cluster-simulate", extra="hub"),
+    },
+)
+def cluster() -> None:
+    """The cluster as a whole.
+
+    \b
+    Example:
+      det cluster simulate pool.yaml
     """
 
 

@@ -14,6 +14,8 @@ import click
 from detlab.errors import DetlabError
 
 PLUGINS = "detlab.commands"
+_INSIDE = {"agent-run", "cluster-simulate"}
+"""Entry points that are commands of a group, not of the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class LazyGroup(click.Group):
         """Return all names, short ones left out."""
         names = {*super().list_commands(ctx), *self.lazy}
         if self.plugins:
-            claimed = {lazy.entry for lazy in self.lazy.values()} | {"agent-run"}
+            claimed = {lazy.entry for lazy in self.lazy.values()} | _INSIDE
             names |= set(_plugins()) - claimed
         return sorted(names)
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.cluster:agent"),
     "audit": Lazy("Who did what (administrators).", "detlab.cli.administration:audit"),
     "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.checkpoint:checkpoint"),
+    "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.cluster:cluster"),
     "cmd": Lazy("Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.command:cmd"),
     "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.config:config"),
     "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),

@@ -1,0 +1,83 @@
+"""`det cluster simulate`: one scheduling pass on a described pool, by the code that schedules."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from detlab_hub.core.scheduling import pools
+from detlab_hub.scenario import as_json, read_scenario
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def as_table(snapshot: pools.Snapshot, decision: pools.Decision) -> Table:
+    """One row per task that starts, gives slots back or waits, in that order."""
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("task", "job", "slots", "what happens", "why, where"):
+        table.add_column(title, justify="right" if title == "slots" else "left")
+    tasks = {task.id: task for task in snapshot.tasks}
+
+    def row(name: str, what: str, style: str, detail: str) -> None:
+        task = tasks[name]
+        table.add_row(Text(name), Text(task.job), str(task.slots), Text(what, style=style), Text(detail))
+
+    for name, placement in decision.allocate.items():
+        row(name, "starts", "green", ", ".join(f"{slots} on {agent}" for agent, slots in placement.items()))
+    for name in decision.release:
+        row(name, "gives back", "yellow", "to a task that comes first")
+    for name, reason in decision.waiting.items():
+        row(name, "waits", "", f"{reason.code}: {reason.detail}")
+    return table
+
+
+@click.command("simulate")
+@click.argument("scenario", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--json", "as_json_flag", is_flag=True, help="Print JSON.")
+def cluster_simulate(*, scenario: Path, as_json_flag: bool) -> None:
+    """Run one scheduling pass on the pool described in SCENARIO (`-` for standard input).
+
+    Says which tasks would start and where, which running ones would have to give back their slots, and for each
+    that waits the one reason that counts. Needs no cluster.
+
+    \b
+    Example:
+      det cluster simulate pool.yaml
+    where pool.yaml has
+      pool: {scheduler: priority, preemption: true}
+      agents: [{id: a1, slots: 4}]
+      jobs: [{id: j1, priority: 50}, {id: j2, priority: 10}]
+      tasks:
+        - {id: t1, job: j1, slots: 4, state: running, on: {a1: 4}}
+        - {id: t2, job: j2, slots: 2}
+
+    Exit status: 0, 2 if SCENARIO is wrong.
+    """
+    standard_input = str(scenario) == "-"
+    name = "standard input" if standard_input else scenario.name
+    data = sys.stdin.buffer.read() if standard_input else scenario.read_bytes()
+    try:
+        snapshot, problems = read_scenario(data.decode(), name)
+    except UnicodeDecodeError as error:
+        _say(f"{name}: is not UTF-8 text: {error.reason} at byte {error.start}")
+        raise SystemExit(2) from None
+    if snapshot is None:
+        for problem in problems:
+            _say(str(problem))
+        raise SystemExit(2)
+    decision = pools.schedule(snapshot)
+    if as_json_flag:
+        click.echo(json.dumps(as_json(decision), indent=2))
+        return
+    if not (decision.allocate or decision.release or decision.waiting):
+        _say("Nothing waits.")
+        return
+    Console(width=None if sys.stdout.isatty() else 160).print(as_table(snapshot, decision))

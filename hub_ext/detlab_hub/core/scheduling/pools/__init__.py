@@ -1,0 +1,59 @@
+"""Scheduling of a resource pool as a pure function.
+
+`schedule(snapshot)` says who starts where, who gives slots back, and why everybody else waits.
+"""
+
+from detlab_hub.core.scheduling.pools.model import (
+    DEFAULT_PRIORITY,
+    MAX_ZERO_SLOT_TASKS,
+    Agent,
+    AgentState,
+    Constraints,
+    Decision,
+    Fitting,
+    Job,
+    Pool,
+    Quota,
+    Reason,
+    ReasonCode,
+    Scheduler,
+    Snapshot,
+    Task,
+    TaskState,
+)
+from detlab_hub.core.scheduling.pools.planner import Planner
+from detlab_hub.core.scheduling.pools.priority import by_priority
+from detlab_hub.core.scheduling.pools.sharing import by_fair_share, by_turns
+
+__all__ = [
+    "DEFAULT_PRIORITY",
+    "MAX_ZERO_SLOT_TASKS",
+    "Agent",
+    "AgentState",
+    "Constraints",
+    "Decision",
+    "Fitting",
+    "Job",
+    "Pool",
+    "Quota",
+    "Reason",
+    "ReasonCode",
+    "Scheduler",
+    "Snapshot",
+    "Task",
+    "TaskState",
+    "schedule",
+]
+
+_SCHEDULERS = {
+    Scheduler.PRIORITY: by_priority,
+    Scheduler.FAIR_SHARE: by_fair_share,
+    Scheduler.ROUND_ROBIN: by_turns,
+}
+
+
+def schedule(snapshot: Snapshot) -> Decision:
+    """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
+    planner = Planner(snapshot)
+    _SCHEDULERS[snapshot.pool.scheduler](planner)
+    return planner.decision()

@@ -1,0 +1,66 @@
+"""What a job and a user may hold at a time: `max_slots` and quotas, counted while a pass goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from detlab_hub.core.scheduling.pools.model import Quota, Reason, ReasonCode, Snapshot, Task, TaskState
+
+
+def count_slots(slots: int) -> str:
+    """`1 slot`, `4 slots`."""
+    return f"{slots} slot" if slots == 1 else f"{slots} slots"
+
+
+class Limits:
+    """Slots held by each job and under each quota. What is released in a pass is held until its end."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._jobs = snapshot.jobs
+        self._quotas = snapshot.quotas
+        self.by_job: Counter[str] = Counter()
+        self._by_quota: Counter[Quota] = Counter()
+        for task in snapshot.tasks:
+            if task.state is TaskState.RUNNING:
+                self.hold(task)
+
+    def hold(self, task: Task) -> None:
+        """A task holds its slots."""
+        if task.slots == 0:
+            return
+        self.by_job[task.job] += task.slots
+        for quota in self._of(task):
+            self._by_quota[quota] += task.slots
+
+    def _of(self, task: Task) -> Iterable[Quota]:
+        return (quota for quota in self._quotas if quota.covers(task))
+
+    def never(self, task: Task) -> Reason | None:
+        """Why the task may never start: it alone needs more than it may hold."""
+        most = self._jobs[task.job].max_slots
+        if most is not None and task.slots > most:
+            detail = f"needs {count_slots(task.slots)}, more than max_slots {most} of {task.job}"
+            return Reason(ReasonCode.OVER_MAX_SLOTS, detail)
+        for quota in self._of(task):
+            if task.slots > quota.slots:
+                detail = f"needs {count_slots(task.slots)}, more than the quota of {quota.whose}: {quota.slots}"
+                return Reason(ReasonCode.OVER_QUOTA, detail)
+        return None
+
+    def now(self, task: Task) -> Reason | None:
+        """Why the task may not start now, whatever is free."""
+        if task.slots == 0:
+            return None
+        most, held = self._jobs[task.job].max_slots, self.by_job[task.job]
+        if most is not None and held + task.slots > most:
+            detail = f"{task.job} holds {held} of its max_slots {most}, this needs {task.slots}"
+            return Reason(ReasonCode.AT_MAX_SLOTS, detail)
+        for quota in self._of(task):
+            held = self._by_quota[quota]
+            if held + task.slots > quota.slots:
+                return Reason(
+                    ReasonCode.AT_QUOTA,
+                    f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}",
+                )
+        return None

@@ -1,0 +1,69 @@
+"""The queue's order: where a job was moved to or when it was submitted, then its own tasks by their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+from typing import TypeAlias
+
+from detlab_hub.core.scheduling.pools.model import Job, Task
+
+Place: TypeAlias = tuple[float, float, str, float, str]
+"""Comparable: less is further ahead."""
+
+
+def place_of_job(job: Job) -> tuple[float, float, str]:
+    """Of a job in the queue."""
+    return (job.submitted if job.position is None else job.position, job.submitted, job.id)
+
+
+def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
+    """Of a task in the queue."""
+    return (*place_of_job(jobs[task.job]), task.requested, task.id)
+
+
+def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
+    """Tasks, those first that are ahead in the queue."""
+    places = {name: place_of_job(job) for name, job in jobs.items()}
+    return sorted(tasks, key=lambda task: (places[task.job], task.requested, task.id))
+
+
+def by_weight(
+    ordered: list[Task], jobs: Mapping[str, Job], held: Mapping[str, int]
+) -> Iterator[tuple[Task, Callable[[bool], None]]]:
+    """Give the tasks of jobs of one rank in turn; the taker says of each whether it was started.
+
+    Jobs of the same weight come one after the other, as they are in the queue. As soon as two weights differ, the job
+    comes next that holds the least slots for its weight.
+
+    Args:
+        ordered: In queue order.
+        jobs: By name.
+        held: Slots that each job holds now.
+    """
+    if len({jobs[task.job].weight for task in ordered}) <= 1:
+        for task in ordered:
+            yield task, _nothing
+        return
+    waiting: dict[str, list[Task]] = {}
+    for task in ordered:
+        waiting.setdefault(task.job, []).append(task)
+    heap = [(held.get(name, 0) / jobs[name].weight, place, name) for place, name in enumerate(waiting)]
+    heapify(heap)
+    for tasks in waiting.values():
+        tasks.reverse()
+    while heap:
+        used, place, name = heap[0]
+        task = waiting[name].pop()
+        started: list[bool] = []
+        yield task, started.append
+        if started and started[0] and task.slots:
+            used += task.slots / jobs[name].weight
+        if waiting[name]:
+            heapreplace(heap, (used, place, name))
+        else:
+            heappop(heap)
+
+
+def _nothing(_started: bool) -> None:
+    return None

@@ -1,0 +1,203 @@
+"""What the schedulers of a pool share: the working copy, the limits, and the decision as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms, Shape, kind_of, suits
+from detlab_hub.core.scheduling.pools.limits import Limits, count_slots
+from detlab_hub.core.scheduling.pools.model import (
+    ANYWHERE,
+    Agent,
+    AgentState,
+    Constraints,
+    Decision,
+    Job,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Task,
+    TaskState,
+)
+from detlab_hub.core.scheduling.pools.order import in_order
+
+_NAMED = 5
+"""So many agents or tasks are named in a reason; the others are counted."""
+_WHY_CLOSED = {
+    AgentState.DRAINING: "is draining",
+    AgentState.DISABLED: "is disabled",
+    AgentState.SUSPECT: "is out of contact",
+}
+
+
+class Planner:
+    """One pass over a pool.
+
+    Attributes:
+        rooms: What is free, as the pass goes on. What is released counts as free here, for whom it is released.
+        limits: What jobs and users hold.
+        pending: Tasks that could start if there were room, in queue order. Those that could not, whatever the other
+            tasks do, have their reason already and are in nobody's way.
+        running: Tasks that hold slots, in queue order.
+        started: What starts in this pass, so far.
+        release: Whose slots are to be given back, so far.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.pool = snapshot.pool
+        self.jobs: Mapping[str, Job] = snapshot.jobs
+        self.limits = Limits(snapshot)
+        self.agents = snapshot.agents
+        shapes: dict[str, Shape] = {}
+        self.rooms = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
+        self.started: dict[str, tuple[Task, Placement]] = {}
+        self.release: list[Task] = []
+        self._idle = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
+        self._whole = Rooms(snapshot.pool, snapshot.agents, empty=True, shapes=shapes)
+        self._waiting: dict[str, Reason] = {}
+        self._for_room: list[Task] = []
+        self._never: dict[Shape, Reason | None] = {}
+        ordered = in_order(snapshot.tasks, snapshot.jobs)
+        self.running = [task for task in ordered if task.state is TaskState.RUNNING]
+        for task in self.running:
+            self.rooms.place(task, task.on)
+        self.pending = [task for task in ordered if task.state is TaskState.PENDING and self._possible(task)]
+
+    def _possible(self, task: Task) -> bool:
+        reason = self.limits.never(task) or self._never_fits(task)
+        if reason is not None:
+            self._waiting[task.id] = reason
+        return reason is None
+
+    # --- what is decided ----------------------------------------------------------------------------------
+
+    def allowed(self, task: Task) -> bool:
+        """Whether `max_slots` and quotas let the task start now; if not that is why it waits."""
+        reason = self.limits.now(task)
+        if reason is not None:
+            self._waiting[task.id] = reason
+        return reason is None
+
+    def start(self, task: Task, placement: Placement) -> None:
+        """The task starts there."""
+        self.rooms.place(task, placement)
+        self.limits.hold(task)
+        self.started[task.id] = task, placement
+
+    def reserve(self, task: Task, placement: Placement, reason: Reason) -> None:
+        """The task gets this later: nobody else does in this pass."""
+        self.rooms.place(task, placement)
+        self.limits.hold(task)
+        self._waiting[task.id] = reason
+
+    def wait(self, task: Task, reason: Reason | None = None) -> None:
+        """The task waits: for the reason given, else for room."""
+        if reason is None:
+            self._for_room.append(task)
+        else:
+            self._waiting[task.id] = reason
+
+    def decision(self) -> Decision:
+        """What was decided; asked once, at the end."""
+        known: dict[Shape, Reason] = {}
+        for task in self._for_room:
+            shape = self.rooms.shape(task)
+            if shape not in known:
+                known[shape] = self._no_room(task)
+            self._waiting[task.id] = known[shape]
+        allocate = {name: placement for name, (_, placement) in self.started.items()}
+        return Decision(allocate, tuple(task.id for task in self.release), self._waiting)
+
+    # --- why there is no room -----------------------------------------------------------------------------
+
+    def _never_fits(self, task: Task) -> Reason | None:
+        """Why the task could not start if no other task were there; None if it could."""
+        shape = self.rooms.shape(task)
+        if shape not in self._never:
+            self._never[shape] = self._look_whether_ever(task)
+        return self._never[shape]
+
+    def _look_whether_ever(self, task: Task) -> Reason | None:
+        if not self.agents:
+            return Reason(ReasonCode.NO_AGENT, "the pool has no agent")
+        kind = kind_of(task)
+        suitable = [agent for agent in self.agents if suits(kind, agent)]
+        if not suitable:
+            return Reason(ReasonCode.NO_SUITABLE_AGENT, why_unsuitable(task, self.agents))
+        if self._whole.fit(task) is None:
+            return Reason(ReasonCode.TOO_LARGE, _why_too_large(task, suitable))
+        if self._idle.fit(task) is None:
+            closed = [agent for agent in suitable if agent.state is not AgentState.ENABLED]
+            told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
+            return Reason(ReasonCode.AGENTS_UNAVAILABLE, named(told, "; "))
+        return None
+
+    def _no_room(self, task: Task) -> Reason:
+        if task.slots == 0:
+            return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
+        kind = kind_of(task)
+        total = sum(agent.slots for agent in self.agents if agent.state is AgentState.ENABLED and suits(kind, agent))
+        free, most = self.rooms.free_slots(task), self.rooms.largest(task)
+        hint = f"; would start now with {count_slots(most)}" if most else ""
+        if free >= task.slots:
+            where = "on one agent" if task.single_node else "in a way that fits"
+            detail = f"needs {count_slots(task.slots)}: {free} of {total} are free, but not {where}{hint}"
+            return Reason(ReasonCode.FRAGMENTED, detail)
+        return Reason(ReasonCode.NO_FREE_SLOTS, f"needs {count_slots(task.slots)}: {free} of {total} are free{hint}")
+
+
+def releasing(victims: Sequence[Task]) -> Reason:
+    """Why a task waits for which slots are taken from others."""
+    names = named([task.id for task in victims], ", ")
+    what = f"{names} to give back their slots" if victims else "slots that others are giving back"
+    return Reason(ReasonCode.RELEASING, f"waits for {what}")
+
+
+def named(names: Sequence[str], between: str) -> str:
+    """The first few names; the others are counted."""
+    more = len(names) - _NAMED
+    return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _why_too_large(task: Task, suitable: Sequence[Agent]) -> str:
+    if task.slots == 0:
+        return "the agents run no tasks without slots"
+    total, largest = sum(agent.slots for agent in suitable), max(agent.slots for agent in suitable)
+    if len(suitable) == 1:
+        return f"needs {count_slots(task.slots)}; the only suitable agent, {suitable[0].id}, has {total}"
+    detail = f"needs {count_slots(task.slots)}; the {len(suitable)} suitable agents have {total}, the largest {largest}"
+    if task.single_node:
+        return f"{detail}, and it must have them on one"
+    return detail if task.slots > total else f"{detail}, which cannot give as many on each"
+
+
+def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
+    """The first of a task's demands that no agent meets which meets those before; for people."""
+    wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
+    demands: list[tuple[str, Callable[[Agent], bool]]] = [
+        (f"no agent runs tasks of user {task.user}", lambda agent: agent.serves_user in (None, task.user)),
+        (f"no agent can run tasks of runtime {task.runtime}", lambda a: not task.runtime or task.runtime in a.runtimes),
+        (f"no agent has slots of type {wanted.slot_type}", _meets(Constraints(slot_type=wanted.slot_type))),
+        (f"no agent has a GPU of model {wanted.gpu!r}", _meets(Constraints(gpu=wanted.gpu))),
+        (f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
+        (f"no agent has the labels {_labels(wanted)}", _meets(Constraints(labels=wanted.labels))),
+        (
+            f"no agent is left: {blocked} blocked for it",
+            lambda agent: agent.id not in task.blocked_nodes,
+        ),
+    ]
+    left = list(agents)
+    for said, meets in demands:
+        some, left = left, [agent for agent in left if meets(agent)]
+        if not left:
+            return said if len(some) == len(agents) else f"{said} among those that meet its other demands"
+    return "no agent meets all of its demands"
+
+
+def _meets(wanted: Constraints) -> Callable[[Agent], bool]:
+    kind = kind_of(Task("", "", constraints=wanted))
+    return lambda agent: wanted == ANYWHERE or suits(kind._replace(user=agent.serves_user or ""), agent)
+
+
+def _labels(wanted: Constraints) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(wanted.labels))

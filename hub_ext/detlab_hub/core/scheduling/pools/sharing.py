@@ -1,0 +1,208 @@
+"""Schedulers that look at what each job holds: fair share and round robin.
+
+Fair share is Determined's: every job is offered slots in proportion to its weight, up to what it asks for, in rounds
+until all are offered; jobs that hold more than that give slots back, the others start tasks within their offer. Where
+Determined's code and its purpose differ, this follows the purpose: slots that cannot be preempted count towards their
+job's offer; of the jobs whose offer is too small for their smallest task the youngest stands back, and the others get
+what it could not use; and slots are only taken where a task that waits can then start.
+
+Round robin gives each job a turn after the other, those that hold least first, a job of weight two two turns as often.
+It never takes slots away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+
+from detlab_hub.core.scheduling.pools.limits import count_slots
+from detlab_hub.core.scheduling.pools.model import AgentState, Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.pools.order import place_of_job
+from detlab_hub.core.scheduling.pools.planner import Planner, releasing
+from detlab_hub.core.scheduling.pools.victims import Victims
+
+
+@dataclass
+class _Share:
+    """A job in the filling.
+
+    Attributes:
+        job: It.
+        pending: Its tasks that wait, in queue order.
+        running: Those that hold slots.
+        held: Slots that it holds.
+        fixed: Those of them that cannot be taken away.
+        given: What the rounds have offered it so far.
+        stands_back: What it was offered beyond what it holds is too little for any of its tasks.
+    """
+
+    job: Job
+    pending: list[Task] = field(default_factory=list)
+    running: list[Task] = field(default_factory=list)
+    held: int = 0
+    fixed: int = 0
+    given: int = 0
+    stands_back: bool = False
+
+    @property
+    def demand(self) -> int:
+        """Slots that it could use."""
+        wanted = self.held + sum(task.slots for task in self.pending)
+        return wanted if self.job.max_slots is None else max(self.fixed, min(wanted, self.job.max_slots))
+
+    @property
+    def offered(self) -> int:
+        """Slots that it may hold."""
+        return max(self.fixed, self.given)
+
+    @property
+    def cannot_use(self) -> int:
+        """Slots that it was offered, does not hold, and has no task for."""
+        if not self.pending or not self.held < self.offered < self.held + min(task.slots for task in self.pending):
+            return 0
+        return self.offered - self.held
+
+
+def by_fair_share(planner: Planner) -> None:
+    """Schedule a pool by shares."""
+    _start_zero_slot_tasks(planner)
+    shares = _shares(planner)
+    capacity = sum(agent.slots for agent in planner.agents if agent.state is AgentState.ENABLED)
+    open_agents = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    # What runs on agents that take no new work is held, too.
+    capacity += sum(n for task in planner.running for name, n in task.on.items() if name not in open_agents)
+    fill(shares, capacity)
+    unmet: list[Task] = []
+    for share in shares:
+        left = share.offered - share.held
+        for task in share.pending:
+            if task.slots > left:
+                planner.wait(task, _beyond(share, capacity))
+            elif planner.allowed(task):
+                placement = planner.rooms.fit(task)
+                if placement is None:
+                    unmet.append(task)
+                else:
+                    planner.start(task, placement)
+                left -= task.slots
+    _take_back(planner, shares, unmet)
+
+
+def fill(shares: Sequence[_Share], capacity: int) -> None:
+    """Offer the capacity, round by round, until nothing is left or nobody could use it."""
+    ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
+    while True:
+        left = capacity - sum(share.fixed for share in shares)
+        for share in shares:
+            share.given = min(share.held, share.demand) if share.stands_back else 0
+            left -= share.offered - share.fixed
+        _rounds(ordered, left)
+        useless = [share for share in ordered if not share.stands_back and share.cannot_use]
+        if not useless:
+            return
+        max(useless, key=lambda share: place_of_job(share.job)).stands_back = True
+
+
+def _rounds(ordered: Sequence[_Share], left: int) -> None:
+    """Offer until nothing is left or wanted."""
+    while left > 0:
+        hungry = [share for share in ordered if not share.stands_back and share.given < share.demand]
+        if not hungry:
+            return
+        start, weights = left, sum(share.job.weight for share in hungry)
+        for share in hungry:
+            before = share.offered
+            most = before + left - share.given  # what it holds for good costs nothing
+            offer = min(max(1, int(start * share.job.weight / weights)), share.demand - share.given, most)
+            share.given += offer
+            left -= share.offered - before
+
+
+def _shares(planner: Planner) -> list[_Share]:
+    """The jobs that have tasks with slots, oldest first."""
+    shares: dict[str, _Share] = {}
+    for task in (*planner.running, *planner.pending):
+        if task.slots == 0:
+            continue
+        share = shares.setdefault(task.job, _Share(planner.jobs[task.job]))
+        if task.on:
+            share.running.append(task)
+            share.held += task.slots
+            share.fixed += 0 if task.preemptible else task.slots
+        else:
+            share.pending.append(task)
+    return sorted(shares.values(), key=lambda share: place_of_job(share.job))
+
+
+def _beyond(share: _Share, capacity: int) -> Reason:
+    detail = f"{share.job.id} holds {count_slots(share.held)}; its share of {capacity} is {share.offered}"
+    return Reason(ReasonCode.FAIR_SHARE, detail)
+
+
+def _take_back(planner: Planner, shares: Iterable[_Share], unmet: Sequence[Task]) -> None:
+    """Release what jobs hold beyond their offer, as far as tasks of others can then start."""
+    candidates: list[Task] = []
+    for share in reversed(list(shares)):
+        held = share.held
+        for task in share.running:
+            if held <= share.offered:
+                break
+            if task.preemptible:
+                candidates.append(task)
+                held -= task.slots
+    victims = Victims(planner.rooms, candidates)
+    for task in unmet:
+        placement, chosen = planner.rooms.fit(task), list[Task]()
+        if placement is None:
+            placement, chosen = victims.make_room(task, len(candidates))
+        if placement is None:
+            planner.wait(task)
+        else:
+            planner.release += chosen
+            planner.reserve(task, placement, releasing(chosen))
+
+
+def by_turns(planner: Planner) -> None:
+    """Schedule a pool round robin."""
+    _start_zero_slot_tasks(planner)
+    waiting: dict[str, list[Task]] = {}
+    for task in planner.pending:
+        if task.slots > 0:
+            waiting.setdefault(task.job, []).append(task)
+    held = planner.limits.by_job
+    ordered = sorted(
+        waiting, key=lambda name: (held[name] / planner.jobs[name].weight, place_of_job(planner.jobs[name]))
+    )
+    heap = [(0.0, place, name) for place, name in enumerate(ordered)]
+    heapify(heap)
+    for tasks in waiting.values():
+        tasks.reverse()
+    while heap:
+        turns, place, name = heap[0]
+        task = waiting[name].pop()
+        if not _start_if_it_fits(planner, task):
+            for later in reversed(waiting[name]):  # a job's own tasks do not overtake each other
+                planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
+            waiting[name].clear()
+        if waiting[name]:
+            heapreplace(heap, (turns + 1 / planner.jobs[name].weight, place, name))
+        else:
+            heappop(heap)
+
+
+def _start_zero_slot_tasks(planner: Planner) -> None:
+    for task in planner.pending:
+        if task.slots == 0:
+            _start_if_it_fits(planner, task)
+
+
+def _start_if_it_fits(planner: Planner, task: Task) -> bool:
+    if not planner.allowed(task):
+        return False
+    placement = planner.rooms.fit(task)
+    if placement is None:
+        planner.wait(task)
+        return False
+    planner.start(task, placement)
+    return True

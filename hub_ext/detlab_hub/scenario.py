@@ -1,0 +1,217 @@
+"""A described pool, as `det cluster simulate` reads it, and what a scheduling pass says of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from detlab.errors import Problem
+from detlab.schemas.expconf import load_yaml
+from detlab_hub.core.scheduling import pools
+
+MOST = 100_000
+"""Most agents, jobs or tasks of a scenario, and slots of one of them."""
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _bytes(value: object) -> object:
+    """Read `80G`, `40 GiB` or a number of bytes."""
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return int(float(match[1]) * _UNITS[match[2].lower()]) if match else value
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PoolPart(_Part):
+    """See `pools.Pool`."""
+
+    scheduler: Annotated[pools.Scheduler, Field(strict=False)] = pools.Scheduler.PRIORITY
+    preemption: bool = False
+    fitting: Annotated[pools.Fitting, Field(strict=False)] = pools.Fitting.BEST
+    heterogeneous: bool = False
+
+
+class AgentPart(_Part):
+    """See `pools.Agent`."""
+
+    id: Name
+    slots: Count
+    labels: dict[str, str] = {}
+    max_zero_slot_tasks: Count = pools.MAX_ZERO_SLOT_TASKS
+    state: Annotated[pools.AgentState, Field(strict=False)] = pools.AgentState.ENABLED
+    slot_type: str = ""
+    gpu: str = ""
+    memory: Bytes = 0
+
+
+class JobPart(_Part):
+    """See `pools.Job`."""
+
+    id: Name
+    priority: Annotated[int, Field(ge=1, le=99)] = pools.DEFAULT_PRIORITY
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    max_slots: Count | None = None
+    submitted: Seconds = 0.0
+    position: Seconds | None = None
+
+
+class ConstraintsPart(_Part):
+    """See `pools.Constraints`."""
+
+    slot_type: str = ""
+    gpu: str = ""
+    memory: Bytes = 0
+    labels: dict[str, str] = {}
+
+
+class TaskPart(_Part):
+    """See `pools.Task`."""
+
+    id: Name
+    job: Name
+    slots: Count = 1
+    state: Annotated[pools.TaskState, Field(strict=False)] = pools.TaskState.PENDING
+    requested: Seconds = 0.0
+    on: dict[str, Count] = {}
+    preemptible: bool = True
+    single_node: bool = False
+    blocked_nodes: list[str] = []
+    user: str = ""
+    groups: list[str] = []
+    constraints: ConstraintsPart = ConstraintsPart()
+    max_time: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class QuotaPart(_Part):
+    """See `pools.Quota`."""
+
+    slots: Count
+    user: Name | None = None
+    group: Name | None = None
+
+
+class Scenario(_Part):
+    """The whole file."""
+
+    pool: PoolPart = PoolPart()
+    agents: Annotated[list[AgentPart], Field(max_length=MOST)] = []
+    jobs: Annotated[list[JobPart], Field(max_length=MOST)] = []
+    tasks: Annotated[list[TaskPart], Field(max_length=MOST)] = []
+    quotas: Annotated[list[QuotaPart], Field(max_length=MOST)] = []
+
+
+def read_scenario(text: str, name: str) -> tuple[pools.Snapshot | None, list[Problem]]:
+    """Read a scenario; return it, or None and every mistake that was found.
+
+    Args:
+        text: YAML (or JSON, which is YAML).
+        name: Of the file, for mistakes.
+    """
+    raw, problems = load_yaml(text, name)
+    if problems:
+        return None, [Problem(problem.path or name, problem.message, problem.hint) for problem in problems]
+    try:
+        scenario = Scenario.model_validate({} if raw is None else raw)
+    except ValidationError as error:
+        return None, [Problem(_path(one["loc"]) or name, _words(one)) for one in error.errors(include_url=False)]
+    problems = list(_contradictions(scenario))
+    return (None, problems) if problems else (_snapshot(scenario), [])
+
+
+def _path(where: tuple[int | str, ...]) -> str:
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in where]
+    return "".join(parts).removeprefix(".")
+
+
+def _words(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "is not a field of a scenario"
+    message: str = error["msg"]
+    return message[:1].lower() + message[1:]
+
+
+def _contradictions(scenario: Scenario) -> Iterator[Problem]:
+    """What no single field shows."""
+    for kind in ("agents", "jobs", "tasks"):
+        counts = Counter(part.id for part in getattr(scenario, kind))
+        yield from (Problem(kind, f"{name!r} is there {n} times") for name, n in counts.items() if n > 1)
+    agents = {agent.id: agent for agent in scenario.agents}
+    jobs = {job.id for job in scenario.jobs}
+    used: Counter[str] = Counter()
+    for number, task in enumerate(scenario.tasks):
+        place = f"tasks[{number}]"
+        if task.job not in jobs:
+            yield Problem(f"{place}.job", f"there is no job {task.job!r}")
+        yield from (Problem(f"{place}.on", f"there is no agent {name!r}") for name in task.on if name not in agents)
+        yield from _where(task, place)
+        used.update(task.on)
+    for name, slots in used.items():
+        if name in agents and slots > agents[name].slots:
+            yield Problem(
+                "tasks", f"those that run hold {slots} slots of agent {name!r}, which has {agents[name].slots}"
+            )
+    for number, quota in enumerate(scenario.quotas):
+        if (quota.user is None) is (quota.group is None):
+            yield Problem(f"quotas[{number}]", "needs either user or group")
+
+
+def _where(task: TaskPart, place: str) -> Iterator[Problem]:
+    if task.state is pools.TaskState.PENDING and task.on:
+        yield Problem(f"{place}.on", "a pending task is on no agent")
+    elif task.state is pools.TaskState.RUNNING and not task.on:
+        yield Problem(f"{place}.on", "a running task says how many slots it holds on which agent")
+    elif task.state is pools.TaskState.RUNNING and sum(task.on.values()) != task.slots:
+        yield Problem(f"{place}.on", f"gives {sum(task.on.values())} slots, the task has {task.slots}")
+
+
+def _snapshot(scenario: Scenario) -> pools.Snapshot:
+    return pools.Snapshot(
+        pool=pools.Pool(**scenario.pool.model_dump()),
+        agents=tuple(pools.Agent(**agent.model_dump()) for agent in scenario.agents),
+        jobs={job.id: pools.Job(**job.model_dump()) for job in scenario.jobs},
+        tasks=tuple(_task(task) for task in scenario.tasks),
+        quotas=tuple(pools.Quota(**quota.model_dump()) for quota in scenario.quotas),
+    )
+
+
+def _task(part: TaskPart) -> pools.Task:
+    wanted = part.constraints
+    constraints = pools.Constraints(wanted.slot_type, wanted.gpu, wanted.memory, frozenset(wanted.labels.items()))
+    return pools.Task(
+        id=part.id,
+        job=part.job,
+        slots=part.slots,
+        state=part.state,
+        requested=part.requested,
+        on=part.on,
+        preemptible=part.preemptible,
+        single_node=part.single_node,
+        blocked_nodes=frozenset(part.blocked_nodes),
+        user=part.user,
+        groups=frozenset(part.groups),
+        constraints=constraints,
+        max_time=part.max_time,
+    )
+
+
+def as_json(decision: pools.Decision) -> dict[str, Any]:
+    """The machine-readable form of a decision."""
+    waiting: Mapping[str, pools.Reason] = decision.waiting
+    return {
+        "allocate": {name: dict(placement) for name, placement in decision.allocate.items()},
+        "release": list(decision.release),
+        "waiting": {name: {"reason": why.code.value, "detail": why.detail} for name, why in waiting.items()},
+    }

@@ -1,0 +1,150 @@
+"""Pools for scheduling tests, written briefly, and random ones."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from detlab_hub.core.scheduling.pools import (
+    Agent,
+    AgentState,
+    Decision,
+    Fitting,
+    Job,
+    Pool,
+    Quota,
+    Scheduler,
+    Snapshot,
+    Task,
+    TaskState,
+    schedule,
+)
+
+
+def scene(
+    agents: dict[str, int | Agent],
+    jobs: dict[str, dict[str, Any]],
+    pending: dict[str, tuple[str, int] | Task],
+    running: dict[str, tuple[str, dict[str, int]] | Task] | None = None,
+    quotas: tuple[Quota, ...] = (),
+    **pool: Any,
+) -> Snapshot:
+    """A pool: agents by name and slots; pending tasks as (job, slots); running ones as (job, {agent: slots}).
+
+    Jobs are submitted, and tasks requested, in the order in which they are given.
+    """
+    tasks = []
+    for number, (name, what) in enumerate((running or {}).items()):
+        if isinstance(what, Task):
+            tasks.append(what)
+        else:
+            job, on = what
+            tasks.append(Task(name, job, sum(on.values()), TaskState.RUNNING, on=on, requested=number))
+    for number, (name, waits) in enumerate(pending.items(), len(tasks)):
+        tasks.append(Task(name, waits[0], waits[1], requested=number) if isinstance(waits, tuple) else waits)
+    return Snapshot(
+        Pool(**pool),
+        tuple(Agent(name, size) if isinstance(size, int) else size for name, size in agents.items()),
+        {name: Job(name, **{"submitted": float(place), **what}) for place, (name, what) in enumerate(jobs.items())},
+        tuple(tasks),
+        quotas,
+    )
+
+
+def placed(decision: Decision) -> dict[str, dict[str, int]]:
+    """Who starts where."""
+    return {name: dict(placement) for name, placement in decision.allocate.items()}
+
+
+def reasons(decision: Decision) -> dict[str, str]:
+    """Why the others wait."""
+    return {name: reason.code.value for name, reason in decision.waiting.items()}
+
+
+def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
+    """The pool when a decision has been carried out: what was released waits again."""
+    tasks = []
+    for task in snapshot.tasks:
+        if task.id in decision.allocate:
+            tasks.append(replace(task, state=TaskState.RUNNING, on=dict(decision.allocate[task.id])))
+        elif task.id in decision.release:
+            tasks.append(replace(task, state=TaskState.PENDING, on={}))
+        else:
+            tasks.append(task)
+    return replace(snapshot, tasks=tuple(tasks))
+
+
+def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Scheduler | None = None) -> Snapshot:
+    """A random pool with something running on it, never more than fits."""
+    draw = random.Random(seed)
+    agents = tuple(
+        Agent(
+            f"a{n}",
+            draw.choice([1, 2, 4, 8]),
+            max_zero_slot_tasks=draw.randint(0, 2),
+            state=draw.choice([*[AgentState.ENABLED] * 4, *AgentState]),
+        )
+        for n in range(draw.randint(0, 5))
+    )
+    jobs = {
+        f"j{n}": Job(
+            f"j{n}",
+            priority=draw.choice([1, 42, 42, 99]),
+            weight=draw.choice([1.0, 1.0, 3.0]),
+            max_slots=draw.choice([None, None, 1, 3, 8]),
+            submitted=float(draw.randint(0, 5)),
+            position=draw.choice([None, None, -1.0, 9.0]),
+        )
+        for n in range(draw.randint(1, 4))
+    }
+    free = {agent.id: agent.slots for agent in agents}
+    tasks = []
+    for number in range(draw.randint(0, 14)):
+        task = Task(
+            f"t{number}",
+            draw.choice(sorted(jobs)),
+            draw.choice([0, 1, 1, 2, 3, 4, 8, 16]),
+            requested=float(draw.randint(0, 9)),
+            preemptible=draw.random() < 0.7,
+            single_node=draw.random() < 0.5,
+            blocked_nodes=frozenset(draw.choice([[], [], [], ["a0"]])),
+            user=draw.choice(["ada", "bob"]),
+            max_time=draw.choice([None, 10.0, 100.0]),
+            overdue=draw.random() < 0.1,
+        )
+        room = [name for name in sorted(free) if free[name] >= task.slots]
+        if room and task.slots and draw.random() < 0.5:
+            where = draw.choice(room)
+            free[where] -= task.slots
+            task = replace(task, state=TaskState.RUNNING, on={where: task.slots})
+        tasks.append(task)
+    pool = Pool(
+        scheduler=scheduler or draw.choice(list(Scheduler)),
+        preemption=draw.random() < 0.5 if preemption is None else preemption,
+        fitting=draw.choice(list(Fitting)),
+        heterogeneous=draw.random() < 0.5,
+    )
+    quotas = (Quota(draw.randint(0, 8), user="ada"),) if draw.random() < 0.5 else ()
+    return Snapshot(pool, agents, jobs, tuple(tasks), quotas)
+
+
+def used_slots(snapshot: Snapshot) -> Counter[str]:
+    """Slots in use, by agent."""
+    used: Counter[str] = Counter()
+    for task in snapshot.tasks:
+        used.update(task.on)
+    return used
+
+
+def passes(snapshot: Snapshot, most: int = 60) -> list[Decision]:
+    """Decisions, each carried out, until one changes nothing."""
+    found = []
+    for _ in range(most):
+        decision = schedule(snapshot)
+        found.append(decision)
+        if not decision.allocate and not decision.release:
+            return found
+        snapshot = after(snapshot, decision)
+    raise AssertionError(f"no rest after {most} passes: {found[-2:]}")

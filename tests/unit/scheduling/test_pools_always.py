@@ -1,0 +1,151 @@
+"""What holds for every scheduler on every pool."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from pool_scenes import after, passes, random_snapshot, used_slots
+
+from detlab_hub.core.scheduling.pools import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule
+from detlab_hub.core.scheduling.pools.planner import Planner
+
+SEEDS = range(1500)
+
+
+@pytest.fixture(scope="module")
+def pools() -> list[Snapshot]:
+    """Random pools, the same in each run."""
+    return [random_snapshot(seed) for seed in SEEDS]
+
+
+def test_every_pending_task_starts_or_has_a_reason(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        decision = schedule(snapshot)
+        pending = {task.id for task in snapshot.tasks if task.state is TaskState.PENDING}
+        assert decision.allocate.keys() | decision.waiting.keys() == pending
+        assert not decision.allocate.keys() & decision.waiting.keys()
+        assert all(reason.detail for reason in decision.waiting.values())
+
+
+def test_nothing_is_given_twice_and_released_slots_not_at_once(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        decision = schedule(snapshot)
+        agents = {agent.id: agent for agent in snapshot.agents}
+        used = used_slots(snapshot)  # with what is released
+        zero: Counter[str] = Counter()
+        tasks = {task.id: task for task in snapshot.tasks}
+        for name, placement in decision.allocate.items():
+            task = tasks[name]
+            assert sum(placement.values()) == task.slots, "all or nothing"
+            assert len(placement) == 1 or not task.single_node
+            for agent, slots in placement.items():
+                assert agents[agent].state is AgentState.ENABLED
+                assert agent not in task.blocked_nodes
+                assert slots or task.slots == 0
+                zero[agent] += task.slots == 0
+            used.update(placement)
+        assert all(used[agent.id] <= agent.slots for agent in snapshot.agents)
+        assert all(zero[agent.id] <= agent.max_zero_slot_tasks for agent in snapshot.agents)
+
+
+def test_limits_of_jobs_and_users_are_kept(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        held = Counter[str]()
+        for task in snapshot.tasks:
+            if task.state is TaskState.RUNNING:
+                held[task.job] += task.slots
+        mine = sum(task.slots for task in snapshot.tasks if task.on and task.user == "ada")
+        decision = schedule(snapshot)
+        for task in snapshot.tasks:
+            if task.id not in decision.allocate or task.slots == 0:
+                continue
+            held[task.job] += task.slots
+            most = snapshot.jobs[task.job].max_slots
+            assert most is None or held[task.job] <= most
+            if task.user == "ada" and snapshot.quotas:
+                mine += task.slots
+                assert mine <= snapshot.quotas[0].slots
+
+
+def test_only_preemptible_tasks_are_released_and_only_where_that_is_allowed(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        decision = schedule(snapshot)
+        tasks = {task.id: task for task in snapshot.tasks}
+        assert len(set(decision.release)) == len(decision.release)
+        for name in decision.release:
+            assert tasks[name].state is TaskState.RUNNING
+            assert tasks[name].preemptible
+        if snapshot.pool.scheduler is Scheduler.ROUND_ROBIN:
+            assert not decision.release
+        if snapshot.pool.scheduler is Scheduler.PRIORITY and not snapshot.pool.preemption:
+            assert not decision.release
+
+
+def test_who_gives_slots_back_does_so_for_somebody_who_then_starts(pools: list[Snapshot]) -> None:
+    seen = 0
+    for snapshot in pools:
+        decision = schedule(snapshot)
+        if not decision.release:
+            continue
+        seen += 1
+        jobs = {task.id: task.job for task in snapshot.tasks}
+        waiting = {jobs[name] for name, reason in decision.waiting.items() if reason.code is ReasonCode.RELEASING}
+        second = schedule(after(snapshot, decision))
+        assert waiting & {jobs[name] for name in second.allocate}
+    assert seen > 20
+
+
+def test_no_victim_of_a_single_task_is_needless() -> None:
+    seen = 0
+    for seed in SEEDS:
+        snapshot = random_snapshot(seed, preemption=True, scheduler=Scheduler.PRIORITY)
+        decision = schedule(snapshot)
+        waiting = [name for name, reason in decision.waiting.items() if reason.code is ReasonCode.RELEASING]
+        if len(waiting) != 1 or decision.allocate:
+            continue
+        seen += 1
+        (name,) = waiting
+        tasks = {task.id: task for task in snapshot.tasks}
+        for spared in decision.release:
+            without = [task for task in snapshot.tasks if task.id not in decision.release or task.id == spared]
+            planner = Planner(replace(snapshot, tasks=tuple(without)))
+            assert planner.rooms.fit(tasks[name]) is None, f"{spared} was not needed"
+    assert seen > 20
+
+
+def test_the_order_in_which_things_are_told_does_not_matter(pools: list[Snapshot]) -> None:
+    shuffler = random.Random(7)
+    for snapshot in pools:
+        agents, tasks = list(snapshot.agents), list(snapshot.tasks)
+        shuffler.shuffle(agents)
+        shuffler.shuffle(tasks)
+        jobs = dict(reversed(snapshot.jobs.items()))
+        other = schedule(replace(snapshot, agents=tuple(agents), tasks=tuple(tasks), jobs=jobs))
+        decision = schedule(snapshot)
+        assert other.allocate == decision.allocate
+        assert set(other.release) == set(decision.release)
+        assert {name: why.code for name, why in other.waiting.items()} == {
+            name: why.code for name, why in decision.waiting.items()
+        }
+
+
+def test_a_pool_that_nobody_comes_to_or_leaves_comes_to_rest(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        passes(snapshot)
+
+
+def test_what_never_fits_is_in_nobodys_way(pools: list[Snapshot]) -> None:
+    for snapshot in pools:
+        decision = schedule(snapshot)
+        never = {
+            name
+            for name, why in decision.waiting.items()
+            if why.code
+            in {ReasonCode.TOO_LARGE, ReasonCode.NO_SUITABLE_AGENT, ReasonCode.OVER_MAX_SLOTS, ReasonCode.OVER_QUOTA}
+        }
+        without = schedule(replace(snapshot, tasks=tuple(task for task in snapshot.tasks if task.id not in never)))
+        assert without.allocate == decision.allocate
+        assert without.release == decision.release

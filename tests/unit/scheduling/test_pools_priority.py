@@ -1,0 +1,182 @@
+"""The priority scheduler: order, what passes by, preemption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pool_scenes import after, placed, reasons, scene
+
+from detlab_hub.core.scheduling.pools import Agent, Quota, Task, TaskState, schedule
+
+HIGH, LOW = {"priority": 10}, {"priority": 90}
+
+
+def test_lower_numbers_go_first_then_submission_then_request() -> None:
+    jobs = {"late": {"priority": 42}, "early": {"priority": 42, "submitted": -1.0}, "low": LOW}
+    pending = {"l": ("low", 1), "b": ("late", 1), "e2": ("early", 1), "e3": ("early", 1)}
+    assert set(placed(schedule(scene({"a": 2}, jobs, pending)))) == {"e2", "e3"}
+
+
+def test_a_job_that_was_moved_ahead_goes_first() -> None:
+    jobs = {"first": {}, "second": {"position": -5.0}}
+    pool = scene({"a": 1}, jobs, {"t": ("first", 1), "u": ("second", 1)})
+    assert set(placed(schedule(pool))) == {"u"}
+
+
+def test_within_a_priority_what_fits_starts() -> None:
+    pool = scene({"a": 4}, {"j": {}}, {"big": ("j", 4), "small": ("j", 2)}, {"r": ("j", {"a": 2})})
+    decision = schedule(pool)
+    assert placed(decision) == {"small": {"a": 2}}
+    assert reasons(decision) == {"big": "no_free_slots"}
+
+
+def test_within_a_priority_nothing_overtakes_what_has_waited_too_long() -> None:
+    big = Task("big", "j", 4, overdue=True)
+    decision = schedule(scene({"a": 4}, {"j": {}}, {"big": big, "small": ("j", 2)}, {"r": ("j", {"a": 2})}))
+    assert placed(decision) == {}
+    assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}
+    assert decision.waiting["small"].behind == "big"
+
+
+def test_without_preemption_a_task_that_waits_stops_lower_priorities() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    decision = schedule(scene({"a": 4}, jobs, {"big": ("h", 4), "small": ("l", 1)}, {"r": ("h", {"a": 2})}))
+    assert placed(decision) == {}
+    assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}
+
+
+def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    running = {
+        "r": Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, max_time=100),
+        "s": Task("s", "h", 1, TaskState.RUNNING, on={"a": 1}, max_time=60),
+    }
+    pending = {
+        "big": ("h", 4),
+        "long": Task("long", "l", 1, max_time=101),
+        "endless": Task("endless", "l", 1),
+        "short": Task("short", "l", 1, max_time=100),
+    }
+    decision = schedule(scene({"a": 4}, jobs, pending, running))
+    assert placed(decision) == {"short": {"a": 1}}
+    assert reasons(decision) == {"big": "no_free_slots", "long": "behind", "endless": "behind"}
+
+
+def test_nothing_passes_while_nobody_knows_when_the_head_can_start() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    pending = {"big": ("h", 4), "short": Task("short", "l", 1, max_time=1)}
+    decision = schedule(scene({"a": 4}, jobs, pending, {"r": ("h", {"a": 2})}))
+    assert placed(decision) == {}
+
+
+def test_a_task_starts_where_none_that_waits_ever_could() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    big = Task("big", "h", 4, blocked_nodes=frozenset({"b"}))
+    decision = schedule(scene({"a": 4, "b": 4}, jobs, {"big": big, "small": ("l", 1)}, {"r": ("h", {"a": 3})}))
+    assert placed(decision) == {"small": {"b": 1}}
+
+
+def test_with_preemption_lower_priorities_fill_what_is_left_if_they_can_be_preempted() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    pending = {"big": ("h", 4), "kept": Task("kept", "l", 1, preemptible=False), "small": Task("small", "l", 1)}
+    fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
+    decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
+    assert placed(decision) == {"small": {"a": 1}}
+    assert reasons(decision) == {"big": "no_free_slots", "kept": "behind"}
+
+
+def test_the_lowest_priority_and_there_the_newest_gives_its_slots_back() -> None:
+    jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
+    running = {"m1": ("m", {"a": 1}), "l1": ("l", {"a": 1}), "l2": ("l", {"a": 1}), "m2": ("m", {"a": 1})}
+    pool = scene({"a": 4}, jobs, {"t": ("h", 1)}, running, preemption=True)
+    decision = schedule(pool)
+    assert decision.release == ("l2",)
+    assert reasons(decision) == {"t": "releasing"}
+    assert "l2" in decision.waiting["t"].detail
+    second = schedule(after(pool, decision))
+    assert placed(second) == {"t": {"a": 1}}
+    assert reasons(second) == {"l2": "no_free_slots"}
+
+
+def test_who_is_not_needed_is_spared() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    running = {"big": ("l", {"a": 3}), "small": ("l", {"a": 1})}
+    decision = schedule(scene({"a": 4}, jobs, {"t": ("h", 3)}, running, preemption=True))
+    assert decision.release == ("big",), "Determined would release both"
+
+
+def test_nobody_gives_back_what_does_not_help() -> None:
+    jobs = {"h": HIGH, "l": LOW}
+    running = {"r": ("l", {"a": 1}), "k": Task("k", "l", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)}
+    decision = schedule(scene({"a": 4}, jobs, {"t": ("h", 2)}, running, preemption=True))
+    assert decision.release == ()
+    assert reasons(decision) == {"t": "no_free_slots"}
+
+
+def test_within_a_priority_only_who_is_behind_in_the_queue_gives_slots_back() -> None:
+    jobs = {"early": {}, "late": {}}
+    pool = scene({"a": 2}, jobs, {"t": ("early", 1)}, {"r": ("late", {"a": 2})}, preemption=True)
+    assert schedule(pool).release == ("r",)
+    pool = scene({"a": 2}, jobs, {"t": ("late", 1)}, {"r": ("early", {"a": 2})}, preemption=True)
+    assert schedule(pool).release == ()
+
+
+def test_when_slots_are_released_nothing_of_lower_priority_starts_in_the_same_pass() -> None:
+    jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
+    pool = scene({"a": 4, "b": 1}, jobs, {"t": ("h", 4), "u": ("m", 1)}, {"r": ("l", {"a": 4})}, preemption=True)
+    decision = schedule(pool)
+    assert decision.release == ("r",)
+    assert placed(decision) == {}
+    assert reasons(decision) == {"t": "releasing", "u": "behind"}
+    assert set(placed(schedule(after(pool, decision)))) == {"t", "u"}
+
+
+def test_max_slots_holds_a_job_back_and_nobody_else() -> None:
+    jobs = {"h": {**HIGH, "max_slots": 2}, "l": LOW}
+    pending = {"t1": ("h", 1), "t2": ("h", 1), "huge": ("h", 3), "u": ("l", 1)}
+    decision = schedule(scene({"a": 4}, jobs, pending, {"r": ("h", {"a": 1})}))
+    assert set(placed(decision)) == {"t1", "u"}
+    assert reasons(decision) == {"t2": "at_max_slots", "huge": "over_max_slots"}
+
+
+def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
+    mine = {f"t{n}": Task(f"t{n}", "j", 1, user="ada", groups=frozenset({"vision"})) for n in range(3)}
+    theirs = {"u": Task("u", "k", 1, user="bob", groups=frozenset({"vision"}))}
+    jobs: dict[str, dict[str, object]] = {"j": {}, "k": {}}
+    decision = schedule(scene({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, user="ada"),)))
+    assert set(placed(decision)) == {"t0", "t1", "u"}
+    assert reasons(decision) == {"t2": "at_quota"}
+    decision = schedule(scene({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, group="vision"),)))
+    assert set(placed(decision)) == {"t0", "t1"}
+    huge = {"t": replace(mine["t0"], id="t", slots=3)}
+    assert reasons(schedule(scene({"a": 8}, jobs, huge, quotas=(Quota(2, user="ada"),)))) == {"t": "over_quota"}
+
+
+def test_jobs_of_different_weights_take_turns_in_proportion() -> None:
+    jobs = {"one": {"weight": 1.0}, "three": {"weight": 3.0}}
+    pending = {f"{job}{n}": (job, 1) for job in jobs for n in range(8)}
+    started = placed(schedule(scene({"a": 8}, jobs, pending)))
+    assert sorted(name[:-1] for name in started) == ["one"] * 2 + ["three"] * 6
+    equal = {"one": {"weight": 3.0}, "three": {"weight": 3.0}}
+    started = placed(schedule(scene({"a": 8}, equal, pending)))
+    assert {name[:-1] for name in started} == {"one"}, "equal weights keep the order of the queue"
+
+
+def test_a_task_that_could_never_run_stops_nobody() -> None:
+    decision = schedule(scene({"a": 4}, {"h": HIGH, "l": LOW}, {"huge": ("h", 100), "t": ("l", 1)}))
+    assert placed(decision) == {"t": {"a": 1}}
+    assert reasons(decision) == {"huge": "too_large"}
+
+
+def test_tasks_without_slots_wait_for_nobody_with_slots() -> None:
+    decision = schedule(scene({"a": 4}, {"h": HIGH, "l": LOW}, {"t": ("h", 4), "z": ("l", 0)}, {"r": ("h", {"a": 1})}))
+    assert placed(decision) == {"z": {"a": 0}}
+
+
+def test_an_agent_of_one_user_runs_only_theirs() -> None:
+    agents: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
+    jobs: dict[str, dict[str, object]] = {"j": {}}
+    pending = {"t": Task("t", "j", 1, user="ada"), "u": Task("u", "j", 1, user="bob")}
+    decision = schedule(scene(agents, jobs, pending))
+    assert set(placed(decision)) == {"t"}
+    assert decision.waiting["u"].detail == "no agent runs tasks of user bob"

@@ -1,0 +1,121 @@
+"""`det cluster simulate` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detlab_hub.cluster_simulation import cluster_simulate
+from detlab_hub.core.scheduling.pools import ReasonCode
+from detlab_hub.scenario import read_scenario
+
+FULL = """
+pool: {scheduler: priority, preemption: true, fitting: best, heterogeneous: false}
+agents: [{id: a1, slots: 4, labels: {}, max_zero_slot_tasks: 100, state: enabled, gpu: H100, memory: 80G}]
+jobs:   [{id: j1, priority: 50, weight: 1, max_slots: null, submitted: 1, position: null},
+         {id: j2, priority: 10}]
+tasks:  [{id: t1, job: j1, slots: 2, state: pending, requested: 1},
+         {id: t2, job: j1, slots: 4, state: running, on: {a1: 4}, preemptible: true, blocked_nodes: [],
+          single_node: false},
+         {id: t3, job: j2, slots: 4, user: ada, constraints: {gpu: h100, memory: 40GiB}, max_time: 60}]
+quotas: [{user: ada, slots: 4}]
+"""
+
+
+def simulate(text: str, *options: str) -> tuple[int, str, str]:
+    """Run the command on a scenario from standard input; return its status and what it said."""
+    result = CliRunner().invoke(cluster_simulate, ["-", *options], input=text)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_decision_as_json() -> None:
+    status, out, _ = simulate(FULL, "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["allocate"] == {}
+    assert found["release"] == ["t2"]
+    assert found["waiting"] == {
+        "t3": {"reason": "releasing", "detail": "waits for t2 to give back their slots"},
+        "t1": {"reason": "no_free_slots", "detail": "needs 2 slots: 0 of 4 are free"},
+    }
+
+
+def test_the_decision_as_a_table() -> None:
+    status, out, _ = simulate(FULL)
+    assert status == 0
+    assert "gives back" in out
+    assert "releasing: waits for t2" in out
+
+
+def test_everything_but_ids_and_slots_has_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text("agents: [{id: a, slots: 2}]\njobs: [{id: j}]\ntasks: [{id: t, job: j}]")
+    result = CliRunner().invoke(cluster_simulate, [str(path), "--json"])
+    assert json.loads(result.stdout) == {"allocate": {"t": {"a": 1}}, "release": [], "waiting": {}}
+    status, out, said = simulate("{}")
+    assert (status, out, said) == (0, "", "Nothing waits.\n")
+
+
+def test_all_mistakes_are_told_at_once_with_their_places() -> None:
+    text = """
+pool: {scheduler: lottery, speed: 3}
+agents: [{id: a, slots: -1}, {id: b, slots: two}]
+jobs: [{id: j, priority: 100, weight: 0}]
+tasks: [{id: t, job: j, state: asleep, max_time: .nan}]
+extra: 1
+"""
+    status, out, said = simulate(text)
+    assert (status, out) == (2, "")
+    for place in (
+        "pool.scheduler", "pool.speed: is not a field", "agents[0].slots", "agents[1].slots", "jobs[0].priority",
+        "jobs[0].weight", "tasks[0].state", "tasks[0].max_time", "extra: is not a field",
+    ):  # fmt: skip
+        assert place in said
+
+
+@pytest.mark.parametrize(
+    ("tasks", "mistake"),
+    [
+        ("{id: t, job: k}", "tasks[0].job: there is no job 'k'"),
+        ("{id: t, job: j}, {id: t, job: j}", "tasks: 't' is there 2 times"),
+        ("{id: t, job: j, on: {a: 1}}", "tasks[0].on: a pending task is on no agent"),
+        ("{id: t, job: j, state: running}", "tasks[0].on: a running task says how many slots"),
+        ("{id: t, job: j, state: running, on: {x: 1}}", "tasks[0].on: there is no agent 'x'"),
+        ("{id: t, job: j, slots: 2, state: running, on: {a: 1}}", "tasks[0].on: gives 1 slots, the task has 2"),
+        ("{id: t, job: j, slots: 3, state: running, on: {a: 3}}", "hold 3 slots of agent 'a', which has 2"),
+    ],
+)
+def test_contradictions_are_told(tasks: str, mistake: str) -> None:
+    status, _, said = simulate(f"agents: [{{id: a, slots: 2}}]\njobs: [{{id: j}}]\ntasks: [{tasks}]")
+    assert status == 2
+    assert mistake in said
+
+
+def test_a_quota_is_of_a_user_or_of_a_group() -> None:
+    assert "quotas[0]: needs either user or group" in simulate("quotas: [{slots: 1}]")[2]
+    assert "quotas[0]: needs either user or group" in simulate("quotas: [{slots: 1, user: a, group: b}]")[2]
+
+
+@pytest.mark.parametrize("text", ["pool: [", "- 1", "pool: {scheduler: priority, scheduler: priority}"])
+def test_what_is_no_scenario_at_all_is_told(text: str) -> None:
+    snapshot, problems = read_scenario(text, "pool.yaml")
+    assert snapshot is None
+    assert problems
+    assert simulate(text)[0] == 2
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_bytes(b"pool: \xff")
+    result = CliRunner().invoke(cluster_simulate, [str(path)])
+    assert result.exit_code == 2
+    assert "pool.yaml: is not UTF-8 text" in result.stderr
+
+
+def test_the_reference_names_every_reason() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/scheduling.md").read_text(encoding="utf-8")
+    told = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert told == [code.value for code in ReasonCode]

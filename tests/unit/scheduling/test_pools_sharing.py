@@ -1,0 +1,105 @@
+"""Fair share and round robin."""
+
+from __future__ import annotations
+
+from pool_scenes import after, passes, placed, reasons, scene
+
+from detlab_hub.core.scheduling.pools import Scheduler, Snapshot, Task, TaskState, schedule
+
+FAIR, TURNS = Scheduler.FAIR_SHARE, Scheduler.ROUND_ROBIN
+
+
+def many(jobs: dict[str, int], slots: int = 1) -> dict[str, tuple[str, int] | Task]:
+    """So many pending tasks of each job."""
+    return {f"{job}{n}": (job, slots) for job, count in jobs.items() for n in range(count)}
+
+
+def started_by_job(pool: Snapshot) -> dict[str, int]:
+    """Slots that each job gets when the pool has come to rest."""
+    for decision in passes(pool):
+        pool = after(pool, decision)
+    found: dict[str, int] = {}
+    for task in pool.tasks:
+        if task.state is TaskState.RUNNING:
+            found[task.job] = found.get(task.job, 0) + task.slots
+    return found
+
+
+def test_shares_go_by_weight() -> None:
+    pool = scene({"a": 8}, {"x": {}, "y": {"weight": 3.0}}, many({"x": 9, "y": 9}), scheduler=FAIR)
+    assert started_by_job(pool) == {"x": 2, "y": 6}
+
+
+def test_what_one_job_does_not_want_goes_to_the_others() -> None:
+    pool = scene({"a": 9}, {"x": {}, "y": {}, "z": {}}, many({"x": 1, "y": 9, "z": 9}), scheduler=FAIR)
+    assert started_by_job(pool) == {"x": 1, "y": 4, "z": 4}
+
+
+def test_max_slots_caps_what_a_job_is_offered() -> None:
+    pool = scene({"a": 8}, {"x": {"max_slots": 2}, "y": {}}, many({"x": 9, "y": 9}), scheduler=FAIR)
+    assert started_by_job(pool) == {"x": 2, "y": 6}
+
+
+def test_a_job_that_holds_more_than_its_share_gives_back_in_queue_order() -> None:
+    running = {f"x{n}": ("x", {"a": 1}) for n in range(4)}
+    pool = scene({"a": 4}, {"x": {}, "y": {}}, many({"y": 4}), running, scheduler=FAIR)
+    decision = schedule(pool)
+    assert decision.release == ("x0", "x1")
+    assert placed(decision) == {}
+    assert sorted(reasons(decision).items()) == [
+        ("y0", "releasing"),
+        ("y1", "releasing"),
+        ("y2", "fair_share"),
+        ("y3", "fair_share"),
+    ]
+    assert decision.waiting["y2"].detail == "y holds 0 slots; its share of 4 is 2"
+    assert started_by_job(pool) == {"x": 2, "y": 2}
+
+
+def test_slots_that_cannot_be_taken_count_towards_the_share() -> None:
+    fixed = Task("r", "x", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)
+    pool = scene({"a": 4}, {"x": {}, "y": {}}, many({"x": 4, "y": 4}), {"r": fixed}, scheduler=FAIR)
+    assert started_by_job(pool) == {"x": 3, "y": 1}
+
+
+def test_the_youngest_job_whose_share_is_too_small_for_its_tasks_stands_back() -> None:
+    jobs = {"x": {}, "y": {}, "z": {}}
+    pool = scene({"a": 4}, jobs, many({"x": 2, "y": 2, "z": 2}, slots=2), scheduler=FAIR)
+    assert started_by_job(pool) == {"x": 2, "y": 2}
+
+
+def test_nothing_is_taken_where_nobody_could_use_it() -> None:
+    running = {"x0": ("x", {"a": 1}), "x1": ("x", {"b": 1}), "x2": ("x", {"c": 1}), "x3": ("x", {"d": 1})}
+    task = Task("t", "y", 2, single_node=True)
+    agents: dict[str, int] = dict.fromkeys("abcd", 1)
+    decision = schedule(scene({**agents, "e": 2}, {"x": {}, "y": {}}, {"t": task}, running, scheduler=FAIR))
+    assert placed(decision) == {"t": {"e": 2}}
+    assert decision.release == ()
+
+
+def test_turns_go_round_and_those_that_hold_least_first() -> None:
+    pending = many({"x": 4, "y": 4, "z": 1})
+    jobs = {"x": {}, "y": {}, "z": {}}
+    assert sorted(placed(schedule(scene({"a": 5}, jobs, pending, scheduler=TURNS)))) == ["x0", "x1", "y0", "y1", "z0"]
+    decision = schedule(scene({"a": 5}, jobs, pending, {"r": ("x", {"a": 1})}, scheduler=TURNS))
+    assert sorted(placed(decision)) == ["x0", "y0", "y1", "z0"]
+
+
+def test_a_job_of_weight_two_has_two_turns() -> None:
+    jobs = {"x": {"weight": 2.0}, "y": {}}
+    pool = scene({"a": 6}, jobs, many({"x": 6, "y": 6}), scheduler=TURNS)
+    assert started_by_job(pool) == {"x": 4, "y": 2}
+
+
+def test_a_job_whose_next_task_does_not_fit_lets_the_others_go_on() -> None:
+    pending = {"x0": ("x", 4), "x1": ("x", 1), "y0": ("y", 1), "y1": ("y", 1)}
+    decision = schedule(scene({"a": 4}, {"x": {}, "y": {}}, pending, {"r": ("y", {"a": 1})}, scheduler=TURNS))
+    assert sorted(placed(decision)) == ["y0", "y1"]
+    assert reasons(decision) == {"x0": "no_free_slots", "x1": "behind"}
+
+
+def test_round_robin_takes_nothing_away() -> None:
+    pool = scene(
+        {"a": 1}, {"x": {}, "y": {}}, {"t": ("y", 1)}, {"r": ("x", {"a": 1})}, scheduler=TURNS, preemption=True
+    )
+    assert schedule(pool).release == ()
