@@ -11,11 +11,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import assert_never
 
 import httpx
 
 from detlab import errors
+from detlab.core._polling import PlainPoll, PollClosed
 from detlab.core._quiet import quiet
 from detlab.core._session import api_base, decode_reply, pauses
 from detlab.info import ClusterInfo, read_token
@@ -25,6 +27,8 @@ logger = logging.getLogger("detlab.core")
 
 POLL_SECONDS = 60.0
 _ANSWER_GRACE = 30.0
+_SETTLE = 0.2
+"""Seconds between the first answer and the first long question, which a trial that soon ends need not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +114,14 @@ class PreemptionWatcher(threading.Thread):
         self._transport = transport
         self._watch = PreemptionWatch()
         self._changed = threading.Condition()
-        with quiet():
-            self._loop = asyncio.new_event_loop()
+        self._address = api_base(info.master_url)
+        self._plain: PlainPoll | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if transport is None and self._address.startswith("http:"):
+            self._plain = PlainPoll(self._address)
+        else:
+            with quiet():
+                self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
 
     def should_preempt(self, first_answer: float = 5.0) -> bool:
@@ -128,6 +138,12 @@ class PreemptionWatcher(threading.Thread):
 
     def close(self) -> None:
         """Stop polling at once."""
+        if self._plain is not None:
+            self._plain.close()
+            if self.ident is not None:
+                self.join(timeout=1.0)  # it may be waiting for a connection, which nothing ends early
+            return
+        assert self._loop is not None
         if self.ident is None:
             self._loop.close()
             return
@@ -137,11 +153,50 @@ class PreemptionWatcher(threading.Thread):
 
     def run(self) -> None:
         """Poll; the body of the thread."""
+        if self._plain is not None:
+            self._poll_plainly(self._plain)
+            return
+        assert self._loop is not None
         try:
             with quiet():
                 self._loop.run_until_complete(self._poll_until_closed())
         finally:
             self._loop.close()
+
+    def _poll_plainly(self, poll: PlainPoll) -> None:
+        try:
+            settled = False
+            while not poll.closed.is_set():
+                if self._watch.reply is not None and not settled:
+                    settled = True
+                    poll.closed.wait(_SETTLE)
+                    continue
+                step = self._watch.next_step()
+                match step:
+                    case Finish():
+                        return
+                    case Pause():
+                        poll.closed.wait(step.seconds)
+                    case Poll():
+                        self._ask_plainly(poll, step.seconds)
+                    case _:
+                        assert_never(step)
+        except PollClosed:
+            return
+        finally:
+            poll.drop()
+
+    def _ask_plainly(self, poll: PlainPoll, seconds: float) -> None:
+        path = f"task/preempt?timeout_seconds={seconds:g}"
+        try:
+            headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}"}
+            status, body = poll.get(path, headers, seconds + _ANSWER_GRACE)
+            response = httpx.Response(status, content=body, request=httpx.Request("GET", self._address + path))
+            self._note(PreemptReply.model_validate(decode_reply(response)))
+        except errors.DetlabError as error:
+            self._note(error)
+        except (OSError, HTTPException, ValueError) as error:
+            self._note(errors.ClusterUnreachable(f"{type(error).__name__}: {error}"))
 
     async def _poll_until_closed(self) -> None:
         polling = asyncio.ensure_future(self._poll())
@@ -153,7 +208,7 @@ class PreemptionWatcher(threading.Thread):
                 await task
 
     async def _poll(self) -> None:
-        address = api_base(self._info.master_url)
+        address = self._address
         secure = address.startswith("https:")  # without TLS, certificates are read (50 ms) for nobody
         async with httpx.AsyncClient(
             base_url=address, transport=self._transport, trust_env=False, verify=secure

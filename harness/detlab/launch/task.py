@@ -195,7 +195,7 @@ class Launcher:
         if self._stop_signal is not None:
             deadline = max(deadline, self._stop_at + STOP_GRACE)
         asked = self._asked
-        while left := procfs.descendants(os.getpid()):
+        while not self._childless() and (left := procfs.descendants(os.getpid())):
             if time.monotonic() < deadline and not self._slain:
                 procfs.send_signal((p for p in left if p.pid not in asked), signal.SIGTERM)
                 asked.update(p.pid for p in left)
@@ -203,6 +203,16 @@ class Launcher:
                 procfs.send_signal(left, signal.SIGKILL)
             self._reap(0.02)
         self._reap(0.0)
+
+    @staticmethod
+    def _childless() -> bool:
+        """Whether nothing of the task is left: what it leaves behind becomes our child, or descends from one."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        return False
 
     def _reap(self, pause: float) -> None:
         """Collect ended children for at least `pause` seconds."""
