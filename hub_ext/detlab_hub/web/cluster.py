@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pydantic import Field, RootModel
@@ -74,4 +75,5 @@ class OpenApi(Guarded):
     @needs("read")
     async def get(self) -> OpenApiDocument:
         """Return this document."""
-        return OpenApiDocument(self.settings["openapi"])
+        # Made when it is first asked for: that takes a tenth of a second, which a start need not wait for.
+        return OpenApiDocument(await asyncio.to_thread(self.settings["openapi"]))

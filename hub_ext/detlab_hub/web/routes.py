@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tornado import web
@@ -163,7 +164,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         streams=Streams(),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
-        openapi=describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API]),
+        openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
         websocket_ping_interval=20,
         websocket_ping_timeout=20,
