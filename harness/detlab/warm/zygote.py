@@ -24,6 +24,7 @@ from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, For
 from detlab.warm.child import run_launcher
 from detlab.warm.ending import Ending
 from detlab.warm.fresh import blas_libraries, set_oom_score
+from detlab.warm.hugepages import use_large_pages
 from detlab.warm.interpreter import Interpreter
 from detlab.warm.preload import Unfit, check_single, loaded_names, noting_variables, preload
 from detlab.warm.title import Title, set_environment
@@ -78,6 +79,7 @@ def _warm_up(control: socket.socket) -> tuple[Interpreter, Ending]:
     # What is there now stays: the collector of a fork would else touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()
+    use_large_pages()
     with contextlib.suppress(OSError):  # when memory is short, the kernel ends this process before any task
         set_oom_score(FIRST_TO_END)
     _say(control, {"ready": True})

@@ -1,5 +1,6 @@
 """What the warm pool may become, and when there is none: the parts without a process."""
 
+import mmap
 import os
 import select
 import shlex
@@ -12,6 +13,7 @@ import pytest
 from detlab.launch.program import StartCold, check_environment, plain_words, read_program
 from detlab.launch.warm_wire import ForkRequest
 from detlab.warm.fresh import physical_cores
+from detlab.warm.hugepages import large_ranges, use_large_pages
 from detlab.warm.preload import noting_variables, thread_count
 from detlab.warm.title import Title, packed
 from detlab_agent.runtimes import warm_pool
@@ -338,3 +340,23 @@ def test_a_zygote_that_is_there_is_given_up_when_memory_gets_short():
         assert pool.pid is None
     finally:
         pool.close()
+
+
+def test_large_pages_are_asked_for_where_a_whole_one_fits_into_memory_of_no_file():
+    lines = [
+        "7f0000001000-7f0000a00000 rw-p 00000000 00:00 0 ",
+        "7f0001000000-7f0001200000 rw-p 00000000 00:00 0                          [heap]",
+        "7f0002000000-7f00021ff000 rw-p 00000000 00:00 0 ",
+        "7f0003000000-7f0004000000 r--p 00000000 00:00 0 ",
+        "7f0005000000-7f0006000000 rw-p 00000000 fe:00 1234                       /usr/lib/libtorch.so",
+        "7f0007000000-7f0008000000 rw-s 00000000 00:00 0 ",
+        "7ffc00000000-7ffc00400000 rw-p 00000000 00:00 0                          [stack]",
+    ]
+    assert list(large_ranges(lines)) == [(0x7F0000200000, 0x7F0000A00000), (0x7F0001000000, 0x7F0001200000)]
+
+
+def test_memory_on_large_pages_holds_what_it_held():
+    with mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[::4096] = bytes(index % 251 for index in range(len(memory) // 4096))
+        assert use_large_pages() >= 0
+        assert memory[::4096] == bytes(index % 251 for index in range(len(memory) // 4096))
