@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.tables import EventRow, Meta
-from detlab_hub.store.tables.base import encode_json
+from detlab_hub.store.tables.base import encode_bulk
 
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
@@ -68,7 +68,7 @@ def new(
 def append_all(s: Session, rows: Sequence[dict[str, Any]]) -> None:
     """Append events in their order, with one statement."""
     if rows:
-        found = [(*(row[name] for name in _COLUMNS[:-1]), encode_json(row["data"])) for row in rows]
+        found = [(*(row[name] for name in _COLUMNS[:-1]), encode_bulk(row["data"])) for row in rows]
         append_rows(s, _EVENTS.name, _COLUMNS, found)
 
 

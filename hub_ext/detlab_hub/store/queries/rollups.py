@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.tables import Point, Rollup
-from detlab_hub.store.tables.base import encode_json
+from detlab_hub.store.tables.base import encode_bulk
 from detlab_hub.store.values import NAN, join
 
 CHUNK = 128
@@ -52,7 +52,7 @@ def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
         whole = len(rows) // CHUNK * CHUNK
         for begin in range(0, whole, CHUNK):
             part = rows[begin : begin + CHUNK]
-            made.append((series.id, part[0][0], part[-1][0], CHUNK, encode_json(extremes(part))))
+            made.append((series.id, part[0][0], part[-1][0], CHUNK, encode_bulk(extremes(part))))
         if whole:
             series.rolled_step = rows[whole - 1][0]
             series.unrolled -= whole

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from pydantic_core import to_json
 from sqlalchemy import BigInteger, Integer, MetaData, Table, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
@@ -49,6 +50,18 @@ class CleanText(TypeDecorator[str]):
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
 """How `Json` encodes. Made once: `json.dumps` with separators makes an encoder each time."""
+
+
+def encode_bulk(value: Any) -> str:
+    """Encode for a `Json` column in a tenth of the time of `encode_json`, for what comes by the thousand.
+
+    The same value, but not the same text: characters beyond ASCII stay as they are. So it is not for columns
+    that a query looks into by a path.
+    """
+    try:
+        return to_json(value, inf_nan_mode="constants").decode()
+    except ValueError:  # a lone surrogate, which only an escape can write, or nesting beyond 255
+        return encode_json(value)
 
 
 class Json(TypeDecorator[Any]):
