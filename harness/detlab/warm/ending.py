@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 
-@dataclass
+@dataclass(repr=False)
 class Ending:
     """What to leave standing; nothing, until `know` is called."""
 

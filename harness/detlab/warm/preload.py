@@ -21,6 +21,7 @@ MODULES = (
     "numpy",
     "detlab.launch.task",
     "detlab.launch.become",
+    "detlab.launch.plain_http",
     "detlab.core",
     "detlab.pytorch",
     "httpx",
