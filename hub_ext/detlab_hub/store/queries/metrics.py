@@ -145,7 +145,7 @@ def _rolled_points(s: Session, head: Any) -> list[Sequence[Any]]:
         .where(Point.series_id == head.id, Point.step > (-1 if head.rolled_step is None else head.rolled_step))
         .order_by(Point.step)
     )
-    rows += s.connection().execute(tail).tuples()
+    rows += s.connection().execute(tail).all()
     return rows
 
 
