@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import assert_never
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Table, bindparam, func, insert, select
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
@@ -58,6 +58,12 @@ _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.CONDEMN: trials.Condemned(),
 }
 
+_TRIALS: Table = TrialRow.__table__
+_NEW_TRIAL = insert(_TRIALS).returning(_TRIALS.c.id)
+_BY_REQUEST = select(_TRIALS.c.id).where(
+    _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
+)
+"""By statements of Core, which do not write what a turn has changed so far: rows are written once, when it ends."""
 _OF_TRIAL = select(AllocationRow).where(
     AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
 )
@@ -157,7 +163,14 @@ def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:
     """The newest allocation of a trial, None before the first."""
     if row.run == 0:
         return None
-    return turn.session.scalar(_OF_TRIAL, {"trial": row.id, "run": row.run})
+    found = turn.allocation(_allocation_id(row, row.run))
+    if found is None:  # made by other means than ours
+        found = turn.session.scalar(_OF_TRIAL, {"trial": row.id, "run": row.run})
+    return found
+
+
+def _allocation_id(row: TrialRow, run: int) -> str:
+    return f"{row.experiment_id}.{row.request_id}.{run}"
 
 
 def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
@@ -195,7 +208,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
 
 def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, run: int) -> None:
     request = AllocationRow(
-        id=f"{experiment.id}.{row.request_id}.{run}",
+        id=_allocation_id(row, run),
         trial_id=row.id,
         experiment_id=experiment.id,
         owner=experiment.owner,
@@ -207,7 +220,6 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
         requested_at=turn.now,
     )
     turn.session.add(request)
-    turn.session.flush()
     turn.changed_cluster()
     turn.outbox.kick_scheduler = True
 
@@ -237,7 +249,6 @@ def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
         row.failure = failures.no_metrics(experiment, row).model_dump()
     turn.outbox.wake_logs.add(row.id)
     turn.closed.add(experiment.id)
-    turn.session.flush()
     tell_search(turn, experiment, TrialExited(row.request_id))
 
 
@@ -295,9 +306,8 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
         case CreateTrial():
             _create_trial(turn, experiment, decision)
         case StopTrial(request_id, finished):
-            row = turn.session.scalars(
-                select(TrialRow).where(TrialRow.experiment_id == experiment.id, TrialRow.request_id == request_id)
-            ).one()
+            asked = {"experiment": experiment.id, "request": request_id}
+            row = turn.trial(turn.session.connection().execute(_BY_REQUEST, asked).scalar_one())
             apply_trial(turn, row, trials.StopDecided(finished))
         case Shutdown(cancel, failure):
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
@@ -307,20 +317,16 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
 
 def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
     paused = experiment.state == ExperimentState.PAUSED
-    row = TrialRow(
-        experiment_id=experiment.id,
-        idx=decision.index,
-        request_id=decision.request_id,
-        state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
-        hparams=decision.hparams,
-        seed=decision.trial_seed,
-        created_at=turn.now,
-        run=0,
-        restarts=0,
-        warnings=[],
-    )
-    turn.session.add(row)
-    turn.session.flush()
+    new = {
+        "experiment_id": experiment.id,
+        "idx": decision.index,
+        "request_id": decision.request_id,
+        "state": (TrialState.PAUSED if paused else TrialState.ACTIVE).value,
+        "hparams": decision.hparams,
+        "seed": decision.trial_seed,
+        "created_at": turn.now,
+    }
+    row = turn.trial(turn.session.connection().execute(_NEW_TRIAL, new).scalar_one())
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))

@@ -41,8 +41,8 @@ class StoreSession(Session):
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
         """The row that this session has, or reads after writing what waits to be written, as any query does."""
         key = plan.mapper.identity_key_from_primary_key((ident,))
-        if self.autoflush and key not in self.identity_map:
-            self.flush()  # a new row is known by its key from here on
+        if self.autoflush and self._new and key not in self.identity_map:
+            self.flush()  # a new row is known by its key from here on; what was changed has its key
         return super().get(entity, ident) if key in self.identity_map else self._load(plan, ident)
 
     def _load(self, plan: _ByKey, ident: Any) -> Any:
