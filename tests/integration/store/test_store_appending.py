@@ -10,7 +10,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.queries.appending import COPY_FROM, PointRow, append_points
+from detlab_hub.store.queries import events
+from detlab_hub.store.queries.appending import BLOCK, COPY_FROM, PointRow, append_points
 from detlab_hub.store.queries.reports import Report, insert_report, insert_reports
 from detlab_hub.store.tables import Point, Series
 from testbed import postgres
@@ -81,6 +82,32 @@ def test_a_savepoint_takes_back_what_was_appended_in_it_and_no_more(store: Store
     store.write_sync(write)
     assert count(store) == before + 2 * MANY
     assert store.read_sync(lambda s: s.scalar(select(func.count()).where(Point.step.between(2000, 2999)))) == 0
+
+
+@pytest.mark.parametrize("size", [1, COPY_FROM - 1, COPY_FROM, BLOCK - 1, BLOCK, 2 * BLOCK + 7])
+def test_events_come_back_as_they_were_and_in_their_order(store: Store, size: int) -> None:
+    names = ["plain", "a\tb\nc\\N\r", "\\.", "a\x00b", "\ud800", "\N{SNOWMAN}", ""]
+    data = [{"number": number, names[number % 7]: number / 3, "nothing": None} for number in range(size)]
+    rows = [events.new("trial", number / 7, None, number or None, one) for number, one in enumerate(data)]
+    store.write_sync(lambda s: events.append_all(s, rows))
+    found = store.read_sync(lambda s: events.after(s, 0))
+    assert [event.data for event in found] == data
+    assert [(event.time, event.trial_id, event.experiment_id) for event in found] == [
+        (number / 7, number or None, None) for number in range(size)
+    ]
+    assert sorted({event.id for event in found}) == [event.id for event in found]
+
+
+@pytest.mark.parametrize("size", [COPY_FROM, BLOCK, 3 * BLOCK + COPY_FROM + 1])
+def test_points_of_every_number_of_rows_are_all_there(store: Store, series_id: int, size: int) -> None:
+    steps = range(1000, 1000 + size)
+    points: list[PointRow] = [
+        (series_id, step, 1, None if step % 3 == 0 else step / 7, int(step % 3 == 0), step / 11) for step in steps
+    ]
+    store.write_sync(lambda s: append_points(s, points))
+    columns = (Point.series_id, Point.step, Point.run, Point.value, Point.flag, Point.time)
+    query = select(*columns).where(Point.step >= 1000).order_by(Point.step)
+    assert [tuple(row) for row in store.read_sync(lambda s: s.execute(query).all())] == points
 
 
 @pytest.mark.postgres
