@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -82,6 +83,23 @@ def test_a_savepoint_takes_back_what_was_appended_in_it_and_no_more(store: Store
     store.write_sync(write)
     assert count(store) == before + 2 * MANY
     assert store.read_sync(lambda s: s.scalar(select(func.count()).where(Point.step.between(2000, 2999)))) == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_reports_around_a_savepoint_know_what_became_of_it(store: Store, trial_id: int, kept: bool) -> None:
+    def write(s: Any) -> None:
+        insert_report(s, trial_id, 1, "g", 1, 0.0, {"v": 1.0})
+        with suppress(LookupError), s.begin_nested():
+            insert_report(s, trial_id, 1, "g", 2, 0.0, {"v": 2.0, "new": 2.0})
+            if not kept:
+                raise LookupError
+        insert_report(s, trial_id, 1, "g", 3, 0.0, {"v": 4.0, "new": 4.0})
+
+    store.write_sync(write)
+    found = store.read_sync(lambda s: s.execute(select(Series.count, Series.finite_sum).order_by(Series.count)).all())
+    assert [tuple(row) for row in found] == ([(2, 6.0), (3, 7.0)] if kept else [(1, 4.0), (2, 5.0)])
+    stored = store.read_sync(lambda s: s.scalar(select(func.sum(Point.value))))
+    assert stored == (13.0 if kept else 9.0)
 
 
 @pytest.mark.parametrize("size", [1, COPY_FROM - 1, COPY_FROM, BLOCK - 1, BLOCK, 2 * BLOCK + 7])

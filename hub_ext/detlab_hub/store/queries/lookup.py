@@ -53,9 +53,13 @@ class Memo:
 
 def memo_of(s: Session) -> Memo:
     """Return what the session's present transaction remembers."""
+    if s.in_nested_transaction():
+        # A savepoint may be rolled back and take rows with it that the memo would go on to name; and where it is
+        # kept, rows that were remembered before it are no longer what they were.
+        forget(s)
+        return Memo(s.get_transaction())
     memo = s.info.get(_MEMO)
-    if not isinstance(memo, Memo) or memo.transaction is not s.get_transaction() or s.in_nested_transaction():
-        # A savepoint may be rolled back and take rows with it that the memo would go on to name.
+    if not isinstance(memo, Memo) or memo.transaction is not s.get_transaction():
         memo = s.info[_MEMO] = Memo(s.get_transaction())
     return memo
 
