@@ -85,20 +85,23 @@ def warning_of(timeout: float, longest: float) -> float:
     return min(longest, timeout / 4)
 
 
+_WATCHED = (
+    select(TaskRow.id, TaskRow.last_activity, TaskRow.idle_timeout)
+    .join(AllocationRow, (AllocationRow.task_id == TaskRow.id) & (AllocationRow.run == TaskRow.run))
+    .where(
+        TaskRow.state == TrialState.ACTIVE,
+        TaskRow.idle_timeout > 0,
+        TaskRow.last_activity.is_not(None),
+        TaskRow.server_name.is_not(None),
+        AllocationRow.state == AllocationState.RUNNING,
+    )
+)
+"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+
+
 def _watched(s: Session) -> dict[str, tuple[float, float]]:
     """Task -> (last activity, idle timeout) of what runs and may idle out."""
-    query = (
-        select(TaskRow.id, TaskRow.last_activity, TaskRow.idle_timeout)
-        .join(AllocationRow, (AllocationRow.task_id == TaskRow.id) & (AllocationRow.run == TaskRow.run))
-        .where(
-            TaskRow.state == TrialState.ACTIVE,
-            TaskRow.idle_timeout > 0,
-            TaskRow.last_activity.is_not(None),
-            TaskRow.server_name.is_not(None),
-            AllocationRow.state == AllocationState.RUNNING,
-        )
-    )
-    return {task_id: (last or 0.0, timeout or 0.0) for task_id, last, timeout in s.execute(query)}
+    return {task_id: (last or 0.0, timeout or 0.0) for task_id, last, timeout in s.connection().execute(_WATCHED)}
 
 
 def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:

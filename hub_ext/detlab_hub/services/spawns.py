@@ -304,11 +304,14 @@ def _ended(s: Session, row: TaskRow, view: SpawnView) -> SpawnView:
     return view.model_copy(update={"reason": failure.get("message"), "log_tail": tail})
 
 
+_UNCLAIMED = select(TaskRow.id).where(
+    TaskRow.state == TrialState.ACTIVE, TaskRow.server_name.is_not(None), TaskRow.claimed.is_(False)
+)
+"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+
+
 def _unclaimed(s: Session) -> list[str]:
-    query = select(TaskRow.id).where(
-        TaskRow.state == TrialState.ACTIVE, TaskRow.server_name.is_not(None), TaskRow.claimed.is_(False)
-    )
-    return list(s.scalars(query))
+    return list(s.connection().execute(_UNCLAIMED).scalars())
 
 
 def _begun(s: Session, known: set[str]) -> set[str]:
