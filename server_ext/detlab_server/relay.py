@@ -88,7 +88,7 @@ class RelayHandler(GuardedHandler):
             # Proxies of the environment are for the world outside, not for a cluster on this machine; and reading the
             # certificates of the world holds up everybody here for 50 ms, for a master without TLS for nothing.
             async with httpx.AsyncClient(
-                trust_env=not address.loopback, verify=address.url.startswith("https:"), timeout=ANSWER_SECONDS
+                trust_env=not address.loopback, verify=not address.url.startswith("http:"), timeout=ANSWER_SECONDS
             ) as client:
                 await self._pass_on(client, address, path)
         except DetlabError as problem:

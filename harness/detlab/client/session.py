@@ -51,7 +51,7 @@ class _Face:
             # A redirect leads to a login page at best, and would carry the token along at worst.
             "follow_redirects": False,
             # Reading the certificates of the world takes 50 ms, and without TLS nobody shows one.
-            "verify": self.address.url.startswith("https:"),
+            "verify": not self.address.url.startswith("http:"),
             # A proxy of the environment cannot know this machine's own ports.
             "trust_env": not self.address.loopback,
         }

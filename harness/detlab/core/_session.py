@@ -176,7 +176,9 @@ class TaskSession:
                     base_url=self.base_url,
                     timeout=httpx.Timeout(30.0, connect=10.0),
                     transport=self._transport,
-                    verify=self.base_url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
+                    verify=not self.base_url.startswith(
+                        "http:"
+                    ),  # without TLS, certificates are read (50 ms) for nobody
                     trust_env=False,  # a proxy setting of the user must not catch calls to the master
                 )
             return self._http

@@ -209,7 +209,7 @@ class PreemptionWatcher(threading.Thread):
 
     async def _poll(self) -> None:
         address = self._address
-        secure = address.startswith("https:")  # without TLS, certificates are read (50 ms) for nobody
+        secure = not address.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
         async with httpx.AsyncClient(
             base_url=address, transport=self._transport, trust_env=False, verify=secure
         ) as client:

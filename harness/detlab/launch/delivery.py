@@ -75,7 +75,7 @@ class HttpTransport:
         self._api_url = api_url
         timeout = httpx.Timeout(30.0, connect=10.0)
         # Reading the certificates of the world takes a trial 50 ms, and to a master without TLS nobody shows one.
-        secure = api_url.startswith("https:")
+        secure = not api_url.startswith("http:")
         # Redirects are not followed: they would carry the token elsewhere.
         self._client: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False, verify=secure)
 

@@ -42,6 +42,10 @@ class PlainTransport:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()  # the next request opens it again
             raise TransportError(f"{type(error).__name__}: {error}") from error
+        except ValueError as error:
+            self._connection.close()
+            # Its words may hold the token: a header that cannot be sent is told as it is.
+            raise TransportError(f"the request cannot be sent: {type(error).__name__}") from None
 
     def _drop_if_ended(self) -> None:
         """Close a kept connection that the master has ended meanwhile: nothing else can wait on an idle one."""

@@ -25,7 +25,7 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}"}
 
     def _client(self) -> httpx.AsyncClient:
-        secure = self._url.startswith("https:")  # without TLS, certificates are read (50 ms) for nobody
+        secure = not self._url.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
         return httpx.AsyncClient(
             base_url=self._url, headers=self._headers, timeout=10.0, trust_env=False, verify=secure
         )

@@ -21,7 +21,7 @@ class MasterClient:
     def __init__(self, base: str, token: str) -> None:
         self._base = base
         headers = {"Authorization": f"Bearer {token}"}
-        secure = base.startswith("https:")  # without TLS, certificates are read (50 ms) for nobody
+        secure = not base.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
         self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=secure)
 
     def close(self) -> None:

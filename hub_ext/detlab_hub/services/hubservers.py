@@ -40,7 +40,7 @@ class HubServers:
             headers={"Authorization": f"token {token}"},
             timeout=CALL_SECONDS,
             trust_env=False,
-            verify=url.startswith("https:"),  # without TLS, certificates are read (50 ms) for nobody
+            verify=not url.startswith("http:"),  # without TLS, certificates are read (50 ms) for nobody
         )
 
     async def close(self) -> None:

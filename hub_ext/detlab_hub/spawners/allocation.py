@@ -272,7 +272,7 @@ class AllocationMixin(Spawner):
         if not answers:
             return
         deadline = time.monotonic() + self.answer_timeout
-        secure = self.address_of(self._view).startswith("https:")  # without TLS, no certificates are read (50 ms)
+        secure = not self.address_of(self._view).startswith("http:")  # without TLS, no certificates are read (50 ms)
         async with httpx.AsyncClient(timeout=2.0, trust_env=False, verify=secure) as client:
             pause = 0.03
             while not await _answers(client, f"{self.address_of(self._view)}{request.base_url}api"):

@@ -41,6 +41,8 @@ _PRAGMAS = (
     f"PRAGMA busy_timeout={BUSY_MS}",
     "PRAGMA cache_size=-32768",
     "PRAGMA journal_size_limit=67108864",
+    # What undoes a statement of a savepoint would else be a file in /var/tmp, whose disk may be full.
+    "PRAGMA temp_store=MEMORY",
 )
 
 

@@ -31,6 +31,15 @@ class Waiting:
     future: Future[Any] = field(default_factory=Future)
 
 
+def as_told(error: BaseException) -> BaseException:
+    """Return the error as a future can give it: a coroutine that is given StopIteration would wait for ever."""
+    if not isinstance(error, StopIteration):
+        return error
+    told = RuntimeError("a write raised StopIteration")
+    told.__cause__ = error
+    return told
+
+
 @dataclass
 class Outcome:
     """What became of one write of a group whose transaction is still open."""
@@ -44,7 +53,7 @@ class Outcome:
         if self.error is None:
             self.write.future.set_result(self.result)
         else:
-            self.write.future.set_exception(self.error)
+            self.write.future.set_exception(as_told(self.error))
 
 
 class GroupingWriter(Executor):
@@ -92,18 +101,17 @@ class GroupingWriter(Executor):
         if first is None:
             return
         if self._waiting:
-            self._together(first, self._others(min(len(self._waiting), MOST - 1)))
+            self._together(first, self._others(min(len(self._waiting), MOST - 1), time.monotonic() + PATIENCE))
             return
         try:
             result = self._alone(first.fn)
         except BaseException as error:  # whoever asks the future gets it, as from any executor
-            first.future.set_exception(error)
+            first.future.set_exception(as_told(error))
         else:
             first.future.set_result(result)
 
-    def _others(self, count: int) -> Iterator[Waiting]:
+    def _others(self, count: int, until: float) -> Iterator[Waiting]:
         """At most so many of those that wait; the rest is left for later when these have taken their time."""
-        until = time.monotonic() + PATIENCE
         for _ in range(count):
             write = None if time.monotonic() > until else self._next()
             if write is None:

@@ -77,6 +77,8 @@ class Store:
         self._writing = threading.local()
         self._broken: StoreBroken | None = None
         self._closed = False
+        self._released = False
+        """The lease is given back: what is written from then on does not make it last."""
         private = url.get_backend_name() == "sqlite" and sqlite_path(url) is None
         self._inline_reads = private or writer is not None
         # A database in memory lives in its only connection: readers share it, and the writer's executor.
@@ -158,10 +160,13 @@ class Store:
         """
         if self._closed:
             return
-        if release and self._broken is None:
-            with contextlib.suppress(StoreBroken, StoreBusy):
-                self.write_sync(lambda session: lease.extend(session, self.epoch, 0.0))
-        self._dispose()
+        try:
+            if release and self._broken is None:
+                self._released = True
+                with contextlib.suppress(StoreBroken, StoreBusy):
+                    self.write_sync(lambda session: lease.extend(session, self.epoch, 0.0))
+        finally:
+            self._dispose()
 
     def _dispose(self) -> None:
         self._closed = True
@@ -257,7 +262,7 @@ class Store:
                 result = fn(session)
                 # Last, so that a write that took long does not end with a lease that ran out meanwhile.
                 now = self._clock()
-                if expires_at - now < self._ttl / 2:
+                if expires_at - now < self._ttl / 2 and not self._released:
                     lease.extend(session, self.epoch, now + self._ttl)
                 return result
         except LeaseLost as error:
@@ -289,7 +294,10 @@ class Store:
             self._write(run)
         except BaseException as error:  # each of them gets it, as from any executor
             for outcome in outcomes:
-                outcome.result, outcome.error = None, error
+                # What one raised that is no error of the database, such as a cancellation, is not the others'.
+                alone = isinstance(error, Exception) or outcome is outcomes[-1]
+                outcome.result = None
+                outcome.error = error if alone else StoreBusy(f"another write of the same transaction raised {error!r}")
         for outcome in outcomes:
             outcome.tell()
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -380,3 +381,59 @@ async def test_closing_writes_what_waits(db_url: str) -> None:
     again = Store.open(db_url, holder="next")
     assert names(again) == ["0", "1", "2", "3"]
     again.close()
+
+
+async def test_a_group_needs_no_room_outside_of_the_database(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What undoes a statement of a savepoint was a file in the system's folder for such: full, it broke the master."""
+    store = Store.open(f"sqlite:///{tmp_path_factory.mktemp('db')}/detlab.sqlite", holder="test")
+    store.write_sync(lambda s: [add_experiment(s, name=f"{n:05}" + "x" * 400) for n in range(500)])
+    opened: list[str] = []
+
+    def rename(s: Any) -> None:
+        s.execute(text("UPDATE experiments SET name = substr(name, 2) || 'y'"))
+        targets = [_target(link) for link in Path("/proc/self/fd").iterdir()]
+        opened.extend(target for target in targets if "etilqs" in target)
+
+    assert await together(store, [rename, rename]) == [None, None]
+    assert opened == []
+    store.close()
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""
+
+
+async def test_what_ends_one_write_is_not_told_to_the_others(store: Store) -> None:
+    class Ended(BaseException):
+        pass
+
+    def end(s: Any) -> None:
+        raise Ended
+
+    first, second = await together(store, [named("a"), end])
+    assert isinstance(first, StoreBusy)
+    assert isinstance(second, Ended)
+    assert names(store) == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_write_that_stops_an_iteration_is_answered(store: Store, count: int) -> None:
+    def stop(s: Any) -> None:
+        next(iter(()))
+
+    outcomes = await asyncio.wait_for(together(store, [stop] * count), 20)
+    assert [type(outcome) for outcome in outcomes] == [RuntimeError] * count
+
+
+def test_a_lease_that_was_given_back_is_not_prolonged_by_that(db_url: str) -> None:
+    now = [1000.0]
+    store = Store.open(db_url, holder="one", clock=lambda: now[0], lease_ttl=15.0)
+    now[0] += 9.0
+    store.close()
+    second = Store.open(db_url, holder="two", clock=lambda: now[0], lease_ttl=15.0)
+    second.close()
