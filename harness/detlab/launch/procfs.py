@@ -17,6 +17,8 @@ PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
 _STAT_BYTES = 4096
 """More than a line of the process table has: it comes in one piece."""
+_START_CODE = 23
+"""Which field of the process table, after the command, says where the program's code lies; 1 when that is secret."""
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -105,6 +107,18 @@ def read_command(pid: int) -> list[str]:
     except OSError:
         return []
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+
+
+def is_in_exec(pid: int) -> bool:
+    """Whether the kernel is just putting a new program into this process: its command and environment read as empty.
+
+    Where the program's code lies is what the kernel notes last; it is always told, if only as "not yours to know".
+    """
+    try:
+        text = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return False
+    return text[text.rindex(b")") + 2 :].split()[_START_CODE] == b"0"
 
 
 def adopt_orphans() -> bool:

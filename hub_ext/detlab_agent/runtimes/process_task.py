@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,6 +19,8 @@ from detlab_agent.runtimes.noted import NotedTask
 
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
+_SECOND_LOOK = 0.05
+"""Seconds after which a child is looked at again that shows neither a command nor an environment."""
 _orphans_lock = threading.Lock()
 _spared: set[int] = set()
 
@@ -116,22 +119,46 @@ def kill_orphans() -> None:
 
     A launcher is the reaper of its task, and the agent the reaper of its launchers; so a child of the agent that is
     no launcher was left by one that was killed. It is known by what it does not carry: the directory of a task. (A
-    child that the agent is about to start still shows the agent's own uid and command line.)
+    child that the agent is about to start still shows the agent's own uid and command line; one that the kernel is
+    just putting a program into shows nothing at all for a moment, and is looked at again.)
     """
     me, own_command = os.getpid(), procfs.read_command(os.getpid())
     with _orphans_lock:
-        for process in [p for p in procfs.processes() if p.ppid == me and p.pid not in _spared]:
-            starting = procfs.real_uid(process.pid) == os.getuid() and procfs.read_command(process.pid) == own_command
-            if process.alive and starting:
-                continue
-            if "DET_TASK_DIR" in procfs.read_environment(process.pid):
-                continue
+        children = [p for p in procfs.processes() if p.ppid == me and p.pid not in _spared]
+        found = [p for p in children if _is_orphan(p, own_command)]
+        empty = [p for p in found if p.alive and not _shows_itself(p.pid)]
+        if empty:
+            time.sleep(_SECOND_LOOK)
+        again = [_same(p) for p in empty]
+        orphans = [p for p in found if p not in empty] + [p for p in again if p and _is_orphan(p, own_command)]
+        for process in orphans:
             if process.alive:
                 family = [process, *procfs.descendants(process.pid)]
                 procfs.send_signal(family, signal.SIGKILL)
                 _wait_until_dead(family)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
+
+
+def _is_orphan(child: procfs.Process, own_command: Sequence[str]) -> bool:
+    """Whether a child of this agent carries no task and is not about to."""
+    if child.alive and (
+        procfs.is_in_exec(child.pid)
+        or (procfs.real_uid(child.pid) == os.getuid() and procfs.read_command(child.pid) == own_command)
+    ):
+        return False
+    return "DET_TASK_DIR" not in procfs.read_environment(child.pid)
+
+
+def _shows_itself(pid: int) -> bool:
+    """Whether a process has a command and an environment: most that are in the middle of exec have neither."""
+    return bool(procfs.read_command(pid) and procfs.read_environment(pid))
+
+
+def _same(process: procfs.Process) -> procfs.Process | None:
+    """Return how a process is now, or None when it is gone and its number perhaps another's."""
+    now = procfs.read_process(process.pid)
+    return now if now is not None and now.start_time == process.start_time else None
 
 
 def _wait_until_dead(victims: Sequence[procfs.Process]) -> None:
