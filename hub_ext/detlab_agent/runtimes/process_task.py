@@ -20,7 +20,7 @@ from detlab_agent.runtimes.noted import NotedTask
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
 _SECOND_LOOK = 0.05
-"""Seconds after which a child is looked at again that shows neither a command nor an environment."""
+"""Seconds after which a living child that shows no task is looked at again: it may have been in the middle of exec."""
 _orphans_lock = threading.Lock()
 _spared: set[int] = set()
 
@@ -126,11 +126,11 @@ def kill_orphans() -> None:
     with _orphans_lock:
         children = [p for p in procfs.processes() if p.ppid == me and p.pid not in _spared]
         found = [p for p in children if _is_orphan(p, own_command)]
-        empty = [p for p in found if p.alive and not _shows_itself(p.pid)]
-        if empty:
+        living = [p for p in found if p.alive]
+        if living:
             time.sleep(_SECOND_LOOK)
-        again = [_same(p) for p in empty]
-        orphans = [p for p in found if p not in empty] + [p for p in again if p and _is_orphan(p, own_command)]
+        again = [_same(p) for p in living]
+        orphans = [p for p in found if not p.alive] + [p for p in again if p and _is_orphan(p, own_command)]
         for process in orphans:
             if process.alive:
                 family = [process, *procfs.descendants(process.pid)]
@@ -148,11 +148,6 @@ def _is_orphan(child: procfs.Process, own_command: Sequence[str]) -> bool:
     ):
         return False
     return "DET_TASK_DIR" not in procfs.read_environment(child.pid)
-
-
-def _shows_itself(pid: int) -> bool:
-    """Whether a process has a command and an environment: most that are in the middle of exec have neither."""
-    return bool(procfs.read_command(pid) and procfs.read_environment(pid))
 
 
 def _same(process: procfs.Process) -> procfs.Process | None:
