@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from detlab.launch.program import Program
-from detlab.warm.ending import Ending, status_of
 
 
 @dataclass
@@ -52,17 +51,15 @@ class ReadyProgram:
         sys.path[:] = [place, *self.path]
         sys.modules["__main__"] = main
 
-    def run(self, ending: Ending) -> None:
+    def run(self) -> None:
         """Run it; whatever it raises is for the interpreter to report."""
         try:
             self._execute()
-        except SystemExit as end:
-            ending.status = status_of(end.code)
+        except SystemExit:
             raise
         except BaseException:
             _hide_our_frames()
             raise
-        ending.status = 0
 
     def _execute(self) -> None:
         program = self.program

@@ -50,16 +50,16 @@ def main() -> None:
     """Be a zygote; in a fork, be a launcher, and in a fork of that the trial."""
     control = socket.socket(fileno=int(os.environ[CONTROL]))
     control.set_inheritable(False)
-    interpreter, ending = _warm_up(control)
+    interpreter = _warm_up(control)
     title = Title.find()
     forked = _serve(control, title)
     program = run_launcher(forked.request, forked.descriptors, interpreter, title)
     # Only the trial's process comes here; the launcher has ended itself.
     del forked, control
-    program.run(ending)
+    program.run()
 
 
-def _warm_up(control: socket.socket) -> tuple[Interpreter, Ending]:
+def _warm_up(control: socket.socket) -> Interpreter:
     """Import everything, and tell the agent."""
     began = time.monotonic()
     if sys.path[:1] == [""]:
@@ -85,7 +85,7 @@ def _warm_up(control: socket.socket) -> tuple[Interpreter, Ending]:
     _say(control, {"ready": True})
     without = f" without {', '.join(missing)}" if missing else ""
     sys.stderr.write(f"zygote {os.getpid()} is ready after {time.monotonic() - began:.1f} s{without}\n")
-    return interpreter, ending
+    return interpreter
 
 
 def _serve(control: socket.socket, title: Title) -> Forked:

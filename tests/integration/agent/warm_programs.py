@@ -174,12 +174,57 @@ helper = types.ModuleType("helper")
 sys.modules["helper"] = helper
 helper.thing, helper.itself = Last("in a module"), helper
 sys.extra, builtins.extra = Last("in sys"), Last("in builtins")
-ring = [Last("in a ring")]
+atexit.register(print, "at exit")
+""",
+    "what is flushed by the end of a ring": """
+import atexit, sys
+class Last:
+    def __del__(self, print=print, file=sys.__stdout__):
+        print("del in a ring", file=file)
+ring = [Last()]
 ring.append(ring)
 atexit.register(print, "at exit")
 """,
     "exit with a large code": "import sys\nsys.exit(256 + 9)\n",
+    "exit with a code that no number of C holds": "import sys\nsys.exit(2**70)\n",
     "exit with true": "import sys\nsys.exit(True)\n",
+    "a file that is written to by an object's method at the end": """
+import atexit
+class Log:
+    def __init__(self):
+        self.file = open(1, "w", closefd=False)
+        self.file.write("begun\\n")
+    def end(self):
+        self.file.write("ended\\n")
+atexit.register(Log().end)
+""",
+    "a file that is printed to at the end": """
+import atexit
+atexit.register(print, "at exit", file=open(1, "w", closefd=False))
+""",
+    "a file in a context's variable": """
+import contextvars
+held = contextvars.ContextVar("held")
+held.set(open(1, "w", closefd=False))
+held.get().write("in a context\\n")
+""",
+    "a file in a module of the zygote": """
+import json
+json.file = open(1, "w", closefd=False)
+json.file.write("in json\\n")
+""",
+    "a file that a hook for errors holds": """
+import sys
+file = open(1, "w", closefd=False)
+file.write("held by a hook\\n")
+sys.excepthook = lambda *error, file=file: None
+""",
+    "a file that a hook for errors in threads holds": """
+import threading
+file = open(1, "w", closefd=False)
+file.write("held by a hook for threads\\n")
+threading.excepthook = lambda *error, file=file: None
+""",
     "a thread that nobody waits for": """
 import threading, time
 def work():
