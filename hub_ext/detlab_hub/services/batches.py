@@ -164,7 +164,15 @@ class Batch:
 
     def serves(self, reader: Reader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
+        one = reader.wants.experiment_id
+        if one is not None and one not in self.holders and not self.lost:
+            return False  # the look began before the reader came: whose the experiment is was not asked
         return reader.cursor >= self.after and (self.metrics_of is None or reader.wants.metrics_of <= self.metrics_of)
+
+    def behind(self, reader: Reader) -> bool:
+        """Whether the reader has looked later than this and knows all that is in it; its rights are older, too."""
+        # A cursor beyond the head that was found is not ahead of the log but of another one: it is lost.
+        return self.after <= self.upto <= reader.cursor and reader.cursor > self.after
 
     def part(self, reader: Reader) -> Part | None:
         """What a reader is told; None: nothing.
@@ -262,7 +270,8 @@ class Look:
         more = len(found) == BATCH
         upto = found[-1].id if more else head
         lines = [Line(event) for event in _with_views(s, found, self.reasons)]
-        holders = self._holders(s, found)
+        # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
+        holders = self._holders(s, found, {} if more else self.known)
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
     def _found(self, s: Session) -> list[Event]:
@@ -272,14 +281,14 @@ class Look:
             return events.after(s, self.after, BATCH)
         return events.after(s, self.after, BATCH, kinds=STATE_KINDS, followed=self.metrics_of)
 
-    def _holders(self, s: Session, found: Sequence[Event]) -> Holders:
+    def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
         """Whose what the events are about is, and whom they let look at it."""
         # A change of grants says that its experiment changed, in the same transaction.
         news = {event.experiment_id for event in found if event.kind == "experiment"}
         numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
         ids = {event.task_id for event in found if event.task_id is not None}
         wanted: list[int | str] = [*sorted(numbers), *sorted(ids)]
-        holders: Holders = {key: self.known[key] for key in wanted if key in self.known and key not in news}
+        holders: Holders = {key: known[key] for key in wanted if key in known and key not in news}
         missing = sorted(numbers - holders.keys())
         holders.update(_experiment_holders(s, missing))
         holders.update(_task_holders(s, sorted(ids - holders.keys())))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy.orm import Session
 
@@ -36,7 +36,8 @@ class Stream:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._tails = Tails(shell)
-        self._wants: WeakValueDictionary[Wants, Wants] = WeakValueDictionary()
+        self._wants: WeakKeyDictionary[Wants, ref[Wants]] = WeakKeyDictionary()
+        """Those of the open streams, each by itself; weak on both sides, or none would ever be let go."""
 
     def events(
         self,
@@ -67,8 +68,15 @@ class Stream:
             None if not groups else frozenset(groups),
             tuple(follows) if experiment_id is None else (),
         )
-        # One object for all who want the same: what they are told is found by it.
-        return EventStream(self._shell, self._tails, caller, self._wants.setdefault(wants, wants), after)
+        return EventStream(self._shell, self._tails, caller, self._shared(wants), after)
+
+    def _shared(self, wants: Wants) -> Wants:
+        """One object for all who want the same: what they are told is found by it."""
+        known = self._wants.get(wants)
+        found = None if known is None else known()
+        if found is None:
+            self._wants[wants] = ref(wants)
+        return found or wants
 
     async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
         """Batches of a trial's output after a line; ends when the trial has ended and all is said.

@@ -53,7 +53,7 @@ class Member:
 
     def take(self, batch: Batch) -> None:
         """Tell the reader what a look found, or let it go."""
-        if self.left.done():
+        if self.left.done() or batch.behind(self.reader):
             return
         if not batch.serves(self.reader):
             self.let_go()
@@ -152,9 +152,19 @@ class Tail:
 
     async def stop(self) -> None:
         """End the reading; its readers come to an end by themselves."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        running = self._running
+        if running is None:
+            return
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        if self._running is running:  # it was cancelled before its first step, and has let nobody go
+            self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        self._running = None
+        members, self._members = self._members, {}
+        for member in members.values():
+            member.let_go(error)
 
     async def _run(self) -> None:
         error: Exception | None = None
@@ -163,10 +173,7 @@ class Tail:
         except Exception as found:  # whatever it is, each reader is told and ends with it
             error = found
         finally:
-            self._running = None
-            members, self._members = self._members, {}
-            for member in members.values():
-                member.let_go(error)
+            self._end(error)
 
     async def _follow(self) -> None:
         with self._shell.wakeups.listen("streams") as news:
@@ -200,7 +207,8 @@ class Tail:
 
     def _remember(self, batch: Batch) -> None:
         # Of a look that was under way when grants changed: the next one begins with forgetting it.
-        self._holders.update(batch.holders)
+        # What is gone at the end of a full batch was not yet told as deleted: who may be told is still to be known.
+        self._holders.update((key, held) for key, held in batch.holders.items() if held is not None or not batch.more)
 
     def _pause(self) -> float:
         """How long to wait before the next look: until the tail's moment, or not at all after a silence."""

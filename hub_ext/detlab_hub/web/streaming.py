@@ -186,8 +186,7 @@ class _Wire:
             return False
         if part.framed is None:
             part.framed = _chunk(part.text)
-        self._write(part.framed if self._chunked else part.text)
-        return True
+        return self._write(part.framed if self._chunked else part.text)
 
     def beat(self) -> None:
         """Write an empty line, if there is room."""
@@ -211,13 +210,17 @@ class _Wire:
             self._unsent = None
         return self._unsent is not None or self._stream.closed()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> bool:
+        """Write; False: the reader has gone."""
         self.written = time.monotonic()
         if not self._handler.headers_sent:
             self._handler.flush()  # without a body: the head alone
+            if self._stream.closed():  # sending the head has found the reader gone
+                return False
         sent = 0 if self._stream.writing() else self._sent_at_once(data)
         if sent < len(data):
             self._unsent = self._stream.write(memoryview(data)[sent:])
+        return True
 
     def _sent_at_once(self, data: bytes) -> int:
         """How much of it the socket took, which as a rule is all: a future for each reader costs more than that."""

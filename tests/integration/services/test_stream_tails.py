@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -48,12 +49,13 @@ class Broken(Sink):
         raise RuntimeError("it fell over")
 
 
-async def report(world, experiment, step, trial=11, group="validation", **metrics):
+async def report(world, experiment, step, trial=11, group="validation", wake=True, **metrics):
     """Append a metrics event as a report does."""
     data = {"group": group, "steps_completed": step, "run": 1, "metrics": metrics or {"loss": float(step)}}
     shell = world.services.stream._shell
     await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, trial, data))
-    shell.wakeups.wake("streams")
+    if wake:
+        shell.wakeups.wake("streams")
 
 
 async def until(true, seconds=20.0):
@@ -354,3 +356,149 @@ async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class SlowLook:
+    """Keeps the next look of a tail, which was taken, from its readers until `go`."""
+
+    def __init__(self, world, monkeypatch):
+        self.armed = False
+        self.taken, self.go = asyncio.Event(), asyncio.Event()
+        self._read = world.services.shell.read
+        monkeypatch.setattr(world.services.shell, "read", self.read)
+
+    async def read(self, what):
+        found = await self._read(what)
+        if self.armed and isinstance(what, batches.Look) and what.experiment_id is None:
+            self.armed = False
+            self.taken.set()
+            await self.go.wait()
+        return found
+
+    async def after(self, world, experiment, *steps):
+        """Report, and wait until the tail has looked at it."""
+        await until(lambda: members(world) == 1)
+        await asyncio.sleep(2 * tails.PERIOD)  # its first look is over
+        self.armed = True
+        for step in steps:
+            await report(world, experiment, step, wake=step == steps[-1])
+        await self.taken.wait()
+
+
+async def test_who_joins_ahead_of_a_look_under_way_is_told_nothing_twice(make_world, monkeypatch):
+    world, mine = await made_by_alice(make_world)
+    slow = SlowLook(world, monkeypatch)
+    async with reading(world, ALICE, mine) as first:
+        await slow.after(world, mine, 1)
+        for step in (2, 3, 4):
+            await report(world, mine, step)
+        async with reading(world, ALICE, mine, after=0) as late:
+            await until(lambda: members(world) == 2)
+            assert late.steps == [1, 2, 3, 4]
+            slow.go.set()
+            await report(world, mine, 5)
+            await until(lambda: 5 in late.steps and 5 in first.steps)
+            assert first.steps == late.steps == [1, 2, 3, 4, 5]
+
+
+async def test_who_joins_ahead_of_a_lost_look_need_not_take_the_snapshot_again(make_world, monkeypatch):
+    monkeypatch.setattr(batches, "LAG", 3)
+    world, mine = await made_by_alice(make_world)
+    slow = SlowLook(world, monkeypatch)
+    async with reading(world, ALICE, mine) as first:
+        await slow.after(world, mine, 1, 2, 3, 4, 5)
+        await report(world, mine, 6)
+        async with reading(world, ALICE, mine) as late:
+            await until(lambda: members(world) == 2)
+            slow.go.set()
+            await until(lambda: first.got)
+            await report(world, mine, 7)
+            await until(lambda: 7 in late.steps and 7 in first.steps)
+            assert [event.kind for event in first.got] == ["resync", "metrics", "metrics"]
+            assert [event.kind for event in late.got] == ["metrics"]
+
+
+async def test_who_joins_during_a_look_that_did_not_ask_for_its_experiment_is_not_refused(make_world, monkeypatch):
+    monkeypatch.setattr(tails, "MOST_FOLLOWED", 0)  # the look has the metrics of all
+    world, mine = await made_by_alice(make_world)
+    other = (await world.submit(config(name="other"))).id
+    start = (await world.services.overview.view(ALICE)).cursor
+    slow = SlowLook(world, monkeypatch)
+    async with reading(world, ALICE, mine) as first:
+        await slow.after(world, mine, 1)
+        tail = world.services.stream._tails._tails[0]
+        reader = batches.Reader(ALICE, batches.Wants(other), start, told=start)
+        tail.enter(reader)
+        member = tail.join(reader, Sink())
+        slow.go.set()
+        await until(lambda: first.steps == [1])
+        await asyncio.wait_for(member.left, 20)  # it is let go, to look by itself; not ended
+        tail.part(reader)
+        tail.leave(reader)
+        async with reading(world, ALICE, other) as late:
+            await until(lambda: members(world) == 2)
+            await report(world, other, 2)
+            await until(lambda: late.steps == [2])
+
+
+async def test_i9_who_was_let_look_after_a_look_was_taken_is_not_refused_by_it(make_world, monkeypatch):
+    world, mine = await made_by_alice(make_world)
+    slow = SlowLook(world, monkeypatch)
+    async with reading(world, ALICE, mine) as first:
+        await slow.after(world, mine, 1)
+        await world.services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+        async with reading(world, BOB, mine) as late:
+            await until(lambda: members(world) == 2)
+            slow.go.set()
+            await report(world, mine, 2)
+            await until(lambda: first.steps == [1, 2] and late.steps == [2])
+
+
+async def test_i9_a_right_taken_back_beyond_a_full_look_counts_in_it(make_world, monkeypatch):
+    monkeypatch.setattr(batches, "BATCH", 3)
+    world, mine = await made_by_alice(make_world)
+    services = world.services
+    await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+
+    async def told_nobody(found):
+        return found
+
+    async with reading(world, BOB, mine) as bob:
+        await until(lambda: members(world) == 1)
+        await report(world, mine, 1)
+        await until(lambda: bob.steps == [1])
+        monkeypatch.setattr(services.grants, "_changed", told_nobody)
+        for step in (2, 3, 4):
+            await report(world, mine, step, wake=False)
+        await services.grants.remove(ALICE, mine, GrantTo(kind="user", name="bob"))
+        services.shell.wakeups.wake("streams")
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(bob.task, 20)
+        assert bob.steps == [1]
+
+
+async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make_world):
+    world, mine = await made_by_alice(make_world)
+    stream = world.services.stream
+    one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
+    assert one._wants is two._wants
+    del one
+    gc.collect()
+    assert stream.events(ALICE, mine, names=["loss"])._wants is two._wants
+    for number in range(50):
+        stream.events(ALICE, mine, names=[f"name{number}"])
+    del two
+    gc.collect()
+    assert not len(stream._wants)
+
+
+async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
+    world, mine = await made_by_alice(make_world)
+    tail = tails.Tail(world.services.shell, 0.0)
+    reader = batches.Reader(ALICE, batches.Wants(mine), 0, told=0)
+    tail.enter(reader)
+    member = tail.join(reader, Sink())
+    await tail.stop()
+    await asyncio.wait_for(member.left, 5)
+    assert tail._running is None
+    assert not tail._members
