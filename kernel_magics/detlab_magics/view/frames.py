@@ -37,7 +37,7 @@ class FrameWriter:
                 continue
             sent[trial.id] = (list(curve.steps), list(curve.values), list(curve.resumed_at))
             parts.append(_part(trial.id, sent[trial.id], _common(steps, values, curve)))
-        frame = self._frame(state, list(sent), time.time() if now is None else now)
+        frame = self._frame(state, sent, time.time() if now is None else now)
         self._told = (frame, sent)
         return {**frame, "curves": encode_floats(parts)}
 
@@ -46,7 +46,8 @@ class FrameWriter:
         frame, sent = self._told
         return {**frame, "curves": encode_floats([_part(trial, curve, 0) for trial, curve in sent.items()])}
 
-    def _frame(self, state: ViewState, drawn: list[int], now: float) -> dict[str, Any]:
+    def _frame(self, state: ViewState, sent: Sent, now: float) -> dict[str, Any]:
+        drawn = list(sent)
         header, rows = table(state, MAX_ROWS)
         shown = state.ordered_trials()[: len(rows)]
         ids = {t.id for t in shown}
@@ -57,6 +58,8 @@ class FrameWriter:
             "header": header,
             "trials": trials,
             "drawn": drawn,
+            # A page that missed increments finds out even if no further point comes.
+            "lengths": [len(steps) for steps, _, _ in sent.values()],
             "count": state.counted()[2],
         }
         encoded: dict[str, Any] = encode_floats(frame)

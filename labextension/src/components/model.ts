@@ -37,6 +37,8 @@ export interface Update {
   trials: Trial[];
   /** Trials whose curves are drawn; the others' are forgotten. */
   drawn: number[];
+  /** How many points each of them has by now, in the same order; views saved by older versions do not tell. */
+  lengths?: number[];
   /** Trials that exist; more than `trials` holds in a very large search. */
   count: number;
   curves: CurvePart[];
@@ -81,6 +83,9 @@ export class View {
       curve.gaps = part.gaps;
       this.curves.set(part.trial, curve);
     }
+    update.lengths?.forEach((length, at) => {
+      if (this.curves.get(update.drawn[at] ?? 0)?.steps.length !== length) fits = false;
+    });
     const drawn = new Set(update.drawn);
     for (const id of [...this.curves.keys()]) if (!drawn.has(id)) this.curves.delete(id);
     return fits;

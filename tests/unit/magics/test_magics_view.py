@@ -199,6 +199,20 @@ def test_frames_carry_only_what_changed_and_are_strict_json():
     assert frames.snapshot()["curves"][0]["from"] == 0
 
 
+def test_every_frame_tells_how_long_the_curves_are():
+    """A page that missed the last points found out only when more came: after the end none do."""
+    state, frames = start(), FrameWriter()
+    state.apply([metrics(11 + i, 1, i, float(i)) for i in range(50)])
+    frames.increment(state)
+    state.apply([metrics(90, 2, 1, 0.5)])
+    frames.increment(state)
+    state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED})
+    last = frames.increment(state)
+    assert last["curves"] == []
+    assert dict(zip(last["drawn"], last["lengths"], strict=True)) == {1: 50, 2: 1}
+    assert frames.snapshot()["lengths"] == last["lengths"]
+
+
 def test_the_progress_line_says_done_running_best_and_time():
     state = start(progress=0.5)
     state.trials[1] = trial(1, state=TrialState.COMPLETED, end_reason=EndReason.STOPPED)
