@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ from detlab_agent.runtimes.names import ImageAccounts, forget_names, name_user, 
 from detlab_agent.runtimes.package import container_package
 
 _log = logging.getLogger(__name__)
+_OURS_SECONDS = 1.0
+"""How long the engine may take to put our program into a container's first process."""
 
 
 @dataclass(frozen=True)
@@ -221,9 +224,16 @@ class DockerRuntime:
             pid = int(self.engine.inspect(container)["State"]["Pid"])
         except (EngineAway, EngineRefused, Gone):
             return None, None
-        if pid <= 0 or procfs.read_environment(pid).get("DET_TASK_DIR") != str(order.task.root):
-            return None, None
-        return pid, procfs.start_time(pid)
+        # The engine's own program is in the process until it puts ours there: for that moment it shows no task.
+        until = time.monotonic() + _OURS_SECONDS
+        while pid > 0 and (started := procfs.start_time(pid)) is not None:
+            mark = procfs.read_environment(pid).get("DET_TASK_DIR")
+            if mark == str(order.task.root):
+                return pid, started
+            if mark is not None or time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        return None, None
 
     def _discard(self, container: str) -> None:
         """Remove a container of ours."""
