@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from detlab.errors import Problem
 from detlab.schemas.expconf import load_yaml
@@ -16,23 +16,51 @@ from detlab_hub.core.scheduling import pools
 MOST = 100_000
 """Most agents, jobs or tasks of a scenario, and slots of one of them."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Count = Annotated[int, Field(ge=0, le=MOST)]
-Seconds = Annotated[float, Field(allow_inf_nan=False)]
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def _bytes(value: object) -> object:
     """Read `80G`, `40 GiB` or a number of bytes."""
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return int(float(match[1]) * _UNITS[match[2].lower()]) if match else value
+    if match is not None:
+        return int(float(match[1]) * _UNITS[match[2].lower()])
+    return _whole(value)
 
 
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+def _whole(value: object) -> object:
+    """Read `50.0` as 50."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: object) -> object:
+    """Read a number or a truth value as the text that was written: names and labels may look like either."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: object) -> object:
+    """Read one text as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Name = Annotated[str, BeforeValidator(_text), Field(min_length=1, max_length=200)]
+Names = Annotated[list[Name], BeforeValidator(_texts)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=2**60)]
+Labels = dict[Text, Text]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, value: Any) -> Any:
+        """What is null is as if it had not been written."""
+        return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 class PoolPart(_Part):
@@ -49,7 +77,7 @@ class AgentPart(_Part):
 
     id: Name
     slots: Count
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     max_zero_slot_tasks: Count = pools.MAX_ZERO_SLOT_TASKS
     state: Annotated[pools.AgentState, Field(strict=False)] = pools.AgentState.ENABLED
     slot_type: str = ""
@@ -61,8 +89,8 @@ class JobPart(_Part):
     """See `pools.Job`."""
 
     id: Name
-    priority: Annotated[int, Field(ge=1, le=99)] = pools.DEFAULT_PRIORITY
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    priority: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=99)] = pools.DEFAULT_PRIORITY
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_slots: Count | None = None
     submitted: Seconds = 0.0
     position: Seconds | None = None
@@ -74,7 +102,7 @@ class ConstraintsPart(_Part):
     slot_type: str = ""
     gpu: str = ""
     memory: Bytes = 0
-    labels: dict[str, str] = {}
+    labels: Labels = {}
 
 
 class TaskPart(_Part):
@@ -85,14 +113,14 @@ class TaskPart(_Part):
     slots: Count = 1
     state: Annotated[pools.TaskState, Field(strict=False)] = pools.TaskState.PENDING
     requested: Seconds = 0.0
-    on: dict[str, Count] = {}
+    on: dict[Name, Count] = {}
     preemptible: bool = True
     single_node: bool = False
-    blocked_nodes: list[str] = []
-    user: str = ""
-    groups: list[str] = []
+    blocked_nodes: Names = []
+    user: Text = ""
+    groups: Names = []
     constraints: ConstraintsPart = ConstraintsPart()
-    max_time: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_time: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class QuotaPart(_Part):
@@ -103,6 +131,17 @@ class QuotaPart(_Part):
     group: Name | None = None
 
 
+def _quotas(value: object) -> object:
+    """Read `{users: {ada: 8}, groups: {vision: 16}}`, too."""
+    if not isinstance(value, dict) or not value.keys() <= {"users", "groups"}:
+        return value
+    found: list[object] = []
+    for holders, kind in (("users", "user"), ("groups", "group")):
+        slots = value.get(holders) or {}
+        found += [{kind: name, "slots": one} for name, one in slots.items()] if isinstance(slots, dict) else [slots]
+    return found
+
+
 class Scenario(_Part):
     """The whole file."""
 
@@ -110,7 +149,7 @@ class Scenario(_Part):
     agents: Annotated[list[AgentPart], Field(max_length=MOST)] = []
     jobs: Annotated[list[JobPart], Field(max_length=MOST)] = []
     tasks: Annotated[list[TaskPart], Field(max_length=MOST)] = []
-    quotas: Annotated[list[QuotaPart], Field(max_length=MOST)] = []
+    quotas: Annotated[list[QuotaPart], BeforeValidator(_quotas), Field(max_length=MOST)] = []
 
 
 def read_scenario(text: str, name: str) -> tuple[pools.Snapshot | None, list[Problem]]:

@@ -100,6 +100,7 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
         for n in range(draw.randint(1, 4))
     }
     free = {agent.id: agent.slots for agent in agents}
+    aside = {agent.id: agent.max_zero_slot_tasks for agent in agents}
     tasks = []
     for number in range(draw.randint(0, 14)):
         task = Task(
@@ -111,14 +112,13 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
             single_node=draw.random() < 0.5,
             blocked_nodes=frozenset(draw.choice([[], [], [], ["a0"]])),
             user=draw.choice(["ada", "bob"]),
+            groups=frozenset(draw.choice([[], ["g"]])),
             max_time=draw.choice([None, 10.0, 100.0]),
             overdue=draw.random() < 0.1,
         )
-        room = [name for name in sorted(free) if free[name] >= task.slots]
-        if room and task.slots and draw.random() < 0.5:
-            where = draw.choice(room)
-            free[where] -= task.slots
-            task = replace(task, state=TaskState.RUNNING, on={where: task.slots})
+        if draw.random() < 0.6:
+            on = _somewhere(draw, task, free, aside)
+            task = task if on is None else replace(task, state=TaskState.RUNNING, on=on)
         tasks.append(task)
     pool = Pool(
         scheduler=scheduler or draw.choice(list(Scheduler)),
@@ -126,8 +126,32 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
         fitting=draw.choice(list(Fitting)),
         heterogeneous=draw.random() < 0.5,
     )
-    quotas = (Quota(draw.randint(0, 8), user="ada"),) if draw.random() < 0.5 else ()
+    quotas = (Quota(draw.randint(0, 8), user="ada"), Quota(draw.randint(2, 12), group="g"))[: draw.randint(0, 2)]
     return Snapshot(pool, agents, jobs, tuple(tasks), quotas)
+
+
+def _somewhere(draw: random.Random, task: Task, free: dict[str, int], aside: dict[str, int]) -> dict[str, int] | None:
+    """Slots for a running task, taken from what is free: on one agent, or on several."""
+    if task.slots == 0:
+        names = [name for name in sorted(aside) if aside[name]]
+        if not names:
+            return None
+        aside[name := draw.choice(names)] -= 1
+        return {name: 0}
+    names = sorted(free)
+    draw.shuffle(names)
+    on: dict[str, int] = {}
+    left = task.slots
+    for name in names:
+        slots = min(left, free[name]) if not task.single_node else left if free[name] >= left else 0
+        if slots:
+            on[name] = slots
+            left -= slots
+    if left:
+        return None
+    for name, slots in on.items():
+        free[name] -= slots
+    return on
 
 
 def used_slots(snapshot: Snapshot) -> Counter[str]:

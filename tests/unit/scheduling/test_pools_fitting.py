@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from pool_scenes import placed, reasons, scene
 
-from detlab_hub.core.scheduling.pools import Agent, AgentState, Constraints, Fitting, Task, schedule
+from detlab_hub.core.scheduling.pools import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
 
 ONE = {"j": {}}
 
@@ -134,3 +134,30 @@ def test_what_waits_is_told_with_what_it_could_start() -> None:
     decision = schedule(pool)
     assert decision.waiting["t"].code == "no_free_slots"
     assert decision.waiting["t"].detail == "needs 8 slots: 5 of 16 are free; would start now with 4 slots"
+
+
+def test_a_gpus_model_is_a_word_of_its_name() -> None:
+    agents: dict[str, int | Agent] = {"a": Agent("a", 8, gpu="NVIDIA A100-SXM4-40GB")}
+    task = Task("t", "j", 1, constraints=Constraints(gpu="A10"))
+    assert reasons(schedule(scene(agents, ONE, {"t": task}))) == {"t": "no_suitable_agent"}
+
+
+def test_parts_of_agents_of_equal_score_go_by_the_hash_whatever_their_size() -> None:
+    agents = {"a0": 4, "a1": 8, "a2": 2, "a4": 2}
+    running = {"r": ("j", {"a0": 2}), "s": ("j", {"a1": 6})}
+    left = list(agents)
+    expected = []
+    for _ in range(3):
+        expected.append(first_by_hash("t", left))
+        left.remove(expected[-1])
+    decision = schedule(scene(agents, ONE, {"t": ("j", 3)}, running))
+    assert placed(decision) == {"t": dict.fromkeys(expected, 1)}
+
+
+def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
+    jobs = {"h": {"priority": 1}, "m": {"priority": 5}, "l": {"priority": 9}}
+    pending = {"big": ("h", 4), "kept": Task("kept", "m", 2, preemptible=False), "t": ("l", 2)}
+    fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
+    decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
+    assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
+    assert "kept for tasks that come first" in decision.waiting["t"].detail

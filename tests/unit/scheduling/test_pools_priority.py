@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pool_scenes import after, placed, reasons, scene
+from pool_scenes import after, passes, placed, reasons, scene
 
 from detlab_hub.core.scheduling.pools import Agent, Quota, Task, TaskState, schedule
 
@@ -55,11 +55,12 @@ def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() 
         "big": ("h", 4),
         "long": Task("long", "l", 1, max_time=101),
         "endless": Task("endless", "l", 1),
-        "short": Task("short", "l", 1, max_time=100),
+        "just": Task("just", "l", 1, max_time=100),
+        "short": Task("short", "l", 1, max_time=99),
     }
     decision = schedule(scene({"a": 4}, jobs, pending, running))
     assert placed(decision) == {"short": {"a": 1}}
-    assert reasons(decision) == {"big": "no_free_slots", "long": "behind", "endless": "behind"}
+    assert reasons(decision) == {"big": "no_free_slots", "long": "behind", "endless": "behind", "just": "behind"}
 
 
 def test_nothing_passes_while_nobody_knows_when_the_head_can_start() -> None:
@@ -180,3 +181,54 @@ def test_an_agent_of_one_user_runs_only_theirs() -> None:
     decision = schedule(scene(agents, jobs, pending))
     assert set(placed(decision)) == {"t"}
     assert decision.waiting["u"].detail == "no agent runs tasks of user bob"
+
+
+def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> None:
+    jobs = {"j0": {}, "j3": {"weight": 3.0}}
+    pool = scene({"a": 4}, jobs, {"t5": ("j0", 3), "t6": ("j0", 1)}, {"t4": ("j3", {"a": 3})}, preemption=True)
+    decisions = passes(pool)
+    assert all(not decision.release for decision in decisions)
+    assert set(placed(decisions[0])) == {"t6"}
+
+
+def test_a_job_does_not_take_its_own_slots_nor_those_of_one_in_the_same_place() -> None:
+    late = Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, requested=5.0)
+    assert schedule(scene({"a": 1}, {"j": {}}, {"t": ("j", 1)}, {"r": late}, preemption=True)).release == ()
+    jobs = {"i": {"submitted": 1.0}, "j": {"submitted": 2.0, "position": 1.0}}
+    assert schedule(scene({"a": 1}, jobs, {"t": ("i", 1)}, {"r": late}, preemption=True)).release == ()
+
+
+def test_who_is_not_needed_for_a_task_on_several_agents_is_spared() -> None:
+    jobs = {"h": HIGH, "m": {"priority": 80}, "l": LOW}
+    fixed = Task("f", "l", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False)
+    running = {"f": fixed, "v1": ("l", {"b": 1}), "v2": ("m", {"b": 1})}
+    decision = schedule(scene({"a": 2, "b": 2}, jobs, {"t": ("h", 2)}, running, preemption=True))
+    assert decision.release == ("v1",)
+    running = {"r1": ("m", {"a": 8}), "r2": ("l", {"b": 4}), "r3": ("l", {"c": 4})}
+    decision = schedule(scene({"a": 8, "b": 4, "c": 4}, jobs, {"t": ("h", 8)}, running, preemption=True))
+    assert sorted(decision.release) == ["r2", "r3"], "the less valuable ones"
+
+
+def test_one_victim_that_does_for_two_is_enough() -> None:
+    jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
+    running = {"v1": ("l", {"a": 1}), "v2": ("m", {"b": 3})}
+    pool = scene({"a": 1, "b": 3}, jobs, {"t1": ("h", 1), "t2": ("h", 2)}, running, preemption=True)
+    decision = schedule(pool)
+    assert decision.release == ("v2",)
+    assert reasons(decision) == {"t1": "releasing", "t2": "releasing"}
+    assert set(placed(schedule(after(pool, decision)))) == {"t1", "t2"}
+
+
+def test_of_jobs_submitted_at_once_the_first_request_goes_first() -> None:
+    jobs = {"jb": {"submitted": 1.0}, "ja": {"submitted": 1.0}}
+    assert set(placed(schedule(scene({"a": 1}, jobs, {"t1": ("jb", 1), "t2": ("ja", 1)})))) == {"t1"}
+
+
+def test_tasks_without_slots_take_each_others_places_too() -> None:
+    agents: dict[str, int | Agent] = {"a": Agent("a", 4, max_zero_slot_tasks=1)}
+    running = {"z": Task("z", "l", 0, TaskState.RUNNING, on={"a": 0})}
+    pool = scene(agents, {"h": HIGH, "l": LOW}, {"t": ("h", 0), "u": ("l", 1)}, running, preemption=True)
+    decision = schedule(pool)
+    assert decision.release == ("z",)
+    assert placed(decision) == {"u": {"a": 1}}, "tasks with slots go on"
+    assert placed(schedule(after(pool, decision))) == {"t": {"a": 0}}

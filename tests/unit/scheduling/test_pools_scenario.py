@@ -119,3 +119,36 @@ def test_the_reference_names_every_reason() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/scheduling.md").read_text(encoding="utf-8")
     told = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert told == [code.value for code in ReasonCode]
+
+
+def test_nulls_numbers_for_names_and_short_quotas_are_read() -> None:
+    text = """
+pool:
+agents: [{id: 1, slots: 2, labels: {rack: 7, ssd: true}, gpu: null, memory: null, state: null}]
+jobs: [{id: 2, priority: null, weight: null}]
+tasks:
+  - {id: 3, job: 2, slots: null, on: null, groups: vision, constraints: {labels: {rack: 7, ssd: true}}, max_time: 0}
+  - {id: 4, job: 2, user: ada, slots: 2.0}
+quotas: {users: {ada: 1}, groups: {vision: 1}}
+"""
+    found = json.loads(simulate(text, "--json")[1])
+    assert found["allocate"] == {"3": {"1": 1}}
+    assert found["waiting"]["4"]["reason"] == "over_quota"
+    assert simulate("tasks:\nquotas:\nagents:\njobs:")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jobs: [{id: j, weight: 1.0e+308}]",
+        f"agents: [{{id: a, slots: 1, memory: '{'9' * 400}.5T'}}]",
+        "quotas: {users: [ada]}",
+        "quotas: {ada: {slots: x}}",
+        "tasks: [[]]",
+        "agents: 3",
+    ],
+)
+def test_odd_input_is_told_not_raised(text: str) -> None:
+    status, _, said = simulate(text)
+    assert status == 2
+    assert said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pool_scenes import after, passes, placed, reasons, scene
 
-from detlab_hub.core.scheduling.pools import Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling.pools import Quota, Scheduler, Snapshot, Task, TaskState, schedule
 
 FAIR, TURNS = Scheduler.FAIR_SHARE, Scheduler.ROUND_ROBIN
 
@@ -52,7 +52,7 @@ def test_a_job_that_holds_more_than_its_share_gives_back_in_queue_order() -> Non
         ("y2", "fair_share"),
         ("y3", "fair_share"),
     ]
-    assert decision.waiting["y2"].detail == "y holds 0 slots; its share of 4 is 2"
+    assert decision.waiting["y2"].detail == "y holds or gets 2 slots; its share of 4 is 2"
     assert started_by_job(pool) == {"x": 2, "y": 2}
 
 
@@ -103,3 +103,46 @@ def test_round_robin_takes_nothing_away() -> None:
         {"a": 1}, {"x": {}, "y": {}}, {"t": ("y", 1)}, {"r": ("x", {"a": 1})}, scheduler=TURNS, preemption=True
     )
     assert schedule(pool).release == ()
+
+
+def test_what_a_task_cannot_have_its_job_gets_otherwise() -> None:
+    fixed = {name: Task(f"f{name}", "x", 1, TaskState.RUNNING, on={name: 1}, preemptible=False) for name in "ab"}
+    pending = {"t1": Task("t1", "y", 2, single_node=True), "t2": ("y", 1)}
+    running = {task.id: task for task in fixed.values()}
+    decision = schedule(scene({"a": 2, "b": 2}, {"x": {}, "y": {}}, pending, running, scheduler=FAIR))
+    assert set(placed(decision)) == {"t2"}
+
+
+def test_what_a_job_cannot_have_goes_to_the_others() -> None:
+    running = {
+        "f": Task("f", "w", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False),
+        "g": Task("g", "w", 4, TaskState.RUNNING, on={"b": 4}, preemptible=False),
+    }
+    pending = {"x0": Task("x0", "x", 5, single_node=True), "y0": ("y", 3), "y1": ("y", 3)}
+    pool = scene({"a": 6, "b": 6}, {"w": {}, "x": {}, "y": {}}, pending, running, scheduler=FAIR)
+    assert set(placed(schedule(pool))) == {"y0"}
+
+
+def test_what_a_quota_forbids_goes_to_the_others() -> None:
+    mine = {f"x{n}": Task(f"x{n}", "x", 1, user="ada") for n in range(3)}
+    pool = scene({"a": 4}, {"x": {}, "y": {}}, {**mine, "y0": ("y", 3)}, quotas=(Quota(1, user="ada"),), scheduler=FAIR)
+    assert set(placed(schedule(pool))) == {"x0", "y0"}
+
+
+def test_round_robin_waits_for_what_has_waited_too_long() -> None:
+    big = Task("big", "x", 4, overdue=True)
+    decision = schedule(
+        scene({"a": 4}, {"x": {}, "y": {}}, {"big": big, "y0": ("y", 1)}, {"r": ("y", {"a": 1})}, scheduler=TURNS)
+    )
+    assert reasons(decision) == {"big": "no_free_slots", "y0": "behind"}
+
+
+def test_in_round_robin_a_users_quota_does_not_stop_the_jobs_other_users() -> None:
+    tasks = {
+        "t1": Task("t1", "x", 1, user="ada"),
+        "t2": Task("t2", "x", 1, user="ada"),
+        "t3": Task("t3", "x", 1, user="bob"),
+    }
+    decision = schedule(scene({"a": 4}, {"x": {}}, tasks, quotas=(Quota(1, user="ada"),), scheduler=TURNS))
+    assert set(placed(decision)) == {"t1", "t3"}
+    assert reasons(decision) == {"t2": "at_quota"}

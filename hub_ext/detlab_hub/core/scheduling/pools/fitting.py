@@ -12,14 +12,18 @@ binary searches, whatever the number of agents.
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, groupby
 from typing import NamedTuple, TypeAlias
 
 from detlab_hub.core.scheduling.pools.model import Agent, AgentState, Constraints, Fitting, Pool, Task
 
 _WORD = 2**64
+_TRIED = 256
+"""So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
 Placement: TypeAlias = dict[str, int]
 """Slots by agent; {agent: 0} for a task without slots."""
 
@@ -28,9 +32,9 @@ class Kind(NamedTuple):
     """What of a task decides which agents are suitable."""
 
     constraints: Constraints
-    blocked_nodes: frozenset[str]
     runtime: str
     user: str
+    """"" where no agent serves one user alone."""
 
 
 class Shape(NamedTuple):
@@ -39,10 +43,11 @@ class Shape(NamedTuple):
     slots: int
     single_node: bool
     kind: Kind
+    blocked_nodes: frozenset[str]
 
     def avoiding(self, names: frozenset[str]) -> Shape:
         """The same with more blocked nodes."""
-        return self._replace(kind=self.kind._replace(blocked_nodes=self.kind.blocked_nodes | names))
+        return self._replace(blocked_nodes=self.blocked_nodes | names)
 
 
 class _Size(NamedTuple):
@@ -97,6 +102,10 @@ class _Index:
         insort(self.sizes.setdefault(new, []), key)
 
 
+Sizes: TypeAlias = Mapping[_Size, list[tuple[int, str]]]
+"""Agents by size, each list in the order of hashes."""
+
+
 class Rooms:
     """The agents of a pool with what is free on each; placing and removing tasks changes it.
 
@@ -113,6 +122,7 @@ class Rooms:
         self._pool = pool
         self._shapes = {} if shapes is None else shapes
         self.nodes = {agent.id: Node(agent) for agent in agents}
+        self._personal = any(node.agent.serves_user is not None for node in self.nodes.values())
         self._empty = empty
         self._indexes: dict[Kind, _Index] = {}
         self._failed: dict[Shape, int] = {}
@@ -152,17 +162,24 @@ class Rooms:
 
     # --- questions ----------------------------------------------------------------------------------------
 
+    def shape(self, task: Task) -> Shape:
+        """Of a task."""
+        found = self._shapes.get(task.id)
+        if found is None:
+            kind = Kind(task.constraints, task.runtime, task.user if self._personal else "")
+            blocked = task.blocked_nodes.intersection(self.nodes) if task.blocked_nodes else task.blocked_nodes
+            found = self._shapes[task.id] = Shape(task.slots, task.single_node, kind, blocked)
+        return found
+
     def is_open(self, node: Node) -> bool:
         """Whether new work may start there."""
         return self._empty or node.agent.state is AgentState.ENABLED
 
-    def index(self, kind: Kind) -> _Index:
-        """The open agents that are suitable for a kind of tasks."""
-        found = self._indexes.get(kind)
-        if found is None:
-            nodes = (node for node in self.nodes.values() if self.is_open(node) and suits(kind, node.agent))
-            found = self._indexes[kind] = _Index(nodes)
-        return found
+    def suitable(self, task: Task) -> list[Agent]:
+        """The agents on which the task could run if it fits, whether or not they are open."""
+        shape = self.shape(task)
+        nodes = (node for node in self.nodes.values() if node.agent.id not in shape.blocked_nodes)
+        return [node.agent for node in nodes if suits(shape.kind, node.agent)]
 
     def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
         """The slots that the task would get now, None if there is no room for it.
@@ -179,33 +196,42 @@ class Rooms:
             self._failed[shape] = self._widened
         return found
 
-    def shape(self, task: Task) -> Shape:
-        """Of a task."""
-        found = self._shapes.get(task.id)
-        if found is None:
-            found = self._shapes[task.id] = shape_of(task)
-        return found
-
     def largest(self, task: Task) -> int:
         """The largest number of slots with which the task would fit now; 0 if there is none."""
-        sizes = self.index(self.shape(task).kind).sizes
-        one = max((size.free for size in sizes), default=0)
+        sizes = self._sizes(self.shape(task))
+        one = min(max((size.free for size in sizes), default=0), task.slots)
         if task.single_node:
-            return min(one, task.slots)
+            return one
         total = sum(size.free * len(keys) for size, keys in sizes.items())
-        for slots in range(min(total, task.slots), one, -1):
+        for slots in range(min(total, task.slots, one + _TRIED), one, -1):
             if self._several(task.id, slots, sizes) is not None:
                 return slots
-        return min(one, task.slots)
+        return one
 
     def free_slots(self, task: Task) -> int:
         """How many slots are free on open agents that are suitable for the task."""
-        return sum(size.free * len(keys) for size, keys in self.index(self.shape(task).kind).sizes.items())
+        return sum(size.free * len(keys) for size, keys in self._sizes(self.shape(task)).items())
+
+    def _index(self, kind: Kind) -> _Index:
+        """The open agents that are suitable for a kind of tasks."""
+        found = self._indexes.get(kind)
+        if found is None:
+            nodes = (node for node in self.nodes.values() if self.is_open(node) and suits(kind, node.agent))
+            found = self._indexes[kind] = _Index(nodes)
+        return found
+
+    def _sizes(self, shape: Shape) -> Sizes:
+        """The agents that a task of this shape may have now."""
+        sizes = self._index(shape.kind).sizes
+        if not shape.blocked_nodes:
+            return sizes
+        left = {size: [key for key in keys if key[1] not in shape.blocked_nodes] for size, keys in sizes.items()}
+        return {size: keys for size, keys in left.items() if keys}
 
     # --- fits ---------------------------------------------------------------------------------------------
 
     def _fit_zero(self, name: str, shape: Shape) -> Placement | None:
-        names = self.index(shape.kind).names
+        names = self._index(shape.kind).names - shape.blocked_nodes
         rooms = [self.nodes[name] for name in names]
         fitting = [node for node in rooms if node.zero_slot_tasks < node.agent.max_zero_slot_tasks]
         if not fitting:
@@ -228,13 +254,13 @@ class Rooms:
         return size.free / size.slots if size.slots else 0.0
 
     def _fit(self, name: str, shape: Shape) -> Placement | None:
-        sizes = self.index(shape.kind).sizes
+        sizes = self._sizes(shape)
         one = self._one(name, shape.slots, sizes)
         if one is not None or shape.single_node or shape.slots < 2:
             return one
         return self._several(name, shape.slots, sizes)
 
-    def _one(self, name: str, slots: int, sizes: Mapping[_Size, list[tuple[int, str]]]) -> Placement | None:
+    def _one(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
         """All on one agent."""
         fitting = [size for size in sizes if size.free >= slots]
         if not fitting:
@@ -244,7 +270,7 @@ class Rooms:
         firsts = (_first_before(number, sizes[size]) for size in fitting if self._score(size) == top)
         return {min(firsts, key=lambda key: ((number - key[0]) % _WORD, key[1]))[1]: slots}
 
-    def _several(self, name: str, slots: int, sizes: Mapping[_Size, list[tuple[int, str]]]) -> Placement | None:
+    def _several(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
         """On several agents: idle ones of one size; idle ones of any size; parts of any."""
         number = hash_of(name)
         idle: dict[int, list[tuple[int, str]]] = {}
@@ -258,7 +284,7 @@ class Rooms:
             return whole
         return self._parts(number, slots, sizes)
 
-    def _parts(self, number: int, slots: int, sizes: Mapping[_Size, list[tuple[int, str]]]) -> Placement | None:
+    def _parts(self, number: int, slots: int, sizes: Sizes) -> Placement | None:
         """The same number of slots of each of as few agents as can be; else, where that may be, different numbers."""
         largest = max((size.free for size in sizes), default=0)
         for each in range(min(largest, slots // 2), 0, -1):
@@ -271,28 +297,30 @@ class Rooms:
             return None
         found: Placement = {}
         left = slots
-        for size in sorted(sizes, key=lambda size: (-size.free, size.slots)):
-            for key in _nearest(number, sizes[size], len(sizes[size])):
-                if size.free == 0 or left == 0:
-                    break
-                found[key[1]] = min(left, size.free)
+        for rank, keys in _merged({size: keys for size, keys in sizes.items() if size.free}, lambda size: -size.free):
+            each = round(-rank)
+            for key in _nearest(number, keys, -(-left // each)):
+                found[key[1]] = min(left, each)
                 left -= found[key[1]]
-        return None if left else found
+            if left == 0:
+                return found
+        return None
 
-    def _take(
-        self,
-        number: int,
-        count: int,
-        roomy: Sequence[_Size],
-        sizes: Mapping[_Size, list[tuple[int, str]]],
-    ) -> list[str]:
+    def _take(self, number: int, count: int, roomy: Sequence[_Size], sizes: Sizes) -> list[str]:
         """The names of `count` agents, those with the best scores first."""
         names: list[str] = []
-        for size in sorted(roomy, key=lambda size: (-self._score(size), size)):
-            names += [key[1] for key in _nearest(number, sizes[size], count - len(names))]
+        for _, keys in _merged({size: sizes[size] for size in roomy}, lambda size: -self._score(size)):
+            names += [key[1] for key in _nearest(number, keys, count - len(names))]
             if len(names) == count:
                 break
         return names
+
+
+def _merged(sizes: Sizes, rank: Callable[[_Size], float]) -> Iterator[tuple[float, Sequence[tuple[int, str]]]]:
+    """The agents of sizes of equal rank together, in the order of hashes; the least rank first."""
+    for least, group in groupby(sorted(sizes, key=rank), rank):
+        lists = [sizes[size] for size in group]
+        yield least, lists[0] if len(lists) == 1 else sorted(chain.from_iterable(lists))
 
 
 def _whole_nodes(number: int, slots: int, idle: Mapping[int, list[tuple[int, str]]]) -> Placement | None:
@@ -327,24 +355,19 @@ def suits(kind: Kind, agent: Agent) -> bool:
     """Whether tasks of a kind may run on an agent that has room."""
     wanted = kind.constraints
     return (
-        agent.id not in kind.blocked_nodes
-        and agent.serves_user in (None, kind.user)
+        agent.serves_user in (None, kind.user)
         and (not kind.runtime or kind.runtime in agent.runtimes)
         and (not wanted.slot_type or wanted.slot_type == agent.slot_type)
-        and wanted.gpu.lower() in agent.gpu.lower()
+        and (not wanted.gpu or _model(wanted.gpu).search(agent.gpu) is not None)
         and wanted.memory <= agent.memory
         and all(agent.labels.get(name) == value for name, value in wanted.labels)
     )
 
 
-def kind_of(task: Task) -> Kind:
-    """Of a task."""
-    return Kind(task.constraints, task.blocked_nodes, task.runtime, task.user)
-
-
-def shape_of(task: Task) -> Shape:
-    """Of a task."""
-    return Shape(task.slots, task.single_node, kind_of(task))
+@lru_cache(maxsize=1000)
+def _model(name: str) -> re.Pattern[str]:
+    """A pattern that finds a GPU's model as words of a longer name: `A10` is not in `NVIDIA A100`."""
+    return re.compile(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", re.IGNORECASE)
 
 
 @lru_cache(maxsize=100_000)

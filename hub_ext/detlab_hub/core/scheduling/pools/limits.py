@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from detlab_hub.core.scheduling.pools.model import Quota, Reason, ReasonCode, Snapshot, Task, TaskState
 
@@ -18,7 +17,11 @@ class Limits:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._jobs = snapshot.jobs
-        self._quotas = snapshot.quotas
+        self._users: dict[str, list[Quota]] = {}
+        self._groups: dict[str, list[Quota]] = {}
+        for quota in snapshot.quotas:
+            holders = self._groups if quota.user is None else self._users
+            holders.setdefault(quota.user or quota.group or "", []).append(quota)
         self.by_job: Counter[str] = Counter()
         self._by_quota: Counter[Quota] = Counter()
         for task in snapshot.tasks:
@@ -33,8 +36,13 @@ class Limits:
         for quota in self._of(task):
             self._by_quota[quota] += task.slots
 
-    def _of(self, task: Task) -> Iterable[Quota]:
-        return (quota for quota in self._quotas if quota.covers(task))
+    def _of(self, task: Task) -> list[Quota]:
+        if not self._users and not self._groups:
+            return []
+        found = list(self._users.get(task.user, ()))
+        for group in task.groups if self._groups else ():
+            found += self._groups.get(group, ())
+        return found
 
     def never(self, task: Task) -> Reason | None:
         """Why the task may never start: it alone needs more than it may hold."""

@@ -119,7 +119,7 @@ class Constraints(NamedTuple):
 
     Attributes:
         slot_type: Exactly this one; "" for any.
-        gpu: Part of the GPU's model name, whatever its case; "" for any.
+        gpu: Words of the GPU's model name, whatever their case; "" for any.
         memory: Least bytes of memory of each GPU.
         labels: (name, value) of labels that they must all have.
     """
@@ -184,10 +184,6 @@ class Quota:
     def whose(self) -> str:
         """For people: `user ada`, `group vision`."""
         return f"group {self.group}" if self.user is None else f"user {self.user}"
-
-    def covers(self, task: Task) -> bool:
-        """Whether a task's slots count."""
-        return task.user == self.user if self.user is not None else self.group in task.groups
 
 
 @dataclass(frozen=True, slots=True)

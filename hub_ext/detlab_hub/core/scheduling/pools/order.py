@@ -8,24 +8,35 @@ from typing import TypeAlias
 
 from detlab_hub.core.scheduling.pools.model import Job, Task
 
-Place: TypeAlias = tuple[float, float, str, float, str]
+Place: TypeAlias = tuple[float, float, float, str]
 """Comparable: less is further ahead."""
 
 
+def position_of(job: Job) -> float:
+    """Where a job is in the queue."""
+    return job.submitted if job.position is None else job.position
+
+
 def place_of_job(job: Job) -> tuple[float, float, str]:
-    """Of a job in the queue."""
-    return (job.submitted if job.position is None else job.position, job.submitted, job.id)
+    """Of a job among jobs."""
+    return position_of(job), job.submitted, job.id
 
 
 def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
     """Of a task in the queue."""
-    return (*place_of_job(jobs[task.job]), task.requested, task.id)
+    job = jobs[task.job]
+    return position_of(job), job.submitted, task.requested, task.id
 
 
 def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
     """Tasks, those first that are ahead in the queue."""
-    places = {name: place_of_job(job) for name, job in jobs.items()}
-    return sorted(tasks, key=lambda task: (places[task.job], task.requested, task.id))
+    places = {name: (position_of(job), job.submitted) for name, job in jobs.items()}
+    return sorted(tasks, key=lambda task: (*places[task.job], task.requested, task.id))
+
+
+def of_one_weight(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> bool:
+    """Whether the jobs of tasks have all the same weight."""
+    return len({jobs[task.job].weight for task in tasks}) <= 1
 
 
 def by_weight(
@@ -41,7 +52,7 @@ def by_weight(
         jobs: By name.
         held: Slots that each job holds now.
     """
-    if len({jobs[task.job].weight for task in ordered}) <= 1:
+    if of_one_weight(ordered, jobs):
         for task in ordered:
             yield task, _nothing
         return

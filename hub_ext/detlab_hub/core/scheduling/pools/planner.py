@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms, Shape, kind_of, suits
+from detlab_hub.core.scheduling.pools.fitting import Kind, Placement, Rooms, Shape, suits
 from detlab_hub.core.scheduling.pools.limits import Limits, count_slots
 from detlab_hub.core.scheduling.pools.model import (
     ANYWHERE,
@@ -52,15 +52,18 @@ class Planner:
         self.rooms = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
+        self._free = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
+        """What is really free at the end of the pass: nothing is reserved here or released."""
         self._idle = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self._whole = Rooms(snapshot.pool, snapshot.agents, empty=True, shapes=shapes)
         self._waiting: dict[str, Reason] = {}
-        self._for_room: list[Task] = []
+        self._for_room: list[tuple[Task, bool]] = []
         self._never: dict[Shape, Reason | None] = {}
         ordered = in_order(snapshot.tasks, snapshot.jobs)
         self.running = [task for task in ordered if task.state is TaskState.RUNNING]
         for task in self.running:
             self.rooms.place(task, task.on)
+            self._free.place(task, task.on)
         self.pending = [task for task in ordered if task.state is TaskState.PENDING and self._possible(task)]
 
     def _possible(self, task: Task) -> bool:
@@ -81,8 +84,13 @@ class Planner:
     def start(self, task: Task, placement: Placement) -> None:
         """The task starts there."""
         self.rooms.place(task, placement)
+        self._free.place(task, placement)
         self.limits.hold(task)
         self.started[task.id] = task, placement
+
+    def fits_now(self, placement: Placement) -> bool:
+        """Whether those slots are really free: not only released in this pass."""
+        return all(self._free.nodes[name].free >= slots for name, slots in placement.items())
 
     def reserve(self, task: Task, placement: Placement, reason: Reason) -> None:
         """The task gets this later: nobody else does in this pass."""
@@ -90,21 +98,27 @@ class Planner:
         self.limits.hold(task)
         self._waiting[task.id] = reason
 
-    def wait(self, task: Task, reason: Reason | None = None) -> None:
-        """The task waits: for the reason given, else for room."""
+    def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
+        """The task waits: for the reason given, else for room.
+
+        Args:
+            task: It.
+            reason: Why.
+            next_in_line: With fewer slots it would start now, if there were room for those.
+        """
         if reason is None:
-            self._for_room.append(task)
+            self._for_room.append((task, next_in_line))
         else:
             self._waiting[task.id] = reason
 
     def decision(self) -> Decision:
         """What was decided; asked once, at the end."""
-        known: dict[Shape, Reason] = {}
-        for task in self._for_room:
-            shape = self.rooms.shape(task)
-            if shape not in known:
-                known[shape] = self._no_room(task)
-            self._waiting[task.id] = known[shape]
+        known: dict[tuple[Shape, bool], Reason] = {}
+        for task, next_in_line in self._for_room:
+            key = self.rooms.shape(task), next_in_line
+            if key not in known:
+                known[key] = self._no_room(task, next_in_line)
+            self._waiting[task.id] = known[key]
         allocate = {name: placement for name, (_, placement) in self.started.items()}
         return Decision(allocate, tuple(task.id for task in self.release), self._waiting)
 
@@ -120,8 +134,7 @@ class Planner:
     def _look_whether_ever(self, task: Task) -> Reason | None:
         if not self.agents:
             return Reason(ReasonCode.NO_AGENT, "the pool has no agent")
-        kind = kind_of(task)
-        suitable = [agent for agent in self.agents if suits(kind, agent)]
+        suitable = self.rooms.suitable(task)
         if not suitable:
             return Reason(ReasonCode.NO_SUITABLE_AGENT, why_unsuitable(task, self.agents))
         if self._whole.fit(task) is None:
@@ -132,12 +145,14 @@ class Planner:
             return Reason(ReasonCode.AGENTS_UNAVAILABLE, named(told, "; "))
         return None
 
-    def _no_room(self, task: Task) -> Reason:
+    def _no_room(self, task: Task, next_in_line: bool) -> Reason:
         if task.slots == 0:
             return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
-        kind = kind_of(task)
-        total = sum(agent.slots for agent in self.agents if agent.state is AgentState.ENABLED and suits(kind, agent))
-        free, most = self.rooms.free_slots(task), self.rooms.largest(task)
+        total = sum(agent.slots for agent in self.rooms.suitable(task) if agent.state is AgentState.ENABLED)
+        free = self._free.free_slots(task)
+        if self._free.fit(task) is not None:
+            return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, kept for tasks that come first")
+        most = self._free.largest(task) if next_in_line else 0
         hint = f"; would start now with {count_slots(most)}" if most else ""
         if free >= task.slots:
             where = "on one agent" if task.single_node else "in a way that fits"
@@ -195,8 +210,7 @@ def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
 
 
 def _meets(wanted: Constraints) -> Callable[[Agent], bool]:
-    kind = kind_of(Task("", "", constraints=wanted))
-    return lambda agent: wanted == ANYWHERE or suits(kind._replace(user=agent.serves_user or ""), agent)
+    return lambda agent: wanted == ANYWHERE or suits(Kind(wanted, "", agent.serves_user or ""), agent)
 
 
 def _labels(wanted: Constraints) -> str:

@@ -13,36 +13,48 @@ none that waits ever could.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
 
-from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms, kind_of, suits
+from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms
 from detlab_hub.core.scheduling.pools.limits import count_slots
 from detlab_hub.core.scheduling.pools.model import Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.pools.order import Place, by_weight, place_of
+from detlab_hub.core.scheduling.pools.order import Place, by_weight, of_one_weight, place_of, position_of
 from detlab_hub.core.scheduling.pools.planner import Planner, releasing
 from detlab_hub.core.scheduling.pools.victims import Victims
+
+_TRIES = 3000
+"""So many times at most, victims by who waits for them, it is looked whether one of them could be spared."""
 
 
 def by_priority(planner: Planner) -> None:
     """Schedule a pool by priority; tasks without slots apart, as they are in nobody's way."""
-    _Pass(planner, [task for task in planner.pending if task.slots == 0]).run()
-    _Pass(planner, [task for task in planner.pending if task.slots > 0]).run()
+    _Pass(planner, zero=True).run()
+    _Pass(planner, zero=False).run()
 
 
 class _Pass:
-    """One pass over some pending tasks, in queue order."""
+    """One pass over the tasks with slots, or over those without."""
 
-    def __init__(self, planner: Planner, pending: Sequence[Task]) -> None:
+    def __init__(self, planner: Planner, *, zero: bool) -> None:
         self._planner = planner
         self._jobs = planner.jobs
         self._preempts = planner.pool.preemption
-        self._pending = sorted(pending, key=self._priority)  # stable: in queue order within a priority
-        candidates = [task for task in planner.running if task.preemptible and task.slots > 0] if self._preempts else []
-        candidates.sort(key=self._rank)
-        self._ranks = [self._rank(task) for task in candidates]
-        self._victims = Victims(planner.rooms, candidates[::-1])
+        # Stable: in queue order within a priority.
+        self._pending = sorted((task for task in planner.pending if (task.slots == 0) is zero), key=self._priority)
+        kept = [task for task in planner.running if task.preemptible and (task.slots == 0) is zero]
+        candidates = sorted(kept if self._preempts else [], key=self._rank, reverse=True)
+        self._bounds = [(self._priority(task), position_of(self._jobs[task.job])) for task in reversed(candidates)]
+        self._victims = Victims(planner.rooms, candidates)
+        self._released: list[Task] = []
+        self._for_whom: list[tuple[Task, list[Task]]] = []
+        """Who waits for slots that are released, and those that were chosen for it."""
+        self._equal: dict[int, bool] = {}
+        """Whether all jobs of a priority have one weight."""
+        self._first: set[str] = set()
+        """Who did not fit when nobody else had failed to: with fewer slots they would have started."""
         self._heads: list[Task] = []
         """Tasks that did not fit and that others may not keep from starting."""
         self._usable: frozenset[str] = frozenset()
@@ -70,6 +82,7 @@ class _Pass:
             self._add_heads([task for task in failed if not task.overdue])
             for task in failed:
                 self._make_room(task)
+        self._spare()
 
     def _try(self, task: Task, failed: list[Task]) -> bool:
         """Start the task if it fits and may; whether it did."""
@@ -77,7 +90,9 @@ class _Pass:
         placement = planner.rooms.fit(task)
         if placement is None:
             failed.append(task)
-        elif not self._heads or (self._preempts and task.preemptible and not planner.release):
+            if not self._heads:
+                self._first.add(task.id)
+        elif not self._heads or (self._preempts and task.preemptible and not self._released):
             planner.start(task, placement)
             return True
         elif self._preempts:
@@ -100,40 +115,85 @@ class _Pass:
     # --- what passes by those that wait, without preemption
 
     def _add_heads(self, tasks: Sequence[Task]) -> None:
-        if not tasks or self._preempts:
-            self._heads += tasks
-            return
-        if not self._heads:
-            self._earliest = earliest_start(self._planner, tasks[0])
+        if tasks and not self._preempts:
+            if not self._heads:
+                self._earliest = earliest_start(self._planner, tasks[0])
+            shapes = {self._planner.rooms.shape(task): task for task in tasks}
+            agents = (agent for task in shapes.values() for agent in self._planner.rooms.suitable(task))
+            self._usable |= {agent.id for agent in agents}
         self._heads += tasks
-        kinds = {kind_of(task) for task in tasks}
-        agents = (agent for agent in self._planner.agents if any(suits(kind, agent) for kind in kinds))
-        self._usable |= {agent.id for agent in agents}
 
     def _passing(self, task: Task, placement: Placement) -> Placement | None:
         """Where the task may start though others wait, None if nowhere."""
-        if self._earliest is not None and task.max_time is not None and task.max_time <= self._earliest:
+        if self._earliest is not None and task.max_time is not None and task.max_time < self._earliest:
             return placement
         return self._planner.rooms.fit(task, avoid=self._usable)
 
     # --- preemption
 
     def _make_room(self, task: Task) -> None:
-        planner = self._planner
+        planner, first = self._planner, task.id in self._first
         if not planner.allowed(task):
             return  # what was started and reserved since it failed counts
         if not self._preempts:
-            planner.wait(task)
+            planner.wait(task, next_in_line=first)
             return
         placement, victims = planner.rooms.fit(task), list[Task]()
         if placement is None:
-            behind = len(self._ranks) - bisect_right(self._ranks, self._rank(task))
-            placement, victims = self._victims.make_room(task, behind)
+            placement, victims = self._victims.make_room(task, self._behind_in_queue(task))
         if placement is None:
-            planner.wait(task)
+            planner.wait(task, next_in_line=first and not self._released)
             return
-        planner.release += victims
+        self._released += victims
+        self._for_whom.append((task, victims))
         planner.reserve(task, placement, releasing(victims))
+
+    def _behind_in_queue(self, task: Task) -> int:
+        """How many of the candidates may have to leave for the task.
+
+        Of its own priority only tasks of jobs that are behind its own in the queue; none where jobs of different
+        weights take turns, as whose turn it is changes with every start.
+        """
+        priority = self._priority(task)
+        if priority not in self._equal:
+            tasks = (*self._planner.running, *self._planner.pending)
+            self._equal[priority] = of_one_weight((one for one in tasks if self._priority(one) == priority), self._jobs)
+        position = position_of(self._jobs[task.job]) if self._equal[priority] else math.inf
+        return len(self._bounds) - bisect_right(self._bounds, (priority, position))
+
+    def _spare(self) -> None:
+        """Let those keep their slots without which all who wait for some would find room all the same."""
+        released = sorted(self._released, key=self._rank)  # the most valuable first
+        if len(released) * len(self._for_whom) <= _TRIES and len(self._for_whom) > 1:
+            rooms = Rooms(self._planner.pool, self._planner.agents)
+            for task in self._planner.running:
+                if task not in released:
+                    rooms.place(task, task.on)
+            for task, placement in self._planner.started.values():
+                rooms.place(task, placement)
+            for victim in released:
+                rooms.place(victim, victim.on)
+                if all_fit(rooms, [task for task, _ in self._for_whom]):
+                    self._released.remove(victim)
+                else:
+                    rooms.remove(victim, victim.on)
+        self._planner.release += self._released
+        for task, victims in self._for_whom:
+            self._planner.wait(task, releasing([victim for victim in victims if victim in self._released]))
+
+
+def all_fit(rooms: Rooms, tasks: Sequence[Task]) -> bool:
+    """Whether the tasks fit, one after the other; the rooms are afterwards as they were."""
+    placed: list[tuple[Task, Placement]] = []
+    for task in tasks:
+        placement = rooms.fit(task)
+        if placement is None:
+            break
+        rooms.place(task, placement)
+        placed.append((task, placement))
+    for task, placement in placed:
+        rooms.remove(task, placement)
+    return len(placed) == len(tasks)
 
 
 def earliest_start(planner: Planner, head: Task) -> float | None:

@@ -12,7 +12,7 @@ It never takes slots away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
@@ -68,30 +68,69 @@ def by_fair_share(planner: Planner) -> None:
     """Schedule a pool by shares."""
     _start_zero_slot_tasks(planner)
     shares = _shares(planner)
-    capacity = sum(agent.slots for agent in planner.agents if agent.state is AgentState.ENABLED)
-    open_agents = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
     # What runs on agents that take no new work is held, too.
-    capacity += sum(n for task in planner.running for name, n in task.on.items() if name not in open_agents)
-    fill(shares, capacity)
-    unmet: list[Task] = []
+    capacity += sum(n for task in planner.running for name, n in task.on.items() if name not in enabled)
+    going_on = True
+    while going_on:
+        fill(shares, capacity)
+        victims = Victims(planner.rooms, _beyond_offers(planner, shares))
+        going_on = False
+        for share in shares:
+            for task in share.pending.copy():
+                if share.held + task.slots > share.offered:
+                    continue
+                # Whether it gets slots or cannot: what it does not take is offered to the others in the next round.
+                share.pending.remove(task)
+                going_on = True
+                if planner.allowed(task) and _start_or_reserve(planner, task, victims):
+                    share.held += task.slots
+                    share.fixed += task.slots
     for share in shares:
-        left = share.offered - share.held
         for task in share.pending:
-            if task.slots > left:
-                planner.wait(task, _beyond(share, capacity))
-            elif planner.allowed(task):
-                placement = planner.rooms.fit(task)
-                if placement is None:
-                    unmet.append(task)
-                else:
-                    planner.start(task, placement)
-                left -= task.slots
-    _take_back(planner, shares, unmet)
+            detail = (
+                f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
+            )
+            planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+
+
+def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
+    """Start the task, or have slots released for it; whether it gets any."""
+    placement, chosen = planner.rooms.fit(task), list[Task]()
+    if placement is not None and planner.fits_now(placement):
+        planner.start(task, placement)
+        return True
+    if placement is None:
+        placement, chosen = victims.make_room(task, victims.count)
+    if placement is None:
+        planner.wait(task)
+        return False
+    planner.release += chosen
+    planner.reserve(task, placement, releasing(chosen))
+    return True
+
+
+def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
+    """The running tasks that jobs hold beyond their offers, those of the youngest job first."""
+    released = {task.id for task in planner.release}
+    candidates: list[Task] = []
+    for share in reversed(shares):
+        held = share.held - sum(task.slots for task in share.running if task.id in released)
+        for task in share.running:
+            if held <= share.offered:
+                break
+            if task.preemptible and task.id not in released:
+                candidates.append(task)
+                held -= task.slots
+    return candidates
 
 
 def fill(shares: Sequence[_Share], capacity: int) -> None:
     """Offer the capacity, round by round, until nothing is left or nobody could use it."""
     ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
+    for share in shares:
+        share.stands_back = False
     while True:
         left = capacity - sum(share.fixed for share in shares)
         for share in shares:
@@ -135,34 +174,6 @@ def _shares(planner: Planner) -> list[_Share]:
     return sorted(shares.values(), key=lambda share: place_of_job(share.job))
 
 
-def _beyond(share: _Share, capacity: int) -> Reason:
-    detail = f"{share.job.id} holds {count_slots(share.held)}; its share of {capacity} is {share.offered}"
-    return Reason(ReasonCode.FAIR_SHARE, detail)
-
-
-def _take_back(planner: Planner, shares: Iterable[_Share], unmet: Sequence[Task]) -> None:
-    """Release what jobs hold beyond their offer, as far as tasks of others can then start."""
-    candidates: list[Task] = []
-    for share in reversed(list(shares)):
-        held = share.held
-        for task in share.running:
-            if held <= share.offered:
-                break
-            if task.preemptible:
-                candidates.append(task)
-                held -= task.slots
-    victims = Victims(planner.rooms, candidates)
-    for task in unmet:
-        placement, chosen = planner.rooms.fit(task), list[Task]()
-        if placement is None:
-            placement, chosen = victims.make_room(task, len(candidates))
-        if placement is None:
-            planner.wait(task)
-        else:
-            planner.release += chosen
-            planner.reserve(task, placement, releasing(chosen))
-
-
 def by_turns(planner: Planner) -> None:
     """Schedule a pool round robin."""
     _start_zero_slot_tasks(planner)
@@ -170,23 +181,29 @@ def by_turns(planner: Planner) -> None:
     for task in planner.pending:
         if task.slots > 0:
             waiting.setdefault(task.job, []).append(task)
-    held = planner.limits.by_job
-    ordered = sorted(
-        waiting, key=lambda name: (held[name] / planner.jobs[name].weight, place_of_job(planner.jobs[name]))
-    )
+    jobs, held = planner.jobs, planner.limits.by_job
+    ordered = sorted(waiting, key=lambda name: (held[name] / jobs[name].weight, place_of_job(jobs[name])))
     heap = [(0.0, place, name) for place, name in enumerate(ordered)]
     heapify(heap)
     for tasks in waiting.values():
         tasks.reverse()
+    overdue: Task | None = None
     while heap:
         turns, place, name = heap[0]
         task = waiting[name].pop()
-        if not _start_if_it_fits(planner, task):
+        if not planner.allowed(task):
+            pass  # the job's next one may belong to somebody else, who may have more
+        elif overdue is not None:
+            planner.wait(task, Reason(ReasonCode.BEHIND, f"comes after {overdue.id}", behind=overdue.id))
+        elif _start_if_it_fits(planner, task):
+            turns += 1 / jobs[name].weight
+        else:
             for later in reversed(waiting[name]):  # a job's own tasks do not overtake each other
                 planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
             waiting[name].clear()
+            overdue = task if task.overdue else None
         if waiting[name]:
-            heapreplace(heap, (turns + 1 / planner.jobs[name].weight, place, name))
+            heapreplace(heap, (turns, place, name))
         else:
             heappop(heap)
 
@@ -202,7 +219,7 @@ def _start_if_it_fits(planner: Planner, task: Task) -> bool:
         return False
     placement = planner.rooms.fit(task)
     if placement is None:
-        planner.wait(task)
+        planner.wait(task, next_in_line=True)
         return False
     planner.start(task, placement)
     return True

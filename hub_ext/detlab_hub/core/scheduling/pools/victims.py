@@ -29,8 +29,13 @@ class Victims:
         for number, task in enumerate(self._candidates):
             for name in task.on:
                 self._by_agent.setdefault(name, []).append(number)
-        self._heaps: dict[tuple[int, Kind], list[tuple[int, str]]] = {}
+        self._heaps: dict[tuple[int, Kind, frozenset[str]], list[tuple[int, str]]] = {}
         self._failed: dict[Shape, int] = {}
+
+    @property
+    def count(self) -> int:
+        """How many candidates there are."""
+        return len(self._candidates)
 
     def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
         """Take as few of the first `limit` candidates as let the task fit.
@@ -42,9 +47,12 @@ class Victims:
         shape = self._rooms.shape(task)
         if self._failed.get(shape, 0) >= limit:
             return None, []
-        chosen = self._on_one(task, limit)
-        if chosen is None and not task.single_node and task.slots > 1:
-            chosen = self._anywhere(task, limit)
+        reach = self._reach_of(task, limit) if task.slots else None
+        if reach is None and (task.single_node or task.slots == 1):
+            chosen = None
+        else:
+            # What is on one agent alone has to go up to `reach`; with others' slots it may fit before.
+            chosen = self._in_order(task, limit if reach is None else reach + 1)
         if chosen is None:
             self._failed[shape] = limit
             return None, []
@@ -57,25 +65,21 @@ class Victims:
         victim = self._candidates[number]
         self._rooms.remove(victim, victim.on)
 
-    # --- room on one agent
-
-    def _on_one(self, task: Task, limit: int) -> list[int] | None:
-        """The victims on the agent that has room first when the candidates go one after the other."""
-        kind = self._rooms.shape(task).kind
-        heap = self._heaps.get((task.slots, kind))
+    def _reach_of(self, task: Task, limit: int) -> int | None:
+        """The number of the last candidate that has to go until one agent has room for all of the task; None: never."""
+        shape = self._rooms.shape(task)
+        heap = self._heaps.get((task.slots, shape.kind, shape.blocked_nodes))
         if heap is None:
-            heap = []
-            for name in self._by_agent:
-                reach = self._reach(name, task.slots, kind)
-                if reach is not None:
-                    heap.append((reach, name))
+            names = (name for name in self._by_agent if name not in shape.blocked_nodes)
+            reaches = ((self._reach(name, task.slots, shape.kind), name) for name in names)
+            heap = [(reach, name) for reach, name in reaches if reach is not None]
             heapify(heap)
-            self._heaps[task.slots, kind] = heap
+            self._heaps[task.slots, shape.kind, shape.blocked_nodes] = heap
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
-            now = self._reach(name, task.slots, kind)  # others may have been placed or taken there
+            now = self._reach(name, task.slots, shape.kind)  # others may have been placed or taken there
             if now == reach:
-                return self._needed(name, task.slots, reach)
+                return reach
             heappop(heap)
             if now is not None:
                 heappush(heap, (now, name))
@@ -87,8 +91,6 @@ class Victims:
         if node is None or not suits(kind, node.agent) or not self._rooms.is_open(node):
             return None
         free = node.free
-        if free >= slots:
-            return None  # room without anybody's leaving is not asked for here
         for number in self._by_agent[name]:
             if not self._taken[number]:
                 free += self._candidates[number].on[name]
@@ -96,41 +98,26 @@ class Victims:
                     return number
         return None
 
-    def _needed(self, name: str, slots: int, reach: int) -> list[int]:
-        """Those up to `reach` without whom there would be too little, the most valuable ones spared first."""
-        chosen = [number for number in self._by_agent[name] if number <= reach and not self._taken[number]]
-        free = self._rooms.nodes[name].free + sum(self._candidates[number].on[name] for number in chosen)
-        for number in reversed(chosen.copy()):
-            given = self._candidates[number].on[name]
-            if free - given >= slots:
-                free -= given
-                chosen.remove(number)
-        return chosen
-
-    # --- room on several agents
-
-    def _anywhere(self, task: Task, limit: int) -> list[int] | None:
-        """One after the other until it fits; then each that is not needed comes back."""
-        rooms, chosen = self._rooms, []
+    def _in_order(self, task: Task, limit: int) -> list[int] | None:
+        """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
+        chosen: list[int] = []
         for number in range(min(limit, len(self._candidates))):
-            victim = self._candidates[number]
-            if self._taken[number] or victim.slots == 0:
+            if self._taken[number]:
                 continue
-            rooms.remove(victim, victim.on)
+            self._rooms.remove(self._candidates[number], self._candidates[number].on)
             chosen.append(number)
-            if rooms.fit(task) is not None:
+            if self._rooms.fit(task) is not None:
                 break
-        else:
-            for number in chosen:
-                rooms.place(self._candidates[number], self._candidates[number].on)
-            return None
+        fits = self._rooms.fit(task) is not None
         for number in reversed(chosen.copy()):
             victim = self._candidates[number]
-            rooms.place(victim, victim.on)
-            if rooms.fit(task) is None:
-                rooms.remove(victim, victim.on)
-            else:
+            self._rooms.place(victim, victim.on)
+            if fits and self._rooms.fit(task) is None:
+                self._rooms.remove(victim, victim.on)
+            elif fits:
                 chosen.remove(number)
+        if not fits:
+            return None
         for number in chosen:
-            rooms.place(self._candidates[number], self._candidates[number].on)
+            self._rooms.place(self._candidates[number], self._candidates[number].on)
         return chosen
