@@ -225,8 +225,8 @@ async def test_who_has_no_room_is_not_waited_for_and_loses_nothing(make_world):
         slow.free.clear()
         for step in range(1, 31):
             await report(world, mine, step)
-        await until(lambda: len(quick.steps) == 30)
-        assert (slow.steps, members(world)) == ([], 1)
+        await until(lambda: (len(quick.steps), members(world)) == (30, 1))
+        assert slow.steps == []
         assert slow.refused == 1, "nobody tries again before there is room"
         slow.free.set()
         await until(lambda: len(slow.steps) == 30)
