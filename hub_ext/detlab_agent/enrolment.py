@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,10 +76,11 @@ class KeyRing:
                 )
         except httpx.HTTPError as error:
             raise MasterAway(f"{self.endpoints.base}: {error or type(error).__name__}") from error
-        if reply.status_code in {401, 403}:
-            raise NotEnrolled(f"the master refuses the enrolment token: {_message(reply)}")
+        said = None if reply.is_success else told_by_master(reply.content)
+        if reply.status_code in {401, 403} and said is not None:
+            raise NotEnrolled(f"the master refuses the enrolment token: {said}")
         if not reply.is_success:
-            raise MasterAway(f"{self.endpoints.enrol}: {_message(reply)}")
+            raise MasterAway(f"{self.endpoints.enrol}: {said or f'status {reply.status_code}'}")
         try:
             answer = EnrolReply.model_validate_json(reply.content)
         except ValueError as error:
@@ -106,8 +106,9 @@ class KeyRing:
             raise NotEnrolled(f"no enrolment token: {error}") from error
 
 
-def _message(reply: httpx.Response) -> str:
+def told_by_master(body: bytes) -> str | None:
+    """Return what an error reply of the master says; None if somebody before it wrote it: a proxy, the Hub."""
     try:
-        return ErrorView.model_validate(json.loads(reply.content)).message
+        return ErrorView.model_validate_json(body).message
     except ValueError:
-        return f"status {reply.status_code}"
+        return None

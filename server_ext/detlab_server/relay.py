@@ -100,7 +100,8 @@ class RelayHandler(GuardedHandler):
         """Send the request and hand on what comes, waiting for the front end where it is slower.
 
         Raises:
-            ClusterUnreachable: No answer, and nothing was handed on yet.
+            ClusterUnreachable: No answer, and nothing was handed on yet; or something before the master refuses, a
+            proxy or the Hub, which may not know the way yet.
             StreamClosedError: The front end went away.
         """
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
@@ -110,6 +111,8 @@ class RelayHandler(GuardedHandler):
         method = self.request.method or "GET"
         try:
             async with client.stream(method, url, headers=headers, content=self.request.body or None) as reply:
+                if not (reply.is_success or _from_master(reply)):
+                    raise address.unreachable(f"something before it answers with status {reply.status_code}")
                 self.set_status(reply.status_code)
                 for name in PASSED_HEADERS:
                     if name in reply.headers:
@@ -132,3 +135,8 @@ class RelayHandler(GuardedHandler):
     def _refuse(self, status: int, code: str, message: str, hint: str | None = None) -> None:
         self.set_status(status)
         self.finish(json.dumps({"code": code, "message": message, "hint": hint}))
+
+
+def _from_master(reply: httpx.Response) -> bool:
+    """Whether the master wrote this answer: its errors are JSON, those of a proxy and of the Hub are not."""
+    return reply.headers.get("content-type", "").startswith("application/json")

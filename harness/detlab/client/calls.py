@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -36,6 +37,7 @@ class Writer(Protocol):
 
 # Statuses that a retry may cure: the proxy without its backend, a master that is starting or draining.
 RETRY_STATUSES = frozenset({502, 503, 504})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FOREIGN = "api.foreign"
 """Code of an error that somebody else on the way wrote: the Hub, its proxy."""
 
@@ -47,6 +49,20 @@ class Reply:
     status: int
     body: bytes = b""
     location: str | None = None
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may be answered otherwise in a moment."""
+        return self.status in RETRY_STATUSES or self.astray
+
+    @property
+    def astray(self) -> bool:
+        """Whether the Hub answers in detlab's stead: its proxy was started anew and knows no other way yet.
+
+        The Hub then sends on to the same path below its own, where nothing is; a login page has another path.
+        """
+        path = urlsplit(self.location or "").path
+        return self.status in _REDIRECTS and "/hub/" in path and API_PREFIX in path
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +144,13 @@ def run_flow(flow: Flow[T], send: Callable[[Call], Any]) -> T:
 
 def error_of(reply: Reply) -> DetlabError:
     """Return the exception for a non-2xx reply, whoever on the way wrote it."""
-    if reply.status in {301, 302, 303, 307, 308}:
+    if reply.astray:
+        return Unavailable(
+            "the Hub answers, but knows no way to detlab's service yet",
+            status=reply.status,
+            hint="Hub, proxy or service may be starting. Look at it with: det status",
+        )
+    if reply.status in _REDIRECTS:
         return AuthError(
             f"the address answered with a redirect to {reply.location or 'somewhere else'}: "
             "it did not take the token, or it is not detlab's service",

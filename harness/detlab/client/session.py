@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detlab.client.calls import RETRY_STATUSES, Backoff, Call, Flow, Reply, Writer, run_flow
+from detlab.client.calls import Backoff, Call, Flow, Reply, Writer, run_flow
 from detlab.client.discovery import ClusterAddress
 from detlab.client.version import USER_AGENT
 from detlab.errors import DetlabError
@@ -154,7 +154,7 @@ class Session(_Face):
                 if pause is None:
                     raise self._unreachable(error) from error
             else:
-                if reply.status not in RETRY_STATUSES or reply.status in call.accept:
+                if not reply.passing or reply.status in call.accept:
                     return call.result(reply)
                 failures += 1
                 pause = self._pause(call, failures, refused=False)
@@ -256,7 +256,7 @@ class AsyncSession(_Face):
                 if pause is None:
                     raise self._unreachable(error) from error
             else:
-                if reply.status not in RETRY_STATUSES or reply.status in call.accept:
+                if not reply.passing or reply.status in call.accept:
                     return call.result(reply)
                 failures += 1
                 pause = self._pause(call, failures, refused=False)

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from detlab.client.calls import FOREIGN, RETRY_STATUSES, Backoff, Call, Reply, error_of
+from detlab.client.calls import FOREIGN, Backoff, Call, Reply, error_of
 from detlab.errors import ApiError, DetlabError, NotFound
 from detlab.schemas.wire import Event, ExperimentState, LogLine
 
@@ -95,7 +95,7 @@ class Feed(Generic[Item]):
             return
         error = error_of(reply)
         # A proxy that was started anew knows no routes at first, and says so in its own words.
-        if reply.status in RETRY_STATUSES or (reply.status == NotFound.default_status and error.code == FOREIGN):
+        if reply.passing or (reply.status == NotFound.default_status and error.code == FOREIGN):
             raise Reconnect(error)
         raise error
 

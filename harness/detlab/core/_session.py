@@ -48,6 +48,8 @@ def decode_reply(response: httpx.Response) -> Any:
 
     Raises:
         DetlabError: What the master's error reply stands for (`errors.from_reply`).
+        ClusterUnreachable: Not the master refuses, but something before it: a proxy that was started anew and does
+            not know the way yet, a Hub that answers in its stead.
     """
     if response.is_success:
         if not response.content:
@@ -62,8 +64,12 @@ def decode_reply(response: httpx.Response) -> Any:
     try:
         body = response.json()
     except ValueError:
-        body = {}
-    raise errors.from_reply(response.status_code, body if isinstance(body, Mapping) else {})
+        body = None
+    if not isinstance(body, Mapping) or "code" not in body:
+        raise errors.ClusterUnreachable(
+            f"something before the master answers in its stead (status {response.status_code}): it may be starting"
+        )
+    raise errors.from_reply(response.status_code, body)
 
 
 class TaskSession:

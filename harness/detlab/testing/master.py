@@ -77,6 +77,8 @@ class MasterDouble:
         self.allocations: dict[str, Allocation] = {}
         self.bundles: dict[str, bytes] = {}
         self.faults: deque[Fault] = deque()
+        self.in_its_stead: dict[str, deque[int]] = {"enrol": deque(), "bundle": deque()}
+        """Statuses with which a proxy or a Hub answers the next requests of a kind, in words of their own."""
         self.hellos: list[wire.Hello] = []
         self.unauthorised: list[str] = []
         """Paths that were asked for without a valid token."""
@@ -291,9 +293,21 @@ class _Handler(RequestHandler):
         self.set_status(status)
         self.finish(wire.ErrorView(code=code, message=code).model_dump_json())
 
+    def is_astray(self, kind: str) -> bool:
+        """Answer as something before the master would, if it is to."""
+        statuses = self.double.in_its_stead[kind]
+        if not statuses:
+            return False
+        self.set_status(statuses.popleft())
+        self.set_header("Location", f"/hub{self.request.path}")
+        self.finish("<html>Not the master</html>")
+        return True
+
 
 class _Enrol(_Handler):
     def post(self) -> None:
+        if self.is_astray("enrol"):
+            return None
         if self.bearer() != self.double.enrolment_token:
             return self.fail(401, "bad_token")
         request = wire.EnrolRequest.model_validate_json(self.request.body)
@@ -305,6 +319,8 @@ class _Enrol(_Handler):
 
 class _Bundle(_Handler):
     def get(self, digest: str) -> None:
+        if self.is_astray("bundle"):
+            return None
         if self.bearer() not in self.double.agent_tokens:
             return self.fail(401, "bad_token")
         data = self.double.bundles.get(unquote(digest))

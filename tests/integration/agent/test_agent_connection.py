@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from agent_helpers import AgentProcess, trial, wait_until
+from agent_helpers import AgentProcess, make_bundle, trial, wait_until
 
 from detlab.testing.master import MasterDouble
 
@@ -55,6 +55,18 @@ def test_a_wrong_enrolment_token_is_told_and_tried_again(master, open_tmp):
         assert not master.hellos
         agent.token_file.write_text(master.enrolment_token)
         master.wait_for(master.connected, timeout=30)
+    finally:
+        agent.end()
+
+
+def test_a_hub_that_answers_in_the_masters_stead_does_not_refuse_the_agent(master, open_tmp):
+    master.in_its_stead["enrol"] += [403, 404, 302]
+    agent = AgentProcess(master, open_tmp / "agent", *options())
+    agent.start()
+    try:
+        master.wait_for(master.connected, timeout=40)
+        assert "refuses" not in agent.log.read_text()
+        assert len(master.agent_tokens) == 1
     finally:
         agent.end()
 
@@ -166,6 +178,13 @@ def test_a_bundle_that_nobody_has_is_said(master, agent):
     task = master.launch("true", bundle="sha256:" + "0" * 64)
     master.wait_for(exited(task))
     assert task.exits[0].reason == "setup"
+
+
+def test_a_proxy_that_does_not_know_the_way_to_a_bundle_fails_no_trial(master, agent):
+    master.in_its_stead["bundle"] += [404, 302, 403]
+    task = master.launch("true", bundle=master.add_bundle(make_bundle({"a.txt": ("a", 0o644)})))
+    master.wait_for(exited(task), timeout=60)
+    assert task.exits[0].exit_code == 0, task.exits[0]
 
 
 def test_a_hostile_bundle_is_not_run(master, agent):

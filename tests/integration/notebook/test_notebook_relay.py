@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -151,3 +152,33 @@ def test_a_cluster_that_is_away_is_a_503_with_the_next_command(tmp_path, kernel_
             assert reply.status_code == 503
             assert reply.json()["code"] == "cluster.unreachable"
             assert "det up" in reply.json()["hint"]
+
+
+class HubWithoutRoutes(BaseHTTPRequestHandler):
+    """What a Hub says while its proxy, started anew, knows no other way than to it."""
+
+    def do_GET(self):
+        self.send_response(302)
+        self.send_header("Location", f"/hub{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self):
+        self.send_error(403, "'_xsrf' argument missing from POST")
+
+
+def test_a_hub_that_answers_in_the_clusters_stead_is_an_outage(tmp_path, kernel_env):
+    """The page took its redirect, an empty answer, and its refusal for the cluster's."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), HubWithoutRoutes) as hub:
+        serving = threading.Thread(target=hub.serve_forever)
+        serving.start()
+        env = {**kernel_env, "DET_URL": f"http://127.0.0.1:{hub.server_port}", "DET_TOKEN": "t"}
+        try:
+            with jupyter(tmp_path, env, lab=False, options=EXTENSION) as server:
+                headers = {"Authorization": f"token {server.token}"}
+                for method, path in (("GET", "experiments/1/stream"), ("POST", "experiments/1/kill")):
+                    reply = httpx.request(method, f"{server.url}detlab/api/{path}", headers=headers, trust_env=False)
+                    assert (reply.status_code, reply.json()["code"]) == (503, "cluster.unreachable")
+        finally:
+            hub.shutdown()
+            serving.join(10)

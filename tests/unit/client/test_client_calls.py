@@ -54,6 +54,19 @@ def test_a_redirect_is_a_refused_token() -> None:
     assert "http://h/hub/login" in error.message
 
 
+def test_the_hub_that_answers_in_detlabs_stead_is_not_a_refused_token() -> None:
+    """Its proxy, started anew, sends it what is detlab's: a live view said the token was refused, and gave up."""
+    path = "services/detlab/api/v1/experiments/1/stream?after=103"
+    for location in (f"/hub/{path}", f"https://h/base/hub/{path}"):
+        reply = Reply(302, b"", location)
+        assert reply.passing
+        assert type(error_of(reply)) is Unavailable
+    for location in (None, f"/hub/login?next=%2F{path}", "/hub/login?next=/api/v1/", f"https://h/{path}"):
+        reply = Reply(302, b"", location)
+        assert not reply.passing
+        assert type(error_of(reply)) is AuthError
+
+
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{}", b"<html>", b'{"items": {}}', b'{"name": {}}'])
 def test_replies_that_make_no_sense(body: bytes) -> None:
     for parse in (model(UserView), field_of("items", list[TrialView]), page_of(TrialView)):

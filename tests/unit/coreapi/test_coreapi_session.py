@@ -84,7 +84,7 @@ def test_the_renewed_token_is_read_again(connect: Callable[[Reply], TaskSession]
 
 def test_a_token_that_stays_wrong_is_an_error(connect: Callable[[Reply], TaskSession], clock: Clock) -> None:
     with pytest.raises(errors.AuthError, match="expired"):
-        connect(lambda _: httpx.Response(401, json={"message": "expired"})).get("task/metadata")
+        connect(lambda _: httpx.Response(401, json={"code": "auth.denied", "message": "expired"})).get("task/metadata")
     assert 1 <= len(clock.slept) <= 10
 
 
@@ -107,6 +107,25 @@ def test_an_outage_is_waited_out(connect: Callable[[Reply], TaskSession], clock:
     assert len(clock.slept) == 4
 
 
+def test_what_stands_before_the_master_and_does_not_know_the_way_is_an_outage(
+    connect: Callable[[Reply], TaskSession], clock: Clock
+) -> None:
+    """The proxy and the Hub, started anew, answer in the master's stead: a trial that asked then ended as failed."""
+    answers = [
+        httpx.Response(404, text="Not Found"),
+        httpx.Response(302, headers={"Location": "/hub/services/detlab/api/v1/task/metadata"}),
+        httpx.Response(403, text="<html>'_xsrf' argument missing from POST</html>"),
+        httpx.Response(405, text="<html>"),
+        httpx.Response(401, json={"status": 401, "message": "the Hub's own words"}),
+        httpx.Response(200, json={"value": 1}),
+    ]
+    assert connect(lambda _: answers.pop(0)).get("task/metadata") == {"value": 1}
+    assert len(clock.slept) == 5
+
+    with pytest.raises(errors.ClusterUnreachable, match="status 404"):
+        connect(lambda _: httpx.Response(404, text="Not Found")).get("task/metadata", limit=100)
+
+
 def test_an_outage_ends_in_an_error_at_the_limit(connect: Callable[[Reply], TaskSession], clock: Clock) -> None:
     def reply(_: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
@@ -121,7 +140,7 @@ def test_an_outage_ends_in_an_error_at_the_limit(connect: Callable[[Reply], Task
     [
         (409, {"code": "stale_attempt", "message": "run 2 is current"}, errors.StaleAttempt),
         (404, {"code": "not_found", "message": "none"}, errors.NotFound),
-        (403, {"message": "not yours"}, errors.Forbidden),
+        (403, {"code": "auth.forbidden", "message": "not yours"}, errors.Forbidden),
         (400, {"code": "bad", "message": "no"}, errors.ApiError),
     ],
 )
