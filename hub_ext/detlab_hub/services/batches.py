@@ -269,7 +269,7 @@ class Look:
         found = self._found(s) if head > self.after else []
         more = len(found) == BATCH
         upto = found[-1].id if more else head
-        lines = [Line(event) for event in _with_views(s, found, self.reasons)]
+        lines = [Line(event) for event in _with_views(s, found, self.reasons, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
         holders = self._holders(s, found, {} if more else self.known)
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
@@ -336,10 +336,18 @@ def _subject(event: Event) -> Subject:
             return event.kind, event.trial_id
 
 
-def _with_views(s: Session, found: Sequence[Event], reasons: views.Reasons) -> Iterator[Event]:
-    """The events to be told: of those without data the last about each subject, with its view of the moment."""
+def _with_views(s: Session, found: Sequence[Event], reasons: views.Reasons, upto: int | None) -> Iterator[Event]:
+    """The events to be told: of those without data the last about each subject, with its view of the moment.
+
+    Of a full look, which ends at `upto`, an experiment that has changed again beyond it is told of there: its view of
+    the moment may say that it has ended, and readers stop at that, before the metrics between.
+    """
     last = {_subject(event): event.id for event in found}
     bare = [_subject(event) for event in found if not event.data and event.id == last[_subject(event)]]
+    if upto is not None:
+        numbers = {int(key) for kind, key in bare if kind == "experiment" and key is not None}
+        again = events.experiments_beyond(s, upto, numbers)
+        bare = [subject for subject in bare if subject[0] != "experiment" or subject[1] not in again]
     data = _views(s, bare, reasons)
     for event in found:
         if event.kind in {"metrics", "checkpoint"} or event.data:

@@ -8,6 +8,7 @@ the searcher's decisions are events of trials and of the experiment.
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -50,6 +51,8 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
 
+_SLAIN = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
+"""Exit codes of tasks that others ended; unknown, when even the launcher died."""
 _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.PAUSE: trials.PauseRequested(),
     experiments.Order.ACTIVATE: trials.ActivateRequested(),
@@ -139,8 +142,10 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     trial = turn.trial(row.trial_id)
     condemned = trial.state == TrialState.STOPPING_ERROR
     lasting = False
-    if kind is allocations.EndKind.FAILED and not condemned:
-        experiment, heard = turn.experiment(row.experiment_id), turn.exits.get(row.id)
+    heard = turn.exits.get(row.id)
+    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and (heard is None or heard.reason != "oom")
+    if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
+        experiment = turn.experiment(row.experiment_id)
         card = failures.of_exit(
             turn.session,
             experiment,
@@ -153,7 +158,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
         # A trial that has reported could import its code before: then a restart may help.
         lasting = trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message)
         trial.failure = (failures.without_restart(card) if lasting else card).model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, lasting))
+    apply_trial(turn, trial, trials.AttemptEnded(kind, lasting, slain))
 
 
 # --- trials

@@ -77,6 +77,29 @@ async def test_services_a_deaf_trial_gets_sigterm_ten_seconds_after_the_stop(mak
         assert 9.5 <= trial.ended_at - trial.started_at <= 14
 
 
+@pytest.mark.parametrize(
+    ("code", "end", "kind"),
+    [
+        (-9, (TrialState.COMPLETED, EndReason.COMPLETED), None),
+        (None, (TrialState.COMPLETED, EndReason.COMPLETED), None),
+        (1, (TrialState.ERROR, EndReason.ERROR), "unknown"),
+    ],
+)
+async def test_services_a_stopped_trial_that_is_slain_is_stopped_one_that_fails_has_failed(make_world, code, end, kind):
+    """`kill -9` between the search's decision and the trial's end made another outcome of the same search."""
+    world = await make_world(deaf(1))
+    agent = await world.add_agent(slots=1)
+    made = await world.submit(config(asha(trials=1, max_time=1, concurrent=1, num_rungs=1)))
+    await world.steps(6, 0.5)
+    assert (await world.trials(made.id))[0].state is TrialState.STOPPING_COMPLETED
+    for task in agent.tasks.values():
+        task._exit(code)
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (trial.state, trial.end_reason, trial.restarts) == (*end, 0)
+    assert (None if trial.failure is None else trial.failure.kind) == kind
+
+
 async def test_services_deadlines_survive_a_restart_of_the_master(make_world):
     world = await make_world(deaf(1))
     agent = await world.add_agent(slots=1)

@@ -294,6 +294,28 @@ async def test_who_comes_late_gets_each_event_once_and_in_order(make_world, monk
         assert ids == sorted(set(ids))
 
 
+async def test_who_catches_up_hears_of_the_end_behind_the_last_metrics(make_world, monkeypatch):
+    """A full look told what an experiment had become since: readers left at "completed" before the metrics between."""
+    monkeypatch.setattr(batches, "BATCH", 3)
+    world, mine = await made_by_alice(make_world)
+    start = (await world.services.overview.view(ALICE)).cursor
+
+    async def changed():
+        shell = world.services.stream._shell
+        await shell.write(lambda turn: events.append(turn.session, "experiment", 1.0, mine, None, {}))
+
+    for step in range(1, 11):
+        await report(world, mine, step)
+        if step % 4 == 0:
+            await changed()
+    await world.services.experiments.kill(ALICE, mine)
+    async with reading(world, ALICE, mine, after=start) as late:
+        await until(lambda: {"experiment"} & {event.kind for event in late.got} and len(late.steps) == 10)
+    kinds = [event.kind for event in late.got]
+    assert kinds.index("experiment") > len(kinds) - 1 - kinds[::-1].index("metrics"), kinds
+    assert late.steps == list(range(1, 11))
+
+
 async def test_a_sink_that_fails_ends_its_own_stream_alone(make_world):
     world, mine = await made_by_alice(make_world)
     async with reading(world, ALICE, mine, Broken()) as broken, reading(world, ALICE, mine) as sound:

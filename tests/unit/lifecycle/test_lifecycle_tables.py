@@ -231,6 +231,27 @@ def test_lifecycle_a_failure_that_lasts_ends_a_trial_at_once_and_only_a_failure_
     assert invalid.state.end_reason is EndReason.INVALID_HP
 
 
+@pytest.mark.parametrize(
+    ("event", "state", "reason"),
+    [
+        (t.StopDecided(finished=False), TrialState.COMPLETED, EndReason.STOPPED),
+        (t.CancelRequested(), TrialState.CANCELED, EndReason.CANCELED),
+        (t.Condemned(), TrialState.ERROR, EndReason.ERROR),
+    ],
+)
+def test_lifecycle_who_is_slain_while_leaving_ends_as_was_decided(event, state, reason):
+    """A trial killed from outside between the search's stop and its own end was an error, and the search was told."""
+    leaving = t.step(live(), event).state
+    step = t.step(leaving, t.AttemptEnded(EndKind.FAILED, slain=True))
+    assert (step.state.state, step.state.end_reason) == (state, reason)
+    assert told(step) == (
+        [] if state is TrialState.COMPLETED else told(t.step(leaving, t.AttemptEnded(EndKind.KILLED)))
+    )
+    assert t.step(leaving, t.AttemptEnded(EndKind.FAILED)).state.state is TrialState.ERROR
+    assert requested(t.step(live(), t.AttemptEnded(EndKind.FAILED, slain=True))) == [2]
+    assert t.step(live(), t.AttemptEnded(EndKind.FAILED, slain=True)).state.restarts == 1
+
+
 def test_lifecycle_failures_are_counted_up_to_max_restarts():
     trial, runs = t.step(t.Trial(max_restarts=2, metric=t.Metric.SEEN), t.Created()).state, 1
     while not trial.state.terminal:

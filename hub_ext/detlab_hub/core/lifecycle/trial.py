@@ -103,10 +103,17 @@ class EarlyExitReported:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """Its allocation is over; `lasting` if it failed by what the next attempt would find again."""
+    """Its allocation is over.
+
+    Attributes:
+        kind: How it ended.
+        lasting: Whether it failed by what the next attempt would find again.
+        slain: Whether it failed because somebody else ended its processes: an operator, a machine that shuts down.
+    """
 
     kind: EndKind
     lasting: bool = False
+    slain: bool = False
 
 
 Event: TypeAlias = (
@@ -203,8 +210,8 @@ def _step(old: Trial, event: Event) -> Step:
             return _leave(old, TrialState.STOPPING_ERROR, EndReason.ERROR, KillTask())
         case EarlyExitReported(reason):
             return _report_early(old, reason)
-        case AttemptEnded(kind, lasting):
-            return _judge(replace(old, attempt=Attempt.NONE), kind, lasting)
+        case AttemptEnded():
+            return _judge(replace(old, attempt=Attempt.NONE), event)
         case _:
             assert_never(event)
 
@@ -259,21 +266,22 @@ def _report_early(old: Trial, reason: str) -> Step:
     return Step(replace(old, early_exit=reason), told)
 
 
-def _judge(trial: Trial, kind: EndKind, lasting: bool) -> Step:
+def _judge(trial: Trial, ended: AttemptEnded) -> Step:
     """What becomes of a trial whose attempt ended."""
     if is_stopping(trial.state):
-        return _settle(trial, kind)
-    match kind:
+        # It was to leave and is gone: who slew it meanwhile has not changed what was decided of it.
+        return _settle(trial, EndKind.KILLED if ended.slain else ended.kind)
+    match ended.kind:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)
         case EndKind.FAILED:
-            return _count_failure(trial, lasting)
+            return _count_failure(trial, ended.lasting)
         case EndKind.FINISHED:
             return _complete(trial)
         case EndKind.PREEMPTED:
             return _again(trial) if trial.early_exit is None else _complete(trial)
         case _:
-            assert_never(kind)
+            assert_never(ended.kind)
 
 
 def _again(trial: Trial) -> Step:

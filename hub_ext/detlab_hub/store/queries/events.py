@@ -119,6 +119,13 @@ def _after(one: bool, some_kinds: bool, followed: bool) -> Select[Any]:
     return query.limit(bindparam("most"))
 
 
+def experiments_beyond(s: Session, cursor: int, experiment_ids: Collection[int]) -> set[int]:
+    """Return which of some experiments have an event of their own, of kind `experiment`, beyond a cursor."""
+    row = _EVENTS.c
+    query = select(row.experiment_id).distinct().where(row.id > cursor, row.kind == "experiment")
+    return set(s.connection().execute(query.where(row.experiment_id.in_(experiment_ids))).scalars())
+
+
 def bounds(s: Session) -> tuple[int, int]:
     """Return `floor` and `head`, by one statement."""
     lowest, highest = s.connection().execute(_BOUNDS).one()
