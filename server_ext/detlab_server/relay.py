@@ -101,7 +101,7 @@ class RelayHandler(GuardedHandler):
 
         Raises:
             ClusterUnreachable: No answer, and nothing was handed on yet; or something before the master refuses, a
-            proxy or the Hub, which may not know the way yet.
+                proxy or the Hub, which may not know the way yet.
             StreamClosedError: The front end went away.
         """
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
