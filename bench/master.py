@@ -113,6 +113,7 @@ class Master:
         token.write_text(self.enrolment, encoding="ascii")
         command = [
             sys.executable,
+            *self.program,
             "-m",
             "detlab_hub",
             f"--DetHub.state_dir={self.folder}",
