@@ -14,7 +14,7 @@ import argparse
 from syne_tune import Reporter
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
-lr = parser.parse_args().lr
+lr = parser.parse_known_args()[0].lr  # syne-tune gives arguments of its own, too
 report = Reporter()
 for step in range(1, 11):
     report(loss=lr + 1.0 / step, batches=step)
