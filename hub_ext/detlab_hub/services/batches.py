@@ -346,7 +346,7 @@ def _with_views(s: Session, found: Sequence[Event], reasons: views.Reasons, upto
     bare = [_subject(event) for event in found if not event.data and event.id == last[_subject(event)]]
     if upto is not None:
         numbers = {int(key) for kind, key in bare if kind == "experiment" and key is not None}
-        again = events.experiments_beyond(s, upto, numbers)
+        again = events.experiments_beyond(s, upto, numbers) if numbers else set()
         bare = [subject for subject in bare if subject[0] != "experiment" or subject[1] not in again]
     data = _views(s, bare, reasons)
     for event in found:

@@ -53,6 +53,8 @@ _log = logging.getLogger(__name__)
 
 _SLAIN = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of tasks that others ended; unknown, when even the launcher died."""
+_OWN_FAILURES = frozenset({"oom", "setup"})
+"""Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
 _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.PAUSE: trials.PauseRequested(),
     experiments.Order.ACTIVATE: trials.ActivateRequested(),
@@ -143,7 +145,8 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     condemned = trial.state == TrialState.STOPPING_ERROR
     lasting = False
     heard = turn.exits.get(row.id)
-    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and (heard is None or heard.reason != "oom")
+    own = heard is not None and heard.reason in _OWN_FAILURES
+    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
     if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
         experiment = turn.experiment(row.experiment_id)
         card = failures.of_exit(

@@ -78,14 +78,18 @@ async def test_services_a_deaf_trial_gets_sigterm_ten_seconds_after_the_stop(mak
 
 
 @pytest.mark.parametrize(
-    ("code", "end", "kind"),
+    ("code", "reason", "end", "kind"),
     [
-        (-9, (TrialState.COMPLETED, EndReason.COMPLETED), None),
-        (None, (TrialState.COMPLETED, EndReason.COMPLETED), None),
-        (1, (TrialState.ERROR, EndReason.ERROR), "unknown"),
+        (-9, "", (TrialState.COMPLETED, EndReason.COMPLETED), None),
+        (None, "launcher_lost", (TrialState.COMPLETED, EndReason.COMPLETED), None),
+        (1, "", (TrialState.ERROR, EndReason.ERROR), "unknown"),
+        (-9, "oom", (TrialState.ERROR, EndReason.ERROR), "oom"),
+        (None, "setup", (TrialState.ERROR, EndReason.ERROR), "config"),
     ],
 )
-async def test_services_a_stopped_trial_that_is_slain_is_stopped_one_that_fails_has_failed(make_world, code, end, kind):
+async def test_services_a_stopped_trial_that_is_slain_is_stopped_one_that_fails_has_failed(
+    make_world, code, reason, end, kind
+):
     """`kill -9` between the search's decision and the trial's end made another outcome of the same search."""
     world = await make_world(deaf(1))
     agent = await world.add_agent(slots=1)
@@ -93,6 +97,7 @@ async def test_services_a_stopped_trial_that_is_slain_is_stopped_one_that_fails_
     await world.steps(6, 0.5)
     assert (await world.trials(made.id))[0].state is TrialState.STOPPING_COMPLETED
     for task in agent.tasks.values():
+        task.reason = reason
         task._exit(code)
     await world.finish(made.id)
     (trial,) = await world.trials(made.id)
