@@ -18,17 +18,17 @@ from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.errors import LeaseHeld, LeaseLost
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import Lease
 
 LEASE_ID = 1
 _LEASE: Table = Lease.__table__
-_CURRENT = (
+_CURRENT = Prepared(
     select(_LEASE.c.epoch, _LEASE.c.holder, _LEASE.c.expires_at)
     .where(_LEASE.c.id == LEASE_ID)
     .with_for_update(read=True)
 )
-"""Built once: every write asks for it."""
-_EXTEND = (
+_EXTEND = Prepared(
     update(_LEASE)
     .where(_LEASE.c.id == LEASE_ID, _LEASE.c.epoch == bindparam("ours"))
     .values(expires_at=bindparam("until"))
@@ -138,7 +138,7 @@ def check(session: Session, epoch: int) -> float:
     Returns:
         When the lease runs out.
     """
-    row = session.connection().execute(_CURRENT).one_or_none()
+    row = _CURRENT.first(session, {})
     if row is None or row.epoch != epoch:
         holder = "nobody" if row is None else repr(row.holder)
         raise LeaseLost(
@@ -150,4 +150,4 @@ def check(session: Session, epoch: int) -> float:
 
 def extend(session: Session, epoch: int, expires_at: float) -> None:
     """Set when our lease runs out; a time in the past gives it back."""
-    session.connection().execute(_EXTEND, {"ours": epoch, "until": expires_at})
+    _EXTEND.run(session, {"ours": epoch, "until": expires_at})

@@ -7,13 +7,17 @@ and is made from what Core reads: half the cost of loading it through a query of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, inspect, select
+from sqlalchemy import Column, bindparam, insert, inspect, select, update
 from sqlalchemy.orm import Mapper, Session, make_transient_to_detached
 from sqlalchemy.orm.attributes import instance_dict, instance_state
+from sqlalchemy.orm.exc import StaleDataError
+
+from detlab_hub.store.prepared import ONE_TRANSACTION, Prepared
 
 
 class StoreSession(Session):
@@ -22,6 +26,7 @@ class StoreSession(Session):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, expire_on_commit=False, **options)
         self._kept: list[object] = []
+        self.info[ONE_TRANSACTION] = True
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The row with a key, None if there is none; see `Session.get`."""
@@ -38,6 +43,31 @@ class StoreSession(Session):
         row = self.get(entity, ident, **options)
         return super().get_one(entity, ident, **options) if row is None else row  # which raises
 
+    def flush(self, objects: Any = None) -> None:
+        """Write what was changed and added; see `Session.flush`. Deleted rows, and keys of several columns, as ever."""
+        if objects is not None or self._deleted:
+            super().flush(objects)
+            return
+        if not self._new and not self.identity_map.check_modified():
+            return
+        changed, added = self.identity_map._dirty_states(), list(self._new)
+        if all(_by_key(state.class_) is not None for state in (*changed, *added)):
+            self._write(changed, added)
+        else:
+            super().flush()
+
+    def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
+        """What SQLAlchemy does of rows without relationships, in its order: tables by what they refer to, changes first."""
+        works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
+        works += [(_place(state.class_), 1, (state.insert_order,), state) for state in added]
+        works.sort(key=lambda work: work[:3])
+        for _, is_new, key, state in works:
+            if is_new:
+                _insert(self, state)
+            else:
+                _update(self, state, key[0])
+        self._register_persistent({work[3] for work in works})
+
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
         """The row that this session has, or reads after writing what waits to be written, as any query does."""
         key = plan.mapper.identity_key_from_primary_key((ident,))
@@ -46,7 +76,7 @@ class StoreSession(Session):
         return super().get(entity, ident) if key in self.identity_map else self._load(plan, ident)
 
     def _load(self, plan: _ByKey, ident: Any) -> Any:
-        values = self.connection().execute(plan.statement, {"key": ident}).one_or_none()
+        values = plan.statement.first(self, {"key": ident})
         if values is None:
             return None
         row = plan.mapper.class_manager.new_instance()
@@ -64,8 +94,7 @@ class _ByKey:
     """How rows of a table are read by a key of one column."""
 
     mapper: Mapper[Any]
-    statement: Select[Any]
-    """Built once, so that SQLAlchemy need not compare it with what it has compiled."""
+    statement: Prepared
     attributes: tuple[str, ...]
     """In the order of the statement's columns."""
 
@@ -79,4 +108,88 @@ def _by_key(entity: type[Any]) -> _ByKey | None:
         return None
     table = mapper.local_table
     names = tuple(mapper.get_property_by_column(column).key for column in table.c)
-    return _ByKey(mapper, select(*table.c).where(key[0] == bindparam("key")), names)
+    return _ByKey(mapper, Prepared(select(*table.c).where(key[0] == bindparam("key"))), names)
+
+
+def _update(s: Session, state: Any, key: Any) -> None:
+    """Write what was changed of a row."""
+    changed = {
+        f"new_{name}": state.dict[name]
+        for name, before in state.committed_state.items()
+        if state.dict[name] is not before and state.dict[name] != before
+    }
+    if changed and _change(state.class_, tuple(sorted(changed))).run(s, {**changed, "key": key}) != 1:
+        raise StaleDataError(f"{state.class_.__name__} {key} is not there any more")
+
+
+@cache
+def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
+    """The UPDATE of some attributes of a row by its key."""
+    mapper: Mapper[Any] = inspect(entity)
+    of = {name: mapper.columns[name.removeprefix("new_")] for name in attributes}
+    values = {column.key: bindparam(name, type_=column.type) for name, column in of.items()}
+    return Prepared(update(mapper.local_table).where(mapper.primary_key[0] == bindparam("key")).values(values))
+
+
+def _insert(s: Session, state: Any) -> None:
+    """Write a new row; what it does not say gets its default, and a number if that is its key."""
+    plan = _making(state.class_)
+    for name, default in plan.defaults:
+        if name not in state.dict:
+            state.dict[name] = default()
+    if state.dict.get(plan.key) is None:
+        state.dict[plan.key] = plan.numbered.scalar(s, {f"new_{name}": state.dict[name] for name in plan.others})
+    else:
+        plan.whole.run(s, {f"new_{name}": state.dict[name] for name in (plan.key, *plan.others)})
+
+
+@dataclass(frozen=True)
+class _Making:
+    """How rows of a table are made.
+
+    Attributes:
+        key: The attribute of their key.
+        others: All other attributes.
+        defaults: Attributes and what makes their value where none is given.
+        whole: The INSERT of a row with its key.
+        numbered: The INSERT of a row that is given one.
+    """
+
+    key: str
+    others: tuple[str, ...]
+    defaults: tuple[tuple[str, Callable[[], Any]], ...]
+    whole: Prepared
+    numbered: Prepared
+
+
+@cache
+def _making(entity: type[Any]) -> _Making:
+    mapper: Mapper[Any] = inspect(entity)
+    key = mapper.primary_key[0]
+    names = {mapper.get_property_by_column(column).key: column for column in mapper.local_table.c}
+    values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in names.items()}
+    rest = {column: value for column, value in values.items() if column != key.key}
+    statement = insert(mapper.local_table)
+    return _Making(
+        key=mapper.get_property_by_column(key).key,
+        others=tuple(name for name, column in names.items() if column is not key),
+        defaults=tuple((name, _default(column)) for name, column in names.items() if column is not key),
+        whole=Prepared(statement.values(values)),
+        numbered=Prepared(statement.values(rest).returning(key)),
+    )
+
+
+def _default(column: Column[Any]) -> Callable[[], Any]:
+    default = column.default
+    if default is None:
+        return lambda: None
+    if default.is_callable:
+        return lambda: default.arg(None)  # type: ignore[attr-defined]  # SQLAlchemy gives it its context
+    return lambda: default.arg  # type: ignore[attr-defined]  # a plain value
+
+
+@cache
+def _place(entity: type[Any]) -> int:
+    """Where a table stands among all: behind those that it refers to."""
+    mapper: Mapper[Any] = inspect(entity)
+    return list(mapper.local_table.metadata.sorted_tables).index(mapper.local_table)
