@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterable
 from typing import assert_never
 
-from sqlalchemy import Table, bindparam, func, insert, select
+from sqlalchemy import Table, bindparam, func, select
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
@@ -47,6 +47,8 @@ from detlab_hub.services.rows import (
 )
 from detlab_hub.services.searches import SearchLostError
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -64,9 +66,10 @@ _ORDERS: dict[experiments.Order, trials.Event] = {
 }
 
 _TRIALS: Table = TrialRow.__table__
-_NEW_TRIAL = insert(_TRIALS).returning(_TRIALS.c.id)
-_BY_REQUEST = select(_TRIALS.c.id).where(
-    _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
+_BY_REQUEST = Prepared(
+    select(_TRIALS.c.id).where(
+        _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
+    )
 )
 """By statements of Core, which do not write what a turn has changed so far: rows are written once, when it ends."""
 _OF_TRIAL = select(AllocationRow).where(
@@ -227,7 +230,7 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
         priority=experiment.priority,
         requested_at=turn.now,
     )
-    turn.session.add(request)
+    insert_row(turn.session, request)
     turn.changed_cluster()
     turn.outbox.kick_scheduler = True
 
@@ -315,7 +318,7 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             _create_trial(turn, experiment, decision)
         case StopTrial(request_id, finished):
             asked = {"experiment": experiment.id, "request": request_id}
-            row = turn.trial(turn.session.connection().execute(_BY_REQUEST, asked).scalar_one())
+            row = turn.trial(_BY_REQUEST.scalar(turn.session, asked))
             apply_trial(turn, row, trials.StopDecided(finished))
         case Shutdown(cancel, failure):
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
@@ -325,16 +328,16 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
 
 def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
     paused = experiment.state == ExperimentState.PAUSED
-    new = {
-        "experiment_id": experiment.id,
-        "idx": decision.index,
-        "request_id": decision.request_id,
-        "state": (TrialState.PAUSED if paused else TrialState.ACTIVE).value,
-        "hparams": decision.hparams,
-        "seed": decision.trial_seed,
-        "created_at": turn.now,
-    }
-    row = turn.trial(turn.session.connection().execute(_NEW_TRIAL, new).scalar_one())
+    row = TrialRow(
+        experiment_id=experiment.id,
+        idx=decision.index,
+        request_id=decision.request_id,
+        state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
+        hparams=decision.hparams,
+        seed=decision.trial_seed,
+        created_at=turn.now,
+    )
+    insert_row(turn.session, row)
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))

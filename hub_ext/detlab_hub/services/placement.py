@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
@@ -15,6 +15,7 @@ from detlab_hub.core.lifecycle.allocation import Assigned
 from detlab_hub.core.scheduling import AgentView, Request, Snapshot, schedule
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AgentRow, AllocationRow, TrialRow
 
 PLACED = (
@@ -41,7 +42,7 @@ class Waiting(NamedTuple):
     idx: int | None
 
 
-_PENDING = (
+_PENDING = Prepared(
     select(
         AllocationRow.id,
         AllocationRow.trial_id,
@@ -56,17 +57,19 @@ _PENDING = (
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
     .where(AllocationRow.state == AllocationState.PENDING)
 )
-_TAKEN = select(AllocationRow.agent_id, AllocationRow.slots, AllocationRow.experiment_id).where(
-    AllocationRow.state.in_(PLACED)
+_TAKEN = Prepared(
+    select(AllocationRow.agent_id, AllocationRow.slots, AllocationRow.experiment_id).where(
+        or_(*(AllocationRow.state == state for state in PLACED))
+    )
 )
-_DISABLED = select(AgentRow.id).where(AgentRow.enabled.is_(False))
+_DISABLED = Prepared(select(AgentRow.id).where(AgentRow.enabled.is_(False)))
 
 
 def place(
     turn: Turn, nodes: Sequence[Node], refusals: dict[tuple[int | str, str], float], *, draining: bool
 ) -> dict[str, str]:
     """Assign what can start now; return why everything else waits, by allocation."""
-    pending = [Waiting(*row) for row in turn.session.connection().execute(_PENDING)]
+    pending = [Waiting(*row) for row in _PENDING.all(turn.session, {})]
     if not pending:
         return {}
     if draining:
@@ -116,11 +119,11 @@ def agent_views(s: Session, nodes: Sequence[Node]) -> tuple[tuple[AgentView, ...
     used: defaultdict[str, set[str]] = defaultdict(set)
     zero_slot: defaultdict[str, int] = defaultdict(int)
     running: list[tuple[int | None, int]] = []
-    for agent_id, slots, experiment_id in s.connection().execute(_TAKEN):
+    for agent_id, slots, experiment_id in _TAKEN.all(s, {}):
         used[agent_id or ""].update(slots)
         zero_slot[agent_id or ""] += not slots
         running.append((experiment_id, len(slots)))
-    disabled = set(s.connection().execute(_DISABLED).scalars())
+    disabled = {row.id for row in _DISABLED.all(s, {})}
     agents = tuple(
         AgentView(
             id=node.id,

@@ -25,13 +25,14 @@ from detlab_hub.core.searchers import (
     make_searcher,
     replay,
 )
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 200
 _JOURNAL: Table = SearcherJournal.__table__
-_APPEND = insert(_JOURNAL)
-_LENGTH = select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment"))
+_APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions"))
+_LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
 
 
 class SearchLostError(Exception):
@@ -86,14 +87,14 @@ class Searches:
                 "event": event_to_json(event),
                 "decisions": [decision_to_json(decision) for decision in decisions],
             }
-            s.connection().execute(_APPEND, entry)
+            _APPEND.run(s, entry)
         self._entries[row.id] = (searcher, seq)
         return decisions
 
     def _entry(self, s: Session, row: ExperimentRow) -> tuple[Searcher, int]:
         if row.id in self._verified and row.id in self._entries:
             return self._entries[row.id]
-        seq = s.connection().execute(_LENGTH, {"experiment": row.id}).scalar_one() or 0
+        seq = _LENGTH.scalar(s, {"experiment": row.id}) or 0
         entry = self._entries.get(row.id)
         if entry is None or entry[1] != seq:
             entry = (self._rebuild(s, row), seq)

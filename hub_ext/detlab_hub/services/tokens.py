@@ -11,6 +11,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.services.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.shell import Shell
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
 
@@ -40,7 +41,7 @@ class Tokens:
         return await self._shell.read(lambda s: _resolve(s, bearer, now))
 
 
-_CURRENT = (
+_CURRENT = Prepared(
     select(
         AllocationRow.id, AllocationRow.trial_id, AllocationRow.experiment_id, AllocationRow.run, AllocationRow.task_id
     )
@@ -60,7 +61,7 @@ _CURRENT = (
 
 def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
     if bearer.startswith(tokens.PREFIXES["task"]):
-        current = s.connection().execute(_CURRENT, {"hash": tokens.digest(bearer), "now": now}).one_or_none()
+        current = _CURRENT.first(s, {"hash": tokens.digest(bearer), "now": now})
         if current is not None:
             return TaskCaller(*current)
     row = tokens.lookup(s, bearer, now)

@@ -56,6 +56,13 @@ class StoreSession(Session):
         else:
             super().flush()
 
+    def insert(self, row: object) -> None:
+        """Write a new row now, which numbers it, and nothing else: what was changed is written once, at the end."""
+        self.add(row)
+        state = instance_state(row)
+        _insert(self, state)
+        self._register_persistent({state})
+
     def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
         """What SQLAlchemy does of rows without relationships, in its order: tables by what they refer to, changes first."""
         works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
@@ -87,6 +94,15 @@ class StoreSession(Session):
             return known  # it was asked for by another spelling of its key
         self.add(row)
         return row
+
+
+def insert_row(s: Session, row: object) -> None:
+    """Write a new row now, and nothing else where the session can."""
+    if isinstance(s, StoreSession):
+        s.insert(row)
+    else:
+        s.add(row)
+        s.flush()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import CheckpointRow
 
-_LATEST = (
-    select(CheckpointRow)
+_LATEST = Prepared(
+    select(CheckpointRow.uuid)
     .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.state == "COMPLETED")
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     .limit(1)
@@ -35,4 +36,6 @@ def of_experiment(
 
 def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     """Return the checkpoint a trial resumes from: COMPLETED, most steps, then youngest."""
-    return s.scalars(_LATEST, {"trial": trial_id}).first()
+    s.flush()  # as before any query of the session's own
+    found: CheckpointRow | None = s.get(CheckpointRow, _LATEST.scalar(s, {"trial": trial_id}))
+    return found

@@ -14,18 +14,21 @@ from sqlalchemy import Select, Table, and_, bindparam, delete, func, insert, or_
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.tables import EventRow, Meta
 from detlab_hub.store.tables.base import encode_bulk
 
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
-_APPEND = insert(_EVENTS)
-_APPEND_ONE = _APPEND.returning(_EVENTS.c.id)
-_BOUNDS = select(
-    select(Meta.value).where(Meta.key == _FLOOR).scalar_subquery(), select(func.max(EventRow.id)).scalar_subquery()
-)
 _COLUMNS = ("kind", "time", "experiment_id", "trial_id", "task_id", "data")
+_APPEND_ONE = Prepared(insert(_EVENTS).returning(_EVENTS.c.id), _COLUMNS)
+_BOUNDS = Prepared(
+    select(
+        select(Meta.value).where(Meta.key == _FLOOR).scalar_subquery().label("floor"),
+        select(func.max(EventRow.id)).scalar_subquery().label("head"),
+    )
+)
 TRIM_BATCH = 20_000
 
 
@@ -42,7 +45,7 @@ def append(
     """Append one event and return its id."""
     # Past the ORM: a flush per event would write every changed row of the transaction a thousand times.
     row = new(kind, time, experiment_id, trial_id, data, task_id=task_id)
-    return int(s.connection().execute(_APPEND_ONE, row).scalar_one())
+    return int(_APPEND_ONE.scalar(s, row))
 
 
 def new(
@@ -128,7 +131,7 @@ def experiments_beyond(s: Session, cursor: int, experiment_ids: Collection[int])
 
 def bounds(s: Session) -> tuple[int, int]:
     """Return `floor` and `head`, by one statement."""
-    lowest, highest = s.connection().execute(_BOUNDS).one()
+    lowest, highest = _BOUNDS.first(s, {})
     oldest = int(lowest or 0)
     return oldest, max(int(highest or 0), oldest)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import serieslines
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
@@ -20,10 +21,12 @@ _METRIC_NAMES: Table = MetricName.__table__
 _NAMES = select(_METRIC_NAMES.c.id, _METRIC_NAMES.c.name).where(
     _METRIC_NAMES.c.name.in_(bindparam("names", expanding=True))
 )
+_ONE_NAME = Prepared(select(_METRIC_NAMES.c.id).where(_METRIC_NAMES.c.name == bindparam("name")))
 _SERIES: Table = Series.__table__
 _ALL_SERIES = serieslines.SELECT.where(
     _SERIES.c.trial_id == bindparam("trial"), _SERIES.c.group_name == bindparam("group")
 )
+_ONE_SERIES = Prepared(_ALL_SERIES.where(_SERIES.c.name_id == bindparam("name")))
 _SOME_SERIES = _ALL_SERIES.where(_SERIES.c.name_id.in_(bindparam("names", expanding=True)))
 
 
@@ -31,6 +34,9 @@ def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
     """Return the id of each name, making those that are new."""
     known = memo_of(s).names
     wanted = sorted({clean for name in names if (clean := clean_text(name)) not in known})
+    if len(wanted) == 1 and (one := _ONE_NAME.scalar(s, {"name": wanted[0]})) is not None:
+        known[wanted[0]] = one
+        return known
     for part in chunks(wanted):
         known.update((row.name, row.id) for row in s.connection().execute(_NAMES, {"names": part}))
     fresh = [MetricName(name=name) for name in wanted if name not in known]
@@ -83,8 +89,11 @@ def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> d
     for group, wanted in by_group.items():
         # Beyond a chunk, one range of the index is cheaper than many look-ups in it.
         query = _SOME_SERIES if len(wanted) <= CHUNK else _ALL_SERIES
-        asked = {"trial": trial.id, "group": group, "names": wanted}
-        rows = serieslines.made(s.connection().execute(query, asked))
+        asked = {"trial": trial.id, "group": group}
+        if len(wanted) == 1:
+            rows = serieslines.made(_ONE_SERIES.all(s, {**asked, "name": wanted[0]}))
+        else:
+            rows = serieslines.made(s.connection().execute(query, {**asked, "names": wanted}))
         found.update(((row.group_name, row.name_id), row) for row in rows)
     fresh = serieslines.add(s, trial.id, [key for key in keys if key not in found])
     if fresh:
