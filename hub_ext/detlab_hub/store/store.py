@@ -73,6 +73,8 @@ class Store:
         self._ttl = lease_ttl
         self._process = process or ProcessIdentity.current()
         self._write_engine: Engine = writer_engine(url)
+        self._connection: Connection | None = None
+        """Of the writer, from its first write on."""
         self._writer: Executor = writer or GroupingWriter(self._write, self._write_together)
         self._writing = threading.local()
         self._broken: StoreBroken | None = None
@@ -172,6 +174,8 @@ class Store:
         self._closed = True
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
+        if self._connection is not None:
+            self._connection.close()
         self._read_engine.dispose()
         self._write_engine.dispose()
 
@@ -255,7 +259,8 @@ class Store:
         try:
             with (
                 self._mark_writing(),
-                StoreSession(self._write_engine) as session,
+                self._connected() as connection,
+                StoreSession(connection) as session,
                 session.begin(),
             ):
                 expires_at = lease.check(session, self.epoch)
@@ -275,6 +280,21 @@ class Store:
             if verdict is Verdict.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "writing") from error
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """The writer's connection, kept: taking it from the pool and giving it back takes as long as a small write.
+
+        After an error it is given back, and made sound by that: a commit that failed may have left its transaction.
+        """
+        if self._connection is None:
+            self._connection = self._write_engine.connect()
+        try:
+            yield self._connection
+        except BaseException:
+            connection, self._connection = self._connection, None
+            connection.close()
+            raise
 
     def _write_together(self, first: Waiting, others: Iterable[Waiting]) -> None:
         """Run several writes in one transaction and answer them after its commit, each with its own outcome.

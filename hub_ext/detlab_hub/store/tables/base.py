@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import BigInteger, Integer, MetaData, Table, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
@@ -64,6 +64,14 @@ def encode_bulk(value: Any) -> str:
         return encode_json(value)
 
 
+def decode_json(text: str) -> Any:
+    """Return what `encode_json` or `encode_bulk` wrote."""
+    try:
+        return from_json(text)
+    except ValueError:  # a lone surrogate, or nesting beyond what it takes
+        return json.loads(text)
+
+
 class Json(TypeDecorator[Any]):
     """Any JSON value, as text: NaN, infinities, NUL and surrogates survive on both databases.
 
@@ -79,7 +87,7 @@ class Json(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Decode."""
-        return None if value is None else json.loads(value)
+        return None if value is None else decode_json(value)
 
 
 class ExactFloat(TypeDecorator[float]):
