@@ -8,8 +8,7 @@ work and the conversion of those values that need one. Statements with lists (`e
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +44,9 @@ class _Plan:
     def values(self, given: Mapping[str, Any]) -> Any:
         """The parameters as the driver takes them."""
         if self.binds or self.fixed:
-            converted = {name: self.binds[name](value) if name in self.binds else value for name, value in given.items()}
+            converted = {
+                name: self.binds[name](value) if name in self.binds else value for name, value in given.items()
+            }
             given = {**self.fixed, **converted}
         return given if self.order is None else tuple([given[name] for name in self.order])
 
@@ -102,13 +103,32 @@ class Prepared:
         plan = self._plans.get(dialect.name)
         if plan is None:
             plan = self._plans[dialect.name] = _compile(self._statement, self._given, dialect)
-        if connection._has_events or connection.engine._has_events:  # somebody watches statements
+        if _is_watched(connection):
             found = connection.exec_driver_sql(plan.text, plan.values(values))
             return plan, found.cursor if found.returns_rows else found
         try:
             return plan, driver.execute(plan.text, plan.values(values))
         except dialect.loaded_dbapi.Error as error:
             raise as_core_raises(error, plan.text, connection) from error
+
+
+def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Run a statement of the driver's once for each row of values, which are taken as they are."""
+    connection, driver = driver_of(s)
+    if _is_watched(connection):
+        connection.exec_driver_sql(text, [tuple(row) for row in rows])
+        return
+    try:
+        cursor = driver.cursor()
+        cursor.executemany(text, rows)
+        cursor.close()
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise as_core_raises(error, text, connection) from error
+
+
+def _is_watched(connection: Connection) -> bool:
+    """Whether somebody listens to statements, who is not to miss those that are run past Core."""
+    return bool(connection._has_events or connection.engine._has_events)
 
 
 def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
@@ -131,7 +151,7 @@ def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
         if convert is not None:
             results.append((place, convert))
     order = tuple(compiled.positiontup) if compiled.positional else None
-    row = namedtuple("Row", names, rename=True)._make if names else tuple  # noqa: PYI024  (its names are the columns')
+    row = namedtuple("Row", names, rename=True)._make if names else tuple
     return _Plan(compiled.string, order, fixed, binds, tuple(results), row)
 
 
@@ -158,12 +178,3 @@ def as_core_raises(error: Exception, statement: str, connection: Connection) -> 
     )
     assert isinstance(raised, DBAPIError)
     return raised
-
-
-@contextmanager
-def raising(statement: str, connection: Connection) -> Iterator[None]:
-    """Raise what the driver raises as SQLAlchemy would."""
-    try:
-        yield
-    except connection.dialect.loaded_dbapi.Error as error:
-        raise as_core_raises(error, statement, connection) from error

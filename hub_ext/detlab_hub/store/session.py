@@ -64,7 +64,7 @@ class StoreSession(Session):
         self._register_persistent({state})
 
     def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
-        """What SQLAlchemy does of rows without relationships, in its order: tables by what they refer to, changes first."""
+        """What SQLAlchemy does of rows without relationships, in its order: tables by references, changes first."""
         works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
         works += [(_place(state.class_), 1, (state.insert_order,), state) for state in added]
         works.sort(key=lambda work: work[:3])

@@ -15,8 +15,9 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
+
+from detlab_hub.store.prepared import as_core_raises, driver_of, run_many
 
 PointRow: TypeAlias = tuple[int, int, int, float | None, int, float]
 """series_id, step, run, value, flag, time"""
@@ -39,11 +40,11 @@ def append_rows(s: Session, table: str, columns: Sequence[str], rows: Sequence[t
     """Insert rows as the driver takes them: their values are not converted."""
     if not rows:
         return
-    connection = s.connection()
+    connection, _ = driver_of(s)
     if connection.dialect.name == "sqlite":
-        _insert_blocks(connection, table, columns, rows)
+        _insert_blocks(s, table, columns, rows)
     elif len(rows) < COPY_FROM:
-        connection.exec_driver_sql(_insert(table, tuple(columns), 1, "%s"), list(rows))
+        run_many(s, _insert(table, tuple(columns), 1, "%s"), rows)
     else:
 
         def write(copy: Any) -> None:
@@ -70,13 +71,13 @@ def _packed(row: PointRow) -> bytes:
     return _POINT(6, 8, series_id, 8, step, 4, run, 8, value, 2, flag, 8, time)
 
 
-def _insert_blocks(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert_blocks(s: Session, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     whole = len(rows) // BLOCK * BLOCK
     if whole:
         blocks = [tuple(chain.from_iterable(rows[at : at + BLOCK])) for at in range(0, whole, BLOCK)]
-        connection.exec_driver_sql(_insert(table, tuple(columns), BLOCK, "?"), blocks)
+        run_many(s, _insert(table, tuple(columns), BLOCK, "?"), blocks)
     if whole < len(rows):
-        connection.exec_driver_sql(_insert(table, tuple(columns), 1, "?"), list(rows[whole:]))
+        run_many(s, _insert(table, tuple(columns), 1, "?"), rows[whole:])
 
 
 @cache
@@ -92,10 +93,4 @@ def _copy(connection: Connection, statement: str, write: Callable[[Any], None]) 
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             write(copy)
     except dialect.dbapi.Error as error:
-        lost = dialect.is_disconnect(error, driver, None)
-        if lost:
-            connection.invalidate(error)
-        # As SQLAlchemy would have it: the store judges by that.
-        raise DBAPIError.instance(
-            statement, None, error, dialect.dbapi.Error, connection_invalidated=lost, dialect=dialect
-        ) from error
+        raise as_core_raises(error, statement, connection) from error

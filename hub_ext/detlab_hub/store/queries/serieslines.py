@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, insert, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import driver_of, run_many
 from detlab_hub.store.tables import Series
 from detlab_hub.store.values import FINITE
 
@@ -72,9 +74,13 @@ def add(s: Session, trial_id: int, keys: Sequence[tuple[str, int]]) -> list[Seri
 
 def save(s: Session, rows: Iterable[SeriesLine]) -> None:
     """Write what was changed of rows."""
-    connection = s.connection()
-    mark = "?" if connection.dialect.name == "sqlite" else "%s"
-    changes = ", ".join([f"{name} = {mark}" for name in _CHANGING])
     values = list(map(_changing, rows))
     if values:
-        connection.exec_driver_sql(f"UPDATE series SET {changes} WHERE id = {mark}", values)  # noqa: S608  (our names)
+        run_many(s, _update(driver_of(s)[0].dialect.name), values)
+
+
+@cache
+def _update(dialect: str) -> str:
+    mark = "?" if dialect == "sqlite" else "%s"
+    changes = ", ".join([f"{name} = {mark}" for name in _CHANGING])
+    return f"UPDATE series SET {changes} WHERE id = {mark}"  # noqa: S608  (our names)
