@@ -27,6 +27,7 @@ back into the class above. Only the standard library is imported here.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -236,6 +237,24 @@ def _family(base: type[DetlabError]) -> Iterable[type[DetlabError]]:
     yield base
     for child in base.__subclasses__():
         yield from _family(child)
+
+
+def master_said(body: bytes) -> Mapping[str, Any] | None:
+    """Return an error reply of the master, for `from_reply`; None if somebody before it wrote it: a proxy, the Hub.
+
+    The master's errors are JSON objects with a `code` and a `message`. What answers in its stead, while it starts or
+    while a proxy that was started anew knows no way to it, writes pages or JSON without a code.
+
+    Args:
+        body: Of a reply that is no success, as it came.
+    """
+    try:
+        said = json.loads(body)
+    except ValueError:  # not JSON, or not text at all
+        return None
+    if not isinstance(said, Mapping) or not isinstance(said.get("code"), str) or "message" not in said:
+        return None
+    return said
 
 
 def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:

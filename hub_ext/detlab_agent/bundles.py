@@ -13,9 +13,9 @@ from pathlib import Path
 
 import httpx
 
+from detlab.errors import master_said
 from detlab.launch.backoff import Backoff
 from detlab_agent.endpoints import Endpoints
-from detlab_agent.enrolment import told_by_master
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
 _log = logging.getLogger(__name__)
@@ -93,9 +93,11 @@ class BundleCache:
             client.stream("GET", address, headers=headers) as reply,
         ):
             if 400 <= reply.status_code < 500 and reply.status_code not in {401, 408, 429}:
-                said = told_by_master(await reply.aread())
+                said = master_said(await reply.aread())
                 if said is not None:  # else a proxy or the Hub before it, which do not know the way yet
-                    raise SetupFailed(f"bundle {digest}: the master answers with status {reply.status_code}: {said}")
+                    raise SetupFailed(
+                        f"bundle {digest}: the master answers with status {reply.status_code}: {said['message']}"
+                    )
             reply.raise_for_status()
             with partial.open("wb") as file:
                 # Raw: a transport that unpacks "Content-Encoding: gzip" would change the bytes that are digested.

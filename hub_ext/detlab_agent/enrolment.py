@@ -8,8 +8,9 @@ from pathlib import Path
 
 import httpx
 
+from detlab.errors import master_said
 from detlab.launch.taskdir import read_object, write_json
-from detlab.schemas.wire import EnrolReply, EnrolRequest, ErrorView
+from detlab.schemas.wire import EnrolReply, EnrolRequest
 from detlab_agent.endpoints import Endpoints
 
 _log = logging.getLogger(__name__)
@@ -76,11 +77,11 @@ class KeyRing:
                 )
         except httpx.HTTPError as error:
             raise MasterAway(f"{self.endpoints.base}: {error or type(error).__name__}") from error
-        said = None if reply.is_success else told_by_master(reply.content)
+        said = None if reply.is_success else master_said(reply.content)
         if reply.status_code in {401, 403} and said is not None:
-            raise NotEnrolled(f"the master refuses the enrolment token: {said}")
+            raise NotEnrolled(f"the master refuses the enrolment token: {said['message']}")
         if not reply.is_success:
-            raise MasterAway(f"{self.endpoints.enrol}: {said or f'status {reply.status_code}'}")
+            raise MasterAway(f"{self.endpoints.enrol}: {said['message'] if said else f'status {reply.status_code}'}")
         try:
             answer = EnrolReply.model_validate_json(reply.content)
         except ValueError as error:
@@ -104,11 +105,3 @@ class KeyRing:
             return self.enrolment_token_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeError) as error:
             raise NotEnrolled(f"no enrolment token: {error}") from error
-
-
-def told_by_master(body: bytes) -> str | None:
-    """Return what an error reply of the master says; None if somebody before it wrote it: a proxy, the Hub."""
-    try:
-        return ErrorView.model_validate_json(body).message
-    except ValueError:
-        return None

@@ -10,7 +10,7 @@ import httpx
 from tornado.iostream import StreamClosedError
 
 from detlab.client.discovery import ClusterAddress, find_cluster
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, master_said
 from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.version import VERSION
 
@@ -111,7 +111,8 @@ class RelayHandler(GuardedHandler):
         method = self.request.method or "GET"
         try:
             async with client.stream(method, url, headers=headers, content=self.request.body or None) as reply:
-                if not (reply.is_success or _from_master(reply)):
+                failure = b"" if reply.is_success else await reply.aread()
+                if not reply.is_success and master_said(failure) is None:
                     raise address.unreachable(f"something before it answers with status {reply.status_code}")
                 self.set_status(reply.status_code)
                 for name in PASSED_HEADERS:
@@ -121,9 +122,12 @@ class RelayHandler(GuardedHandler):
                     self.set_header("X-Content-Type-Options", "nosniff")
                     if "content-disposition" not in reply.headers:
                         self.set_header("Content-Disposition", "attachment")
-                async for chunk in reply.aiter_raw():
-                    self.write(chunk)
-                    await self.flush()
+                if failure:
+                    self.write(failure)
+                else:
+                    async for chunk in reply.aiter_raw():
+                        self.write(chunk)
+                        await self.flush()
         except httpx.TransportError as problem:
             if self._headers_written:  # the half that came is all there is: the reader sees a broken stream
                 self.log.warning("detlab: the master's answer to %s broke off: %r", path, problem)
@@ -135,8 +139,3 @@ class RelayHandler(GuardedHandler):
     def _refuse(self, status: int, code: str, message: str, hint: str | None = None) -> None:
         self.set_status(status)
         self.finish(json.dumps({"code": code, "message": message, "hint": hint}))
-
-
-def _from_master(reply: httpx.Response) -> bool:
-    """Whether the master wrote this answer: its errors are JSON, those of a proxy and of the Hub are not."""
-    return reply.headers.get("content-type", "").startswith("application/json")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from detlab.errors import ApiError, AuthError, DetlabError, Unavailable, from_reply
+from detlab.errors import ApiError, AuthError, DetlabError, Unavailable, from_reply, master_said
 from detlab.schemas.wire import API_PREFIX, encode_floats
 
 T = TypeVar("T")
@@ -157,17 +157,14 @@ def error_of(reply: Reply) -> DetlabError:
             status=reply.status,
             hint="Check DET_URL and the token (det user whoami), or log in again: det login URL",
         )
-    try:
-        body = json.loads(reply.body)
-    except ValueError:
-        body = None
-    if isinstance(body, dict) and "code" in body:
-        error = from_reply(reply.status, body)
+    said = master_said(reply.body)
+    if said is not None:
+        error = from_reply(reply.status, said)
     elif reply.status in RETRY_STATUSES:
         # A HEAD's answer has no body: then nobody knows whether the proxy wrote it or the master.
-        said = "the proxy answers, but the master behind it does not" if reply.body else "the cluster is not ready"
+        what = "the proxy answers, but the master behind it does not" if reply.body else "the cluster is not ready"
         error = Unavailable(
-            f"{said} (HTTP status {reply.status})",
+            f"{what} (HTTP status {reply.status})",
             status=reply.status,
             hint="It may be starting. Look at it with: det status",
         )

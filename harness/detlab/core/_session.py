@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,12 @@ def decode_reply(response: httpx.Response) -> Any:
                 f"{response.request.url} did not answer with JSON: is this address really the master's?",
                 status=response.status_code,
             ) from error
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if not isinstance(body, Mapping) or "code" not in body:
+    said = errors.master_said(response.content)
+    if said is None:
         raise errors.ClusterUnreachable(
             f"something before the master answers in its stead (status {response.status_code}): it may be starting"
         )
-    raise errors.from_reply(response.status_code, body)
+    raise errors.from_reply(response.status_code, said)
 
 
 class TaskSession:

@@ -10,7 +10,7 @@ import pytest
 
 from detlab.client.calls import Backoff, Call, Reply, error_of, field_of, model, page_of
 from detlab.client.submission import config_mapping, config_text, set_key
-from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable
+from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable, master_said
 from detlab.schemas.wire import CreateExperiment, TrialView, UserView
 
 
@@ -132,3 +132,21 @@ def test_every_public_name_loads() -> None:
     assert set(client._HOME_OF) <= set(dir(client))
     with pytest.raises(AttributeError):
         _ = client.nonsense
+
+
+@pytest.mark.parametrize(
+    ("body", "the_masters"),
+    [
+        (b'{"code": "not_found", "message": "there is no experiment 7", "hint": null, "problems": []}', True),
+        (b'{"status": 404, "message": "Not Found"}', False),  # the Hub's API
+        (b"<html><title>JupyterHub</title></html>", False),
+        (b"404: Not Found", False),
+        (b'["code", "message"]', False),
+        (b'{"code": 404, "message": "numbers are no codes of ours"}', False),
+        (b'{"code": "not_found"}', False),
+        (b"\xff\xfe", False),
+        (b"", False),
+    ],
+)
+def test_an_error_is_the_masters_by_one_rule(body: bytes, the_masters: bool) -> None:
+    assert (master_said(body) is not None) is the_masters
