@@ -1,7 +1,17 @@
 """The tables of the master, as SQLAlchemy classes."""
 
 from detlab_hub.store.tables.base import Base, clean_text
-from detlab_hub.store.tables.cluster import AgentRow, AuditRow, EventRow, Lease, LogRow, Meta, TokenRow, UsageRow
+from detlab_hub.store.tables.cluster import (
+    AgentRow,
+    AuditRow,
+    EventRow,
+    Lease,
+    LogRow,
+    Meta,
+    QuotaRow,
+    TokenRow,
+    UsageRow,
+)
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -43,6 +53,7 @@ __all__ = [
     "OutputRow",
     "Point",
     "ProjectRow",
+    "QuotaRow",
     "Rollup",
     "SearcherJournal",
     "Series",

@@ -46,10 +46,28 @@ class AgentRow(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     """False: an administrator lets nothing new start on it."""
     runtimes: Mapped[list[str]] = mapped_column(Json, default=lambda: ["process"])
+    pool: Mapped[str] = mapped_column(CleanText, default="default")
+    """Resource pool, as the agent says."""
+    labels: Mapped[dict[str, str]] = mapped_column(Json, default=dict)
+    """Of the operator, for tasks that ask for some."""
+    max_zero_slot_tasks: Mapped[int] = mapped_column(default=100)
     enrolled_by: Mapped[str] = mapped_column(CleanText, default="")
     """SHA-256 of the enrolment token that it came by."""
     last_seen: Mapped[float] = mapped_column(Double, default=0.0)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class QuotaRow(Base):
+    """Slots that a user, or all users of a Hub group together, may hold at a time."""
+
+    __tablename__ = "quotas"
+
+    kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """`user` or `group`."""
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    slots: Mapped[int]
+    set_by: Mapped[str] = mapped_column(CleanText, default="")
+    set_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
 class TokenRow(Base):

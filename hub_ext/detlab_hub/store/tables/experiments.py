@@ -71,6 +71,13 @@ class ExperimentRow(Base):
     seed: Mapped[int] = mapped_column(BigInteger, default=0)
     progress: Mapped[float] = mapped_column(Double, default=0.0)
     priority: Mapped[int] = mapped_column(default=42)
+    resource_pool: Mapped[str] = mapped_column(CleanText, default="default")
+    weight: Mapped[float] = mapped_column(Double, default=1.0)
+    max_slots: Mapped[int | None] = mapped_column(default=None)
+    position: Mapped[float | None] = mapped_column(Double, default=None)
+    """Where it was moved to in the queue, on the scale of `created_at`; NULL: it was not moved."""
+    owner_groups: Mapped[list[str]] = mapped_column(Json, default=list)
+    """Groups of the Hub that its owner was in when it was submitted, for quotas."""
     bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
@@ -170,6 +177,10 @@ class AllocationRow(Base):
     slots: Mapped[list[str]] = mapped_column(Json, default=list)
     slots_needed: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=42)
+    constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """What its agents must be like; NULL: anything."""
+    max_time: Mapped[float | None] = mapped_column(Double, default=None)
+    """Seconds from its start after which it is asked to leave for good; NULL: any."""
     requested_at: Mapped[float] = mapped_column(Double, default=0.0)
     assigned_at: Mapped[float | None] = mapped_column(Double, default=None)
     started_at: Mapped[float | None] = mapped_column(Double, default=None)

@@ -32,6 +32,13 @@ class TaskRow(Base):
     bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     priority: Mapped[int] = mapped_column(default=42)
+    resource_pool: Mapped[str] = mapped_column(CleanText, default="default")
+    weight: Mapped[float] = mapped_column(Double, default=1.0)
+    max_slots: Mapped[int | None] = mapped_column(default=None)
+    position: Mapped[float | None] = mapped_column(Double, default=None)
+    """Where it was moved to in the queue, on the scale of `created_at`; NULL: it was not moved."""
+    owner_groups: Mapped[list[str]] = mapped_column(Json, default=list)
+    """Groups of the Hub that its owner was in when it was submitted, for quotas."""
     run: Mapped[int] = mapped_column(default=0)
     experiment_ids: Mapped[list[int]] = mapped_column(Json, default=list)
     trial_ids: Mapped[list[int]] = mapped_column(Json, default=list)
@@ -39,9 +46,6 @@ class TaskRow(Base):
     base_url: Mapped[str] = mapped_column(CleanText, default="")
     claimed: Mapped[bool] = mapped_column(default=False)
     """The Hub has the server's address; until then its spawner's stream is the task's lease."""
-    lease_until: Mapped[float | None] = mapped_column(Double, default=None)
-    """Always NULL: since when nobody follows an unclaimed spawn is in memory (`Spawns.guard`), for a master that starts
-    has to give every Hub its time again. To be dropped with the next change of the schema."""
     last_activity: Mapped[float | None] = mapped_column(Double, default=None)
     idle_timeout: Mapped[float | None] = mapped_column(Double, default=None)
     cull_at: Mapped[float | None] = mapped_column(Double, default=None)
