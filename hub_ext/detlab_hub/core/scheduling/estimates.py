@@ -1,0 +1,83 @@
+"""When tasks that wait will start, as far as the maximum times of those that run say it.
+
+The future is played with the scheduler itself: who ends at its maximum time leaves, and the next pass follows. Tasks
+that end sooner make it sooner; tasks that are submitted later, agents that come or go, and moved jobs change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from detlab_hub.core.scheduling.pools.model import Decision, Snapshot, Task, TaskState
+
+_MOST_PASSES = 64
+_MOST_WORK = 20_000
+"""Passes by tasks. What is not known by then is told as unknown."""
+
+
+def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision]) -> Mapping[str, float | None]:
+    """In how many seconds each pending task starts; None where that is not known.
+
+    Args:
+        snapshot: The pool now.
+        schedule: The pass (`scheduling.schedule`).
+    """
+    pending = [task.id for task in snapshot.tasks if task.state is TaskState.PENDING]
+    future = _Future(snapshot)
+    for _ in range(max(2, min(_MOST_PASSES, _MOST_WORK // (len(snapshot.tasks) + 1)))):
+        if len(future.started) == len(pending) or not future.go_on(schedule):
+            break
+    return {name: future.started.get(name) for name in pending}
+
+
+class _Future:
+    """What is going on at a time to come.
+
+    Attributes:
+        started: When each task that waits now has started, in seconds from now.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.started: dict[str, float] = {}
+        self._snapshot = snapshot
+        self._now = 0.0
+        self._tasks = {task.id: task for task in snapshot.tasks}
+        self._ends: dict[str, float] = {}
+        self._waited = {task.id for task in snapshot.tasks if task.state is TaskState.PENDING}
+        for task in snapshot.tasks:
+            if task.state is TaskState.RUNNING:
+                self._runs(task)
+
+    def _runs(self, task: Task) -> None:
+        if task.max_time is not None:
+            self._ends[task.id] = self._now + max(0.0, task.max_time)
+
+    def go_on(self, schedule: Callable[[Snapshot], Decision]) -> bool:
+        """One pass, or the next end; False if nothing more is known to happen."""
+        decision = schedule(replace(self._snapshot, tasks=tuple(map(self._at_present, self._tasks.values()))))
+        for name, placement in decision.allocate.items():
+            task = replace(self._tasks[name], state=TaskState.RUNNING, on=placement)
+            self._tasks[name] = task
+            self._runs(task)
+            if name in self._waited:
+                self.started.setdefault(name, self._now)
+        for name in decision.release:
+            left = self._ends.pop(name, None)
+            rest = None if left is None else left - self._now
+            self._tasks[name] = replace(self._tasks[name], state=TaskState.PENDING, on={}, max_time=rest)
+        # What starts cannot make room, and what gives back its slots is looked at in the next pass.
+        return bool(decision.release) or self._next_end()
+
+    def _at_present(self, task: Task) -> Task:
+        end = self._ends.get(task.id)
+        return task if end is None else replace(task, max_time=end - self._now)
+
+    def _next_end(self) -> bool:
+        if not self._ends:
+            return False
+        self._now = min(self._ends.values())
+        for name in [name for name, end in self._ends.items() if end <= self._now]:
+            del self._ends[name]
+            del self._tasks[name]
+        return True

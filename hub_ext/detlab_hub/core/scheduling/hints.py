@@ -1,0 +1,127 @@
+"""What would let a task that waits start now: tried with the scheduler itself, one change at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from detlab_hub.core.scheduling.pools.limits import count_slots
+from detlab_hub.core.scheduling.pools.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
+
+_EVERY = 8
+"""Up to so many slots every smaller number is tried."""
+_HOPELESS = frozenset({ReasonCode.NO_AGENT, ReasonCode.RELEASING})
+"""Nothing here helps, or help is under way."""
+
+
+class Change(StrEnum):
+    """What was tried: the closed set."""
+
+    SLOTS = "slots"
+    """Fewer slots."""
+    MAX_SLOTS = "max_slots"
+    """Its job without a limit."""
+    POOL = "pool"
+    """Another pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A change with which the task would start now.
+
+    Attributes:
+        change: What.
+        value: The number of slots, or the name of the pool; "" where there is none.
+        text: For people: `would start now with 4 slots`.
+    """
+
+    change: Change
+    value: str
+    text: str
+
+
+Schedule = Callable[[Snapshot], Decision]
+
+
+def hints(
+    snapshot: Snapshot, task_id: str, schedule: Schedule, others: Mapping[str, Snapshot] | None = None
+) -> tuple[Hint, ...]:
+    """Say what would let a pending task start now; nothing if it starts anyhow, or if nothing that is tried helps.
+
+    Args:
+        snapshot: The pool in which it waits.
+        task_id: Which task.
+        schedule: The pass (`scheduling.schedule`).
+        others: Other pools that it could be moved to, by name.
+    """
+    reason = schedule(snapshot).waiting.get(task_id)
+    if reason is None or reason.code is ReasonCode.RELEASING:
+        return ()
+    task = next(task for task in snapshot.tasks if task.id == task_id)
+    job = snapshot.jobs[task.job]
+    found: list[Hint] = []
+    if reason.code not in _HOPELESS:
+        most = _most_slots(snapshot, task, schedule)
+        if most is not None:
+            found.append(Hint(Change.SLOTS, str(most), f"would start now with {count_slots(most)}"))
+    if reason.code in (ReasonCode.AT_MAX_SLOTS, ReasonCode.OVER_MAX_SLOTS):
+        free = replace(job, max_slots=None)
+        if _starts(_with(snapshot, task, free), task_id, schedule):
+            text = f"would start now without max_slots {job.max_slots} of its job"
+            found.append(Hint(Change.MAX_SLOTS, "", text))
+    for name, other in sorted((others or {}).items()):
+        if _starts(_moved(other, task, job), task_id, schedule):
+            found.append(Hint(Change.POOL, name, f"would start now in the pool {name}"))
+    return tuple(found)
+
+
+def _starts(snapshot: Snapshot, task_id: str, schedule: Schedule) -> bool:
+    return task_id in schedule(snapshot).allocate
+
+
+def _with(snapshot: Snapshot, task: Task, job: Job) -> Snapshot:
+    tasks = tuple(task if one.id == task.id else one for one in snapshot.tasks)
+    return replace(snapshot, tasks=tasks, jobs={**snapshot.jobs, job.id: job})
+
+
+def _moved(other: Snapshot, task: Task, job: Job) -> Snapshot:
+    """The other pool with the task in it, its job at the place of its submission."""
+    if job.id not in other.jobs:
+        other = replace(other, jobs={**other.jobs, job.id: replace(job, position=None)})
+    return replace(other, tasks=(*other.tasks, task))
+
+
+def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | None:
+    job = snapshot.jobs[task.job]
+    for slots in _fewer(snapshot, task):
+        if _starts(_with(snapshot, replace(task, slots=slots), job), task.id, schedule):
+            return slots
+    return None
+
+
+def _fewer(snapshot: Snapshot, task: Task) -> list[int]:
+    """Numbers of slots worth a try, largest first: all small ones, powers of two, and what is free somewhere."""
+    worth: set[int] = set(range(1, min(task.slots, _EVERY + 1)))
+    worth.update(1 << power for power in range(task.slots.bit_length()))
+    free = {agent.id: agent.slots for agent in snapshot.agents}
+    running = [one for one in snapshot.tasks if one.state is TaskState.RUNNING]
+    for one in running:
+        for name, slots in one.on.items():
+            free[name] = free.get(name, 0) - slots
+    worth.update(free.values())
+    worth.add(sum(free.values()))
+    worth.update(_left(snapshot, task, running))
+    return sorted((slots for slots in worth if 0 < slots < task.slots), reverse=True)
+
+
+def _left(snapshot: Snapshot, task: Task, running: Iterable[Task]) -> Iterable[int]:
+    """What `max_slots` and each quota leave."""
+    held = list(running)
+    most = snapshot.jobs[task.job].max_slots
+    if most is not None:
+        yield most - sum(one.slots for one in held if one.job == task.job)
+    for quota in snapshot.quotas:
+        if quota.user == task.user or quota.group in task.groups:
+            used = (one for one in held if one.user == quota.user or (quota.group and quota.group in one.groups))
+            yield quota.slots - sum(one.slots for one in used)

@@ -1,0 +1,71 @@
+"""When waiting tasks start: told where maximum times say it, unknown else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pool_scenes import scene
+
+from detlab_hub.core.scheduling.estimates import estimated_starts
+from detlab_hub.core.scheduling.pools import Snapshot, Task, TaskState, schedule
+
+
+def running(name: str, job: str, slots: int, agent: str, max_time: float | None) -> Task:
+    return Task(name, job, slots, TaskState.RUNNING, on={agent: slots}, max_time=max_time)
+
+
+def starts(snapshot: Snapshot) -> dict[str, float | None]:
+    return dict(estimated_starts(snapshot, schedule))
+
+
+def test_at_the_end_of_who_runs() -> None:
+    snapshot = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", 600.0)})
+    assert starts(snapshot) == {"t2": 600.0}
+
+
+def test_unknown_behind_one_of_unknown_time() -> None:
+    snapshot = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", None)})
+    assert starts(snapshot) == {"t2": None}
+
+
+def test_one_after_the_other() -> None:
+    snapshot = scene(
+        {"a1": 4},
+        {"j1": {}, "j2": {}, "j3": {}, "j4": {}},
+        {
+            "t2": Task("t2", "j2", 4, requested=1, max_time=50.0),
+            "t3": Task("t3", "j3", 4, requested=2),
+            "t4": Task("t4", "j4", 4, requested=3),
+        },
+        {"t1": running("t1", "j1", 4, "a1", 100.0)},
+    )
+    assert starts(snapshot) == {"t2": 100.0, "t3": 150.0, "t4": None}
+
+
+def test_now_for_one_that_fits_and_after_a_preemption_for_one_that_comes_first() -> None:
+    snapshot = scene(
+        {"a1": 4},
+        {"low": {"priority": 60}, "high": {"priority": 1}},
+        {"t2": ("high", 3)},
+        {"t1": ("low", {"a1": 2})},
+        preemption=True,
+    )
+    assert starts(scene({"a1": 4}, {"j1": {}}, {"t1": ("j1", 2)})) == {"t1": 0.0}
+    assert starts(snapshot) == {"t2": 0.0}
+
+
+def test_a_passed_maximum_time_is_now_and_a_task_that_never_fits_is_unknown() -> None:
+    snapshot = scene(
+        {"a1": 4}, {"j1": {}, "j2": {}, "j3": {}}, {"t2": ("j2", 4), "t3": ("j3", 9)},
+        {"t1": running("t1", "j1", 4, "a1", -5.0)},
+    )  # fmt: skip
+    assert starts(snapshot) == {"t2": 0.0, "t3": None}
+
+
+def test_much_waiting_is_given_up_and_not_waited_for() -> None:
+    tasks = tuple(Task(f"p{n}", "j1", 1, requested=n, max_time=10.0) for n in range(400))
+    snapshot = replace(scene({"a1": 1}, {"j1": {}}, {}), tasks=tasks)
+    told = starts(snapshot)
+    assert told["p0"] == 0.0
+    assert told["p1"] == 10.0
+    assert told["p399"] is None

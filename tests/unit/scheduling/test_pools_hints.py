@@ -1,0 +1,92 @@
+"""What would let a waiting task start now: each hint is true when it is followed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from pool_scenes import scene
+
+from detlab_hub.core.scheduling.hints import Change, hints
+from detlab_hub.core.scheduling.pools import Quota, Snapshot, Task, schedule
+
+
+def said(snapshot: Snapshot, task: str, **others: Snapshot) -> list[str]:
+    return [hint.text for hint in hints(snapshot, task, schedule, others)]
+
+
+def test_fewer_slots() -> None:
+    busy = scene({"a1": 8}, {"j1": {}, "j2": {}}, {"t2": ("j2", 8)}, {"t1": ("j1", {"a1": 4})})
+    assert said(busy, "t2") == ["would start now with 4 slots"]
+
+
+def test_nothing_for_one_that_starts_or_where_nothing_helps() -> None:
+    free = scene({"a1": 4}, {"j1": {}}, {"t1": ("j1", 4)})
+    full = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
+    assert said(free, "t1") == []
+    assert said(full, "t2") == []
+    assert said(scene({}, {"j1": {}}, {"t1": ("j1", 4)}), "t1") == []
+
+
+def test_nothing_while_slots_are_being_taken_for_it() -> None:
+    snapshot = scene(
+        {"a1": 4}, {"low": {"priority": 60}, "high": {"priority": 1}}, {"t2": ("high", 4)},
+        {"t1": ("low", {"a1": 2})}, preemption=True,
+    )  # fmt: skip
+    assert said(snapshot, "t2") == []
+
+
+def test_without_the_jobs_own_limit() -> None:
+    snapshot = scene(
+        {"a1": 8}, {"j1": {"max_slots": 5}}, {"t2": ("j1", 4)}, {"t1": ("j1", {"a1": 4})}
+    )  # fmt: skip
+    assert said(snapshot, "t2") == ["would start now with 1 slot", "would start now without max_slots 5 of its job"]
+
+
+def test_under_a_quota_what_it_leaves() -> None:
+    waits = Task("t2", "j2", 6, user="ada", requested=2)
+    runs = Task("t1", "j1", 3, user="ada", on={"a1": 3})
+    snapshot = scene({"a1": 16}, {"j1": {}, "j2": {}}, {"t2": waits}, quotas=(Quota(8, user="ada"),))
+    running = replace(runs, state=type(runs.state).RUNNING)
+    snapshot = replace(snapshot, tasks=(running, waits))
+    assert said(snapshot, "t2") == ["would start now with 5 slots"]
+
+
+def test_another_pool() -> None:
+    full = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
+    free = scene({"b1": 2}, {}, {})
+    small = scene({"c1": 1}, {}, {})
+    assert said(full, "t2", free=free, small=small) == ["would start now in the pool free"]
+    assert said(scene({}, {"j1": {}}, {"t1": ("j1", 2)}), "t1", free=free) == ["would start now in the pool free"]
+
+
+def test_every_hint_holds_when_it_is_followed() -> None:
+    draw = random.Random(11)
+    told = 0
+    for _ in range(50):
+        agents = {f"a{number}": draw.choice([2, 4, 8]) for number in range(draw.randint(1, 3))}
+        jobs = {
+            f"j{n}": {"max_slots": draw.choice([None, None, 4]), "priority": draw.choice([10, 42])} for n in range(4)
+        }
+        running = {f"r{n}": ("j0", {name: draw.randint(1, size)}) for n, (name, size) in enumerate(agents.items())}
+        pending = {f"p{n}": (f"j{draw.randint(1, 3)}", draw.choice([1, 2, 4, 8, 12])) for n in range(5)}
+        snapshot = scene(agents, jobs, pending, running, preemption=draw.random() < 0.3)
+        other = scene({"b1": draw.choice([1, 4, 16])}, {}, {})
+        for name in pending:
+            task = next(one for one in snapshot.tasks if one.id == name)
+            job = snapshot.jobs[task.job]
+            for hint in hints(snapshot, name, schedule, {"other": other}):
+                told += 1
+                match hint.change:
+                    case Change.SLOTS:
+                        assert int(hint.value) < task.slots
+                        changed = [
+                            replace(one, slots=int(hint.value)) if one is task else one for one in snapshot.tasks
+                        ]
+                        followed = replace(snapshot, tasks=tuple(changed))
+                    case Change.MAX_SLOTS:
+                        followed = replace(snapshot, jobs={**snapshot.jobs, job.id: replace(job, max_slots=None)})
+                    case Change.POOL:
+                        followed = replace(other, jobs={job.id: job}, tasks=(task,))
+                assert name in schedule(followed).allocate
+    assert told > 20
