@@ -8,21 +8,21 @@ work and the conversion of those values that need one. Statements with lists (`e
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Delete, Insert, Select, Update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+T = TypeVar("T")
 Convert = Callable[[Any], Any]
-ONE_TRANSACTION = "detlab_hub.store.prepared.one_transaction"
-"""In `Session.info` of a session that is used for one transaction: its connection is asked for once."""
 _FLOAT8 = 701
 """What PostgreSQL calls a double; it matters for numbers only, and all of ours that are not whole are doubles."""
 _DRIVER = "detlab_hub.store.prepared.driver"
+"""In `Session.info`: the transaction, and the connection that was asked for in it."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,8 @@ class _Plan:
             given = {**self.fixed, **converted}
         return given if self.order is None else tuple([given[name] for name in self.order])
 
-    def rows(self, cursor: Any) -> Iterator[Any]:
-        """The rows of an answer."""
-        found = cursor.fetchall()
+    def rows(self, found: Iterable[Any]) -> Iterator[Any]:
+        """What the driver has fetched, as rows."""
         if not self.results:
             return map(self.row, found)
         return (self.row(self._converted(values)) for values in found)
@@ -72,44 +71,57 @@ class Prepared:
         given: Columns that an INSERT or UPDATE sets from values of the same names.
     """
 
-    def __init__(self, statement: Select[Any] | Insert | Update | Delete, given: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, statement: Select[*tuple[Any, ...]] | Insert | Update | Delete, given: tuple[str, ...] = ()
+    ) -> None:
         self._statement = statement
         self._given = given
         self._plans: dict[str, _Plan] = {}
 
     def run(self, s: Session, values: Mapping[str, Any]) -> int:
         """Run it; return how many rows it changed."""
-        _, cursor = self._execute(s, values)
-        return int(cursor.rowcount)
+        return int(self._execute(s, values, _changed)[1])
 
     def all(self, s: Session, values: Mapping[str, Any]) -> list[Any]:
         """Its rows, as named tuples."""
-        plan, cursor = self._execute(s, values)
-        return list(plan.rows(cursor))
+        plan, found = self._execute(s, values, _fetched)
+        return list(plan.rows(found))
 
     def first(self, s: Session, values: Mapping[str, Any]) -> Any:
         """Its first row, None if there is none."""
-        plan, cursor = self._execute(s, values)
-        return next(plan.rows(cursor), None)
+        plan, found = self._execute(s, values, _fetched)
+        return next(plan.rows(found), None)
 
     def scalar(self, s: Session, values: Mapping[str, Any]) -> Any:
         """The first value of its first row, None if there is none."""
         row = self.first(s, values)
         return None if row is None else row[0]
 
-    def _execute(self, s: Session, values: Mapping[str, Any]) -> tuple[_Plan, Any]:
+    def _execute(self, s: Session, values: Mapping[str, Any], taken: Callable[[Any], T]) -> tuple[_Plan, T]:
+        """Run it and take what is wanted of its cursor: a row further on may be the one that cannot be read."""
         connection, driver = driver_of(s)
         dialect = connection.dialect
         plan = self._plans.get(dialect.name)
         if plan is None:
             plan = self._plans[dialect.name] = _compile(self._statement, self._given, dialect)
-        if _is_watched(connection):
-            found = connection.exec_driver_sql(plan.text, plan.values(values))
-            return plan, found.cursor if found.returns_rows else found
+        given = plan.values(values)
         try:
-            return plan, driver.execute(plan.text, plan.values(values))
+            if _is_watched(connection):
+                found = connection.exec_driver_sql(plan.text, given)
+                return plan, taken(found.cursor if found.returns_rows else found)
+            return plan, taken(driver.execute(plan.text, given))
         except dialect.loaded_dbapi.Error as error:
-            raise as_core_raises(error, plan.text, connection) from error
+            raise as_core_raises(error, plan.text, connection, driver) from error
+
+
+def _changed(cursor: Any) -> int:
+    changed: int = cursor.rowcount
+    return changed
+
+
+def _fetched(cursor: Any) -> list[Any]:
+    found: list[Any] = cursor.fetchall()
+    return found
 
 
 def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -119,11 +131,14 @@ def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
         connection.exec_driver_sql(text, [tuple(row) for row in rows])
         return
     try:
+        if len(rows) == 1:
+            driver.execute(text, rows[0])
+            return
         cursor = driver.cursor()
         cursor.executemany(text, rows)
         cursor.close()
     except connection.dialect.loaded_dbapi.Error as error:
-        raise as_core_raises(error, text, connection) from error
+        raise as_core_raises(error, text, connection, driver) from error
 
 
 def _is_watched(connection: Connection) -> bool:
@@ -133,13 +148,15 @@ def _is_watched(connection: Connection) -> bool:
 
 def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
     compiled = statement.compile(dialect=dialect, column_keys=list(given) or None)
+    if compiled.insert_prefetch or compiled.update_prefetch:
+        raise TypeError(f"columns whose default Core would work out are to be given: {compiled.string}")
     binds = {}
     fixed = {}
     for name, bind in compiled.binds.items():
         convert = bind.type.dialect_impl(dialect).bind_processor(dialect)
         if convert is not None:
             binds[name] = convert
-        if not bind.required and bind.value is not None:
+        if not bind.required:
             fixed[name] = bind.value if convert is None else convert(bind.value)
     columns = getattr(statement, "selected_columns", None)
     if columns is None:
@@ -151,26 +168,26 @@ def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
         if convert is not None:
             results.append((place, convert))
     order = tuple(compiled.positiontup) if compiled.positional else None
-    row = namedtuple("Row", names, rename=True)._make if names else tuple
-    return _Plan(compiled.string, order, fixed, binds, tuple(results), row)
+    row: Any = namedtuple("Row", names, rename=True) if names else None
+    return _Plan(compiled.string, order, fixed, binds, tuple(results), row._make if names else tuple)
 
 
 def driver_of(s: Session) -> tuple[Connection, Any]:
     """The connection of a session's transaction, of SQLAlchemy and of the driver, begun if need be."""
+    transaction = s._transaction
     known = s.info.get(_DRIVER)
-    if known is None:
+    # Asked for once in a transaction: a savepoint is made by asking, one that failed says so then.
+    if known is None or known[0] is not transaction or not transaction.is_active:
         connection = s.connection()
-        known = connection, connection.connection.dbapi_connection
-        if s.info.get(ONE_TRANSACTION):
-            s.info[_DRIVER] = known
-    found: tuple[Connection, Any] = known
+        known = s.info[_DRIVER] = s._transaction, (connection, connection.connection.dbapi_connection)
+    found: tuple[Connection, Any] = known[1]
     return found
 
 
-def as_core_raises(error: Exception, statement: str, connection: Connection) -> DBAPIError:
+def as_core_raises(error: Exception, statement: str, connection: Connection, driver: Any) -> DBAPIError:
     """An error of the driver as SQLAlchemy would have it: the store judges by that."""
     dialect = connection.dialect
-    lost = dialect.is_disconnect(error, connection.connection.dbapi_connection, None)  # type: ignore[arg-type]
+    lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]
     if lost:
         connection.invalidate(error)
     raised = DBAPIError.instance(

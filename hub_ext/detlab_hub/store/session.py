@@ -7,17 +7,19 @@ and is made from what Core reads: half the cost of loading it through a query of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, bindparam, insert, inspect, select, update
+from sqlalchemy import Column, Table, bindparam, insert, inspect, select, update
 from sqlalchemy.orm import Mapper, Session, make_transient_to_detached
 from sqlalchemy.orm.attributes import instance_dict, instance_state
 from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.util import safe_reraise
 
-from detlab_hub.store.prepared import ONE_TRANSACTION, Prepared
+from detlab_hub.store.prepared import Prepared
 
 
 class StoreSession(Session):
@@ -26,7 +28,6 @@ class StoreSession(Session):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, expire_on_commit=False, **options)
         self._kept: list[object] = []
-        self.info[ONE_TRANSACTION] = True
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The row with a key, None if there is none; see `Session.get`."""
@@ -44,24 +45,41 @@ class StoreSession(Session):
         return super().get_one(entity, ident, **options) if row is None else row  # which raises
 
     def flush(self, objects: Any = None) -> None:
-        """Write what was changed and added; see `Session.flush`. Deleted rows, and keys of several columns, as ever."""
+        """Write what was changed and added; see `Session.flush`. Deleted rows, and such as are not plain, as ever."""
         if objects is not None or self._deleted:
             super().flush(objects)
             return
         if not self._new and not self.identity_map.check_modified():
             return
-        changed, added = self.identity_map._dirty_states(), list(self._new)
-        if all(_by_key(state.class_) is not None for state in (*changed, *added)):
-            self._write(changed, added)
+        changed = self.identity_map._dirty_states()
+        added: list[Any] = list(self._new)
+        if all(_is_plain(state.class_) for state in [*changed, *added]):
+            with self._whole():
+                self._write(changed, added)
         else:
             super().flush()
 
     def insert(self, row: object) -> None:
         """Write a new row now, which numbers it, and nothing else: what was changed is written once, at the end."""
+        if self._new:
+            self.flush()  # it may refer to them
         self.add(row)
-        state = instance_state(row)
-        _insert(self, state)
-        self._register_persistent({state})
+        state: Any = instance_state(row)
+        if not _is_plain(state.class_):
+            super().flush()
+            return
+        with self._whole():
+            _insert(self, state)
+            self._register_persistent({state})
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What SQLAlchemy does of a flush that fails: the transaction is over, whoever swallows the error."""
+        try:
+            yield
+        except BaseException:
+            with safe_reraise():
+                self._autobegin_t()._begin().rollback(_capture_exception=True)
 
     def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
         """What SQLAlchemy does of rows without relationships, in its order: tables by references, changes first."""
@@ -127,6 +145,25 @@ def _by_key(entity: type[Any]) -> _ByKey | None:
     return _ByKey(mapper, Prepared(select(*table.c).where(key[0] == bindparam("key"))), names)
 
 
+@cache
+def _is_plain(entity: Any) -> bool:
+    """Whether all that a flush does with a row of this table is to write the values that it has."""
+    mapper: Mapper[Any] = inspect(entity)
+    return (
+        len(mapper.primary_key) == 1
+        and len(mapper.tables) == 1
+        and not mapper.relationships
+        and mapper.version_id_col is None
+        and all(
+            column.server_default is None
+            and column.server_onupdate is None
+            and column.onupdate is None
+            and (column.default is None or column.default.is_scalar or column.default.is_callable)
+            for column in _table(mapper).c
+        )
+    )
+
+
 def _update(s: Session, state: Any, key: Any) -> None:
     """Write what was changed of a row."""
     changed = {
@@ -144,14 +181,14 @@ def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
     mapper: Mapper[Any] = inspect(entity)
     of = {name: mapper.columns[name.removeprefix("new_")] for name in attributes}
     values = {column.key: bindparam(name, type_=column.type) for name, column in of.items()}
-    return Prepared(update(mapper.local_table).where(mapper.primary_key[0] == bindparam("key")).values(values))
+    return Prepared(update(_table(mapper)).where(mapper.primary_key[0] == bindparam("key")).values(values))
 
 
 def _insert(s: Session, state: Any) -> None:
     """Write a new row; what it does not say gets its default, and a number if that is its key."""
     plan = _making(state.class_)
     for name, default in plan.defaults:
-        if name not in state.dict:
+        if state.dict.get(name) is None:  # given as None, too, as in SQLAlchemy
             state.dict[name] = default()
     if state.dict.get(plan.key) is None:
         state.dict[plan.key] = plan.numbered.scalar(s, {f"new_{name}": state.dict[name] for name in plan.others})
@@ -182,14 +219,18 @@ class _Making:
 def _making(entity: type[Any]) -> _Making:
     mapper: Mapper[Any] = inspect(entity)
     key = mapper.primary_key[0]
-    names = {mapper.get_property_by_column(column).key: column for column in mapper.local_table.c}
+    names = {mapper.get_property_by_column(column).key: column for column in _table(mapper).c}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in names.items()}
     rest = {column: value for column, value in values.items() if column != key.key}
-    statement = insert(mapper.local_table)
+    statement = insert(_table(mapper))
     return _Making(
         key=mapper.get_property_by_column(key).key,
         others=tuple(name for name, column in names.items() if column is not key),
-        defaults=tuple((name, _default(column)) for name, column in names.items() if column is not key),
+        defaults=tuple(
+            (name, _default(column))
+            for name, column in names.items()
+            if column is not key or column.default is not None
+        ),
         whole=Prepared(statement.values(values)),
         numbered=Prepared(statement.values(rest).returning(key)),
     )
@@ -207,5 +248,11 @@ def _default(column: Column[Any]) -> Callable[[], Any]:
 @cache
 def _place(entity: type[Any]) -> int:
     """Where a table stands among all: behind those that it refers to."""
-    mapper: Mapper[Any] = inspect(entity)
-    return list(mapper.local_table.metadata.sorted_tables).index(mapper.local_table)
+    table = _table(inspect(entity))
+    return list(table.metadata.sorted_tables).index(table)
+
+
+def _table(mapper: Mapper[Any]) -> Table:
+    table = mapper.local_table
+    assert isinstance(table, Table)
+    return table

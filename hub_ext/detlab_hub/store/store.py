@@ -35,6 +35,7 @@ from detlab_hub.store.engine import (
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
 from detlab_hub.store.groups import GroupingWriter, Outcome, Waiting
 from detlab_hub.store.lease import ProcessIdentity
+from detlab_hub.store.prepared import driver_of
 from detlab_hub.store.session import StoreSession
 from detlab_hub.store.writer import reader_threads
 
@@ -265,6 +266,7 @@ class Store:
             ):
                 expires_at = lease.check(session, self.epoch)
                 result = fn(session)
+                driver_of(session)  # raises where a flush failed and `fn` swallowed that: there is nothing to commit
                 # Last, so that a write that took long does not end with a lease that ran out meanwhile.
                 now = self._clock()
                 if expires_at - now < self._ttl / 2 and not self._released:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.store.tables.base import encode_bulk
+from detlab_hub.store.tables.base import decode_json, encode_bulk, encode_json
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters())
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner))
@@ -20,11 +20,22 @@ values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(s
 def test_every_value_comes_back(value: Any) -> None:
     # By repr: NaN equals nothing, and True equals 1.
     assert repr(json.loads(encode_bulk(value))) == repr(value)
+    assert repr(decode_json(encode_bulk(value))) == repr(value)
+    assert repr(decode_json(encode_json(value))) == repr(value)
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1.0}, ["a\x00b"], 10**400, -(2**63) - 1, 5e-324, 1e22, -0.0])
 def test_what_is_hard_to_write_comes_back(value: Any) -> None:
     assert repr(json.loads(encode_bulk(value))) == repr(value)
+    assert repr(decode_json(encode_bulk(value))) == repr(value)
+    assert repr(decode_json(encode_json(value))) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":{"a":2}}', "1e400", "-1e400", "0.1000000000000000055511151231257827", "-0"]
+)
+def test_text_is_read_as_the_standard_library_does(text: str) -> None:
+    assert repr(decode_json(text)) == repr(json.loads(text))
 
 
 def test_numbers_that_are_none_are_written_as_the_standard_library_does() -> None:
@@ -36,6 +47,7 @@ def test_deep_nesting_is_kept() -> None:
     for _ in range(600):
         value = [value]
     assert json.loads(encode_bulk(value)) == value
+    assert decode_json(encode_bulk(value)) == value
 
 
 def test_what_no_json_can_be_is_refused() -> None:

@@ -93,4 +93,4 @@ def _copy(connection: Connection, statement: str, write: Callable[[Any], None]) 
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             write(copy)
     except dialect.dbapi.Error as error:
-        raise as_core_raises(error, statement, connection) from error
+        raise as_core_raises(error, statement, connection, driver) from error

@@ -37,5 +37,5 @@ def of_experiment(
 def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     """Return the checkpoint a trial resumes from: COMPLETED, most steps, then youngest."""
     s.flush()  # as before any query of the session's own
-    found: CheckpointRow | None = s.get(CheckpointRow, _LATEST.scalar(s, {"trial": trial_id}))
-    return found
+    newest = _LATEST.scalar(s, {"trial": trial_id})
+    return None if newest is None else s.get(CheckpointRow, newest)
