@@ -108,9 +108,9 @@ def reader_engine(url: URL, size: int) -> Engine:
             url, pool_size=size, max_overflow=0, pool_pre_ping=True, isolation_level="REPEATABLE READ"
         )
 
-        @event.listens_for(engine, "begin")
-        def read_only(connection: Connection) -> None:
-            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+        @event.listens_for(engine, "connect")
+        def read_only(connection: Any, _record: Any) -> None:
+            connection.read_only = True  # its BEGIN says so: no statement of its own, and nobody listens to each begin
 
         return engine
     engine = create_engine(url, pool_size=size, max_overflow=0)
