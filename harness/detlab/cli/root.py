@@ -26,6 +26,7 @@ COMMANDS = {
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.notebook:notebook"),
     "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
     "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.queueing:queue"),
+    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.quota:quota"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.shell:shell"),
     "slot": Lazy("Slots of the agents: list.", "detlab.cli.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from detlab.schemas import taskconf
 from detlab.schemas.expconf.checking import errors_of
+from detlab.schemas.jobwire import JobView, JobWhy, QuotaView
 from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
@@ -33,6 +34,7 @@ from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
 from detlab.testing.api import FakeMaster
 from detlab.testing.api_requests import Route
 from detlab.testing.api_state import Refusal
+from detlab.testing.jobs import JOB_ROUTES
 
 
 @dataclass
@@ -47,6 +49,9 @@ class FakeTaskMaster(FakeMaster):
     tasks: dict[str, TaskView] = field(default_factory=dict)
     outputs: dict[str, list[OutputView]] = field(default_factory=dict)
     queue: list[QueueItem] = field(default_factory=list)
+    jobs: list[JobView] = field(default_factory=list)
+    whys: dict[str, JobWhy] = field(default_factory=dict)
+    quotas: dict[tuple[str, str], QuotaView] = field(default_factory=dict)
     audit: list[AuditItem] = field(default_factory=list)
     usage: list[UsageRow] = field(default_factory=list)
     task_tokens: dict[str, TokenView] = field(default_factory=dict)
@@ -56,7 +61,7 @@ class FakeTaskMaster(FakeMaster):
 
     def routes(self) -> list[Route]:
         """Return the routes of experiments and of tasks."""
-        return [*super().routes(), *_ROUTES]
+        return [*super().routes(), *_ROUTES, *JOB_ROUTES]
 
     # --- what the test makes happen -----------------------------------------------------------------------
 

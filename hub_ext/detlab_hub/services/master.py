@@ -34,6 +34,7 @@ from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
 from detlab_hub.services.queue import Queue
+from detlab_hub.services.quotas import Quotas
 from detlab_hub.services.retention import Retention
 from detlab_hub.services.servers import Servers
 from detlab_hub.services.settings import Settings
@@ -99,6 +100,7 @@ class Services:
         self.stream = Stream(self.shell)
         self.overview = Overview(self.shell, self.cluster, self.agents)
         self.queue = Queue(self.shell)
+        self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
         self.usage = Usage(self.shell)

@@ -1,0 +1,145 @@
+"""Wire models of the job queue and of quotas.
+
+A job is what somebody put into the queue: an experiment, with all its trials, or one user task. Its id is the
+experiment's number, or the task's id.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from detlab.schemas.wire import Wire
+from detlab.schemas.wire.grants import GrantTo
+
+EXPERIMENT = "experiment"
+"""`JobView.kind` of an experiment; else it is a `taskwire.TaskKind`."""
+TRIAL_PREFIX = "trial-"
+"""`GET jobs/trial-12/why` asks for trial 12; `jobs/12/why` for all that waits of experiment 12."""
+MOST_SLOTS = 1_000_000
+
+
+class JobView(Wire):
+    """A job that holds slots or waits for some."""
+
+    id: str
+    """`place 3` if the caller may not know."""
+    kind: str
+    """experiment, or a TaskKind"""
+    name: str = ""
+    owner: str
+    """`somebody else` if the caller may not know."""
+    mine: bool = False
+    pool: str = ""
+    state: str
+    """`running` if it holds a place, `queued` if all of it waits."""
+    order: int
+    """Its place in its pool, from 1: as the scheduler looks at the jobs."""
+    priority: int
+    weight: float = 1.0
+    max_slots: int | None = None
+    slots_held: int = 0
+    slots_wanted: int = 0
+    """What its tasks that wait ask for."""
+    tasks_waiting: int = 0
+    submitted_at: float = 0.0
+    moved: bool = False
+    """It is not where its submission would put it."""
+    reason: str = ""
+    """Why the first of its tasks waits."""
+    estimated_start: float | None = None
+    """When that starts, in seconds since the epoch, if the maximum times of what runs say it."""
+
+
+class JobList(Wire):
+    """GET jobs: by pool, in the order of each."""
+
+    items: list[JobView] = []
+
+
+class JobUpdate(Wire):
+    """POST jobs/{job_id}: what shall change. What is not named stays as it is."""
+
+    priority: int | None = Field(None, ge=1, le=99)
+    weight: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+    pool: str | None = Field(None, min_length=1, max_length=255)
+    ahead_of: str | None = Field(None, min_length=1, max_length=255)
+    """Directly ahead of this job of the same pool."""
+    behind_of: str | None = Field(None, min_length=1, max_length=255)
+    """Directly behind it."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.ahead_of is not None and self.behind_of is not None:
+            raise ValueError("either ahead_of or behind_of, not both")
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("nothing is to be changed: name priority, weight, pool, ahead_of or behind_of")
+        return self
+
+
+class HintView(Wire):
+    """A change with which a task that waits would start now."""
+
+    change: str
+    """slots, max_slots or pool"""
+    value: str = ""
+    """The number of slots, or the pool's name."""
+    text: str
+
+
+class WaitView(Wire):
+    """Why one task waits."""
+
+    trial_id: int | None = None
+    task_id: str | None = None
+    slots: int
+    pool: str = ""
+    place: int
+    """In the pool's queue, from 1."""
+    ahead: int = 0
+    """So many of the tasks that wait before it are of other jobs."""
+    waiting_since: float = 0.0
+    reason: str
+    """Of the closed set of `det cluster simulate`; `starting` if the next pass starts it."""
+    detail: str
+    hints: list[HintView] = []
+    estimated_start: float | None = None
+    """As of `JobView`."""
+
+
+class JobWhy(Wire):
+    """GET jobs/{job_id}/why."""
+
+    job: JobView
+    items: list[WaitView] = []
+    """Its tasks that wait, in the order of the queue; at most the first ten."""
+    waiting: int = 0
+    """How many wait."""
+
+
+class QuotaTo(GrantTo):
+    """A user of the Hub, or one of its groups, whose members share the quota."""
+
+
+class QuotaRequest(QuotaTo):
+    """PUT quotas [admin]: slots that they may hold at a time; one that stands is replaced."""
+
+    slots: int = Field(ge=0, le=MOST_SLOTS)
+
+
+class QuotaView(QuotaRequest):
+    """A quota that stands, and what is used of it."""
+
+    held: int = 0
+    """Slots that are held under it now; more than it gives if it was lowered."""
+    waiting: int = 0
+    """Slots that wait under it."""
+    set_by: str = ""
+    set_at: float = 0.0
+
+
+class QuotaList(Wire):
+    """GET quotas: all to administrators, to others their own and those of their groups; users first."""
+
+    items: list[QuotaView] = []

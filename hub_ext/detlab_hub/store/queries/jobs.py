@@ -1,0 +1,121 @@
+"""What holds slots or waits for some, with what its job says of its place in the queue; and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow, clean_text
+
+USER = "user"
+GROUP = "group"
+
+
+class Live(NamedTuple):
+    """An allocation that has not ended, and its job."""
+
+    allocation_id: str
+    state: str
+    slots: list[str]
+    slots_needed: int
+    requested_at: float
+    owner: str
+    experiment_id: int | None
+    trial_id: int | None
+    task_id: str | None
+    idx: int | None
+    """Of its trial."""
+    kind: str | None
+    """Of its user task."""
+    name: str
+    priority: int
+    weight: float
+    max_slots: int | None
+    pool: str
+    position: float | None
+    submitted_at: float
+    groups: list[str]
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits."""
+        return self.state == AllocationState.PENDING
+
+    @property
+    def held(self) -> int:
+        """Slots that it holds."""
+        return 0 if self.pending else len(self.slots)
+
+
+def _of_job(name: str) -> tuple[object, object]:
+    return getattr(ExperimentRow, name), getattr(TaskRow, name)
+
+
+def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
+    """All allocations that have not ended, or only those that wait."""
+    columns = [func.coalesce(*_of_job(name)) for name in ("name", "priority", "weight", "resource_pool", "created_at")]
+    name, priority, weight, pool, submitted_at = columns
+    query = (
+        select(
+            AllocationRow.id,
+            AllocationRow.state,
+            AllocationRow.slots,
+            AllocationRow.slots_needed,
+            AllocationRow.requested_at,
+            AllocationRow.owner,
+            AllocationRow.experiment_id,
+            AllocationRow.trial_id,
+            AllocationRow.task_id,
+            TrialRow.idx,
+            TaskRow.kind,
+            name,
+            priority,
+            weight,
+            func.coalesce(*_of_job("max_slots")),
+            pool,
+            func.coalesce(*_of_job("position")),
+            submitted_at,
+            ExperimentRow.owner_groups,
+            TaskRow.owner_groups,
+        )
+        .outerjoin(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+        .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+        .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+        .where(or_(ExperimentRow.id.is_not(None), TaskRow.id.is_not(None)))
+    )
+    if pending_only:
+        query = query.where(AllocationRow.state == AllocationState.PENDING)
+    else:
+        query = query.where(AllocationRow.state != AllocationState.TERMINATED)
+    found: list[Live] = []
+    for row in s.execute(query):
+        facts: tuple[Any, ...] = tuple(row)
+        *of_job, of_experiment, of_task = facts
+        found.append(Live(*of_job, groups=of_task or [] if of_experiment is None else of_experiment))
+    return found
+
+
+# --- quotas ---------------------------------------------------------------------------------------------------
+
+
+def quotas(s: Session) -> list[QuotaRow]:
+    """All quotas, users first."""
+    return list(s.scalars(select(QuotaRow).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
+
+
+def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaRow]:
+    """The quotas that bind a user of some groups."""
+    of_user = and_(QuotaRow.kind == USER, QuotaRow.name == clean_text(user))
+    of_groups = and_(QuotaRow.kind == GROUP, QuotaRow.name.in_(sorted(map(clean_text, groups))))
+    query = select(QuotaRow).where(or_(of_user, of_groups) if groups else of_user)
+    return list(s.scalars(query.order_by(QuotaRow.kind.desc(), QuotaRow.name)))
+
+
+def remove_quota(s: Session, kind: str, name: str) -> bool:
+    """Lift a quota; False: there was none."""
+    query = delete(QuotaRow).where(QuotaRow.kind == kind, QuotaRow.name == clean_text(name))
+    return bool(getattr(s.execute(query), "rowcount", 0))

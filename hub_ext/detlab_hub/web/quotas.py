@@ -1,0 +1,26 @@
+"""Routes of quotas."""
+
+from __future__ import annotations
+
+from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Quotas(Guarded):
+    """Slots that users and groups may hold at a time."""
+
+    @needs("read")
+    async def get(self) -> QuotaList:
+        """List quotas and what is used of them: all to administrators, else one's own and those of one's groups."""
+        return await self.services.quotas.list(self.person)
+
+    @needs("admin")
+    async def put(self, body: QuotaRequest) -> QuotaList:
+        """Set the quota of a user or a group of the Hub; one that stands is replaced, and nothing is ended."""
+        return await self.services.quotas.put(self.person, body)
+
+    @needs("admin")
+    async def delete(self, query: QuotaTo) -> QuotaList:
+        """Lift a quota."""
+        return await self.services.quotas.remove(self.person, query)
