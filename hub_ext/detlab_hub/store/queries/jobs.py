@@ -93,9 +93,10 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
         query = query.where(AllocationRow.state != AllocationState.TERMINATED)
     found: list[Live] = []
     for row in s.execute(query):
-        facts: tuple[Any, ...] = tuple(row)
-        *of_job, of_experiment, of_task = facts
-        found.append(Live(*of_job, groups=of_task or [] if of_experiment is None else of_experiment))
+        facts: list[Any] = list(row)
+        of_task, of_experiment = facts.pop(), facts.pop()
+        facts.append(of_task or [] if of_experiment is None else of_experiment)
+        found.append(Live(*facts))
     return found
 
 
