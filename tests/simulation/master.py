@@ -147,8 +147,8 @@ class Writer(InlineExecutor):
         if store is None or full == self._limited:
             return
         self._limited = full
-        with contextlib.closing(store._write_engine.raw_connection()) as connection:
-            cursor = connection.cursor()
+        with store._connected() as connection:
+            cursor = connection.connection.cursor()
             pages = cursor.execute("PRAGMA page_count").fetchone()[0] if full else 1 << 30
             cursor.execute(f"PRAGMA max_page_count={pages}").fetchone()
 
@@ -232,6 +232,8 @@ class Master:
         """Let go of the files, as the kernel does for a dead process."""
         store, self.store = self.store, None
         if store is not None:
+            if store._connection is not None:
+                store._connection.close()
             store._write_engine.dispose()
             store._read_engine.dispose()
 
