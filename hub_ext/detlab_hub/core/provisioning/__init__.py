@@ -1,0 +1,33 @@
+"""Elastic pools as a pure function: how many instances to launch, and which to end.
+
+`decide(situation, history, limits)` says what to do now, why, and what to remember until it is asked again.
+"""
+
+from detlab_hub.core.provisioning.decision import decide
+from detlab_hub.core.provisioning.model import (
+    Decision,
+    Ending,
+    EndReason,
+    History,
+    HoldReason,
+    Instance,
+    InstanceState,
+    Limits,
+    Situation,
+)
+from detlab_hub.core.provisioning.pace import launch_failed, launched
+
+__all__ = [
+    "Decision",
+    "EndReason",
+    "Ending",
+    "History",
+    "HoldReason",
+    "Instance",
+    "InstanceState",
+    "Limits",
+    "Situation",
+    "decide",
+    "launch_failed",
+    "launched",
+]

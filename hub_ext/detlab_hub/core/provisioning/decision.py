@@ -1,0 +1,170 @@
+"""One look at an elastic pool: Determined's rules, over the scheduler's own idea of what fits.
+
+An instance ends that is stopped, whose agent has been away for too long, or that has been idle for too long while
+`min_instances` are left; then, if there are still more than `max_instances`, pending spot requests, idle instances,
+those without an agent, and the newest. What runs something never ends. Beyond Determined: an idle instance stays while
+waiting tasks would start on it, or wait for more than can be had, so that nothing is ended and launched in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from detlab_hub.core.provisioning.demand import Demand, demand_of
+from detlab_hub.core.provisioning.model import (
+    Decision,
+    Ending,
+    EndReason,
+    History,
+    HoldReason,
+    Instance,
+    InstanceState,
+    Limits,
+    Remembered,
+    Situation,
+)
+from detlab_hub.core.provisioning.pace import allowed, recent
+from detlab_hub.core.scheduling.pools.model import AgentState, TaskState
+
+_NOTHING = Remembered()
+_ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
+
+
+def decide(situation: Situation, history: History, limits: Limits) -> Decision:
+    """Say what to do now. The same arguments give the same decision."""
+    look = _Look(situation, history, limits)
+    endings = look.dead()
+    left = look.without(endings)
+    starting = [i.agent_id for i in left if look.is_starting(i)]
+    room = max(0, limits.max_instances - len(left))
+    demand = demand_of(situation, starting, room, limits.max_instances)
+    endings += look.idle(left, demand)
+    endings += look.over_max(look.without(endings))
+    launch, wanted, held_back = _launches(demand, history, limits, situation.now, len(left), room)
+    kept = replace(history, instances=look.memory, launches=recent(history, limits, situation.now))
+    return Decision(launch, tuple(endings), wanted, held_back, demand.hopeless, kept)
+
+
+def _launches(
+    demand: Demand, history: History, limits: Limits, now: float, existing: int, room: int
+) -> tuple[int, int, tuple[HoldReason, str] | None]:
+    """How many to launch, how many are wanted, and why they differ."""
+    wanted = max(demand.new, limits.min_instances - existing, 0)
+    count, held_back = allowed(history, limits, now, min(wanted, room))
+    if held_back is None and demand.unplaced and wanted >= room:
+        held_back = (
+            HoldReason.MAX_INSTANCES,
+            f"max_instances {limits.max_instances}: more tasks wait than those can run",
+        )
+    return count, wanted, held_back
+
+
+class _Look:
+    """The instances as they are now, with what is remembered of them brought up to date."""
+
+    def __init__(self, situation: Situation, history: History, limits: Limits) -> None:
+        self.now = situation.now
+        self.limits = limits
+        self._instances = sorted(situation.instances, key=lambda i: (i.launched_at, i.id))
+        self._agents = {agent.id: agent for agent in situation.pool.agents}
+        running = (task for task in situation.pool.tasks if task.state is TaskState.RUNNING)
+        self._busy = situation.held.union(*(task.on for task in running))
+        self.memory = {i.id: self._remember(i, history.instances.get(i.id, _NOTHING)) for i in self._instances}
+
+    def _remember(self, instance: Instance, before: Remembered) -> Remembered:
+        if instance.agent_id in self._agents:
+            idle = None if instance.agent_id in self._busy else self._since(before.idle_since)
+            return Remembered(connected_once=True, idle_since=idle)
+        if instance.state not in _ALIVE or self._may_still_come(instance, before):
+            return Remembered(before.connected_once)
+        return Remembered(before.connected_once, away_since=self._since(before.away_since))
+
+    def _since(self, before: float | None) -> float:
+        return self.now if before is None else min(before, self.now)  # a clock may be set back
+
+    def _may_still_come(self, instance: Instance, before: Remembered) -> bool:
+        return not before.connected_once and self.now < instance.launched_at + self.limits.max_agent_starting_period
+
+    # --- questions
+
+    def is_starting(self, instance: Instance) -> bool:
+        """Whether its agent is still to come."""
+        remembered = self.memory[instance.id]
+        away = instance.agent_id not in self._agents
+        return instance.state in _ALIVE and away and remembered.away_since is None and not remembered.connected_once
+
+    def without(self, endings: Sequence[Ending]) -> list[Instance]:
+        """What is there when those have ended, oldest first."""
+        ended = {ending.id for ending in endings}
+        return [i for i in self._instances if i.state in _ALIVE and i.id not in ended]
+
+    def _is_free(self, instance: Instance) -> bool:
+        return instance.agent_id not in self._busy
+
+    def _takes_work(self, instance: Instance) -> bool:
+        agent = self._agents.get(instance.agent_id)
+        return agent is not None and agent.state in {AgentState.ENABLED, AgentState.SUSPECT}
+
+    # --- endings
+
+    def dead(self) -> list[Ending]:
+        """What nobody can work on."""
+        found = []
+        for instance in filter(self._is_free, self._instances):
+            remembered = self.memory[instance.id]
+            if instance.state is InstanceState.STOPPED:
+                found.append(Ending(instance.id, EndReason.STOPPED, "it is stopped"))
+            elif remembered.away_since is not None and self._over(
+                remembered.away_since, self.limits.max_disconnected_period
+            ):
+                away = f"its agent has been away for {self.now - remembered.away_since:.0f} s"
+                if remembered.connected_once:
+                    found.append(Ending(instance.id, EndReason.DISCONNECTED, away))
+                else:
+                    late = f"its agent did not come in {self.now - instance.launched_at:.0f} s"
+                    found.append(Ending(instance.id, EndReason.NEVER_CONNECTED, late))
+        return found
+
+    def idle(self, left: Sequence[Instance], demand: Demand) -> list[Ending]:
+        """What has run nothing for too long, longest first, as long as `min_instances` stay."""
+        found: list[tuple[bool, float, Instance]] = []
+        for instance in left:
+            since = self.memory[instance.id].idle_since
+            if since is None or not self._over(since, self.limits.max_idle_agent_period):
+                continue
+            takes_work = self._takes_work(instance)
+            if instance.agent_id in demand.used or (takes_work and demand.unplaced):
+                continue
+            found.append((takes_work, since, instance))
+        found.sort(key=lambda item: (item[0], item[1], item[2].id))
+        surplus = max(0, len(left) - self.limits.min_instances)
+        return [
+            Ending(instance.id, EndReason.IDLE, f"it ran nothing for {self.now - since:.0f} s")
+            for _, since, instance in found[:surplus]
+        ]
+
+    def over_max(self, left: Sequence[Instance]) -> list[Ending]:
+        """What is too much: of those that run nothing, the ones first that are missed least."""
+        surplus = len(left) - self.limits.max_instances
+        if surplus <= 0:
+            return []
+        free = sorted(filter(self._is_free, left), key=self._dispensable)
+        text = f"there are {len(left)} instances, {self.limits.max_instances} may be"
+        return [Ending(instance.id, EndReason.OVER_MAX, text) for instance in free[:surplus]]
+
+    def _dispensable(self, instance: Instance) -> tuple[int, float, str]:
+        remembered = self.memory[instance.id]
+        if instance.spot and instance.state is InstanceState.PENDING:
+            rank = 0
+        elif remembered.idle_since is not None:
+            rank = 1
+        elif remembered.away_since is not None:
+            rank = 2
+        else:
+            rank = 3
+        return rank, -instance.launched_at, instance.id
+
+    def _over(self, since: float, period: float) -> bool:
+        """Whether it has lasted for longer than a period."""
+        return self.now - since > period

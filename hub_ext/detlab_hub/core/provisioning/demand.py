@@ -1,0 +1,138 @@
+"""How many new instances the waiting tasks ask for.
+
+The tasks that could start if there were room are packed by the scheduler's own fitting, in the order of the queue:
+first into what is free now and into instances whose agents are still to come, then into empty new ones. Determined
+divides the sum of their slots by those of an instance: that is too few where tasks do not pack (five notebooks of
+three slots need five instances of four), and too many where an idle agent would do for a part of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from detlab_hub.core.provisioning.model import Situation
+from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms, Shape
+from detlab_hub.core.scheduling.pools.limits import Limits as Held
+from detlab_hub.core.scheduling.pools.model import Agent, AgentState, Pool, Task, TaskState
+from detlab_hub.core.scheduling.pools.order import in_order
+
+_NEW = "\0new "
+"""No agent's name begins like this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the waiting tasks ask for.
+
+    Attributes:
+        new: So many new instances; at most one more than may be had, which says that they are too few.
+        used: Agents, there or to come, that waiting tasks would start on.
+        unplaced: Whether a task waits that more instances than there may be would help, or others' leaving.
+        hopeless: Tasks that would not start on any number of empty instances.
+    """
+
+    new: int
+    used: frozenset[str]
+    unplaced: bool
+    hopeless: tuple[str, ...]
+
+
+def demand_of(situation: Situation, starting: Sequence[str], room: int, most: int) -> Demand:
+    """Pack the waiting tasks.
+
+    Args:
+        situation: The pool.
+        starting: Agents of instances that are still to come.
+        room: So many new instances may be had.
+        most: So many there may ever be.
+    """
+    packing = _Packing(situation, starting, room, most)
+    for task in _in_order(situation):
+        packing.take(task)
+    return Demand(packing.opened, frozenset(packing.used), packing.unplaced, tuple(packing.hopeless))
+
+
+def _in_order(situation: Situation) -> list[Task]:
+    """Waiting tasks, those that the scheduler looks at first ahead."""
+    jobs = situation.pool.jobs
+    waiting = (task for task in situation.pool.tasks if task.state is TaskState.PENDING)
+    return sorted(in_order(waiting, jobs), key=lambda task: jobs[task.job].priority)
+
+
+def _copies(template: Agent, names: Iterable[str]) -> list[Agent]:
+    return [replace(template, id=name, state=AgentState.ENABLED) for name in names]
+
+
+class _Packing:
+    """Tasks as they would lie on agents, on instances to come, and on new ones that are opened one after the other."""
+
+    def __init__(self, situation: Situation, starting: Sequence[str], room: int, most: int) -> None:
+        self.opened = 0
+        self.used: set[str] = set()
+        self.unplaced = False
+        self.hopeless: list[str] = []
+        self._names = [f"{_NEW}{number}" for number in range(room)]
+        self._held = Held(situation.pool)
+        pool = situation.pool
+        agents = [*pool.agents, *_copies(situation.template, starting), *_copies(situation.template, self._names)]
+        shapes: dict[str, Shape] = {}
+        self._rooms = Rooms(pool.pool, agents, shapes=shapes)
+        for task in pool.tasks:
+            if task.state is TaskState.RUNNING:
+                self._rooms.place(task, task.on)
+        fixed = [agent for agent in pool.agents if agent.id not in {i.agent_id for i in situation.instances}]
+        self._ever = _Ever(pool.pool, [*fixed, *_copies(situation.template, (f"{_NEW}{n}" for n in range(most)))])
+
+    @property
+    def _closed(self) -> frozenset[str]:
+        """New instances that nothing asked for yet."""
+        return frozenset(self._names[self.opened :])
+
+    def take(self, task: Task) -> None:
+        """Find a place for a task that could start if there were room."""
+        if self._held.never(task) or not self._ever.fits(task, self._rooms.shape(task)):
+            self.hopeless.append(task.id)
+            return
+        if self._held.now(task):
+            return  # `max_slots` or a quota holds it, not the lack of room
+        placement = self._place(task)
+        if placement is None:
+            self.unplaced = True
+            return
+        self._rooms.place(task, placement)
+        self._held.hold(task)
+        self.used.update(placement)
+
+    def _place(self, task: Task) -> Placement | None:
+        found = self._rooms.fit(task, avoid=self._closed)
+        if found is not None or self.opened == len(self._names):
+            return found
+        if self._rooms.fit(task) is None:
+            # Even all that may be had are too few now: they are had, and the rest is waited for.
+            if self._ever.needs_new(task):
+                self.opened = len(self._names)
+            return None
+        while found is None and self.opened < len(self._names):
+            self.opened += 1
+            found = self._rooms.fit(task, avoid=self._closed)
+        return found
+
+
+class _Ever:
+    """Whether tasks would start if nothing else ran, and as many instances as there may be were there."""
+
+    def __init__(self, pool: Pool, agents: Sequence[Agent]) -> None:
+        self._all = Rooms(pool, agents, empty=True)
+        self._new = Rooms(pool, [agent for agent in agents if agent.id.startswith(_NEW)], empty=True)
+        self._known: dict[Shape, bool] = {}
+
+    def fits(self, task: Task, shape: Shape) -> bool:
+        """Whether it would start at all."""
+        if shape not in self._known:
+            self._known[shape] = self._all.fit(task) is not None
+        return self._known[shape]
+
+    def needs_new(self, task: Task) -> bool:
+        """Whether new instances are suitable for it."""
+        return bool(self._new.suitable(task))

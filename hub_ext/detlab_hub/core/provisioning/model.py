@@ -1,0 +1,188 @@
+"""An elastic pool at one moment, what is remembered of it, and what a look at it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from detlab_hub.core.scheduling.pools import Agent, Snapshot
+
+MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Between what an operator lets a pool grow and shrink; times in seconds. The numbers are Determined's.
+
+    Attributes:
+        min_instances: So many are there even if nobody wants them.
+        max_instances: Never more than these.
+        max_idle_agent_period: An instance that runs nothing for longer goes.
+        max_agent_starting_period: An agent that has not come so long after the launch is not waited for any more.
+        max_disconnected_period: An instance without its agent for longer goes.
+        launch_rate: At most so many launches, tried or done, …
+        launch_window: … in any such period.
+        retry_after: A launch that failed is tried again so long after; twice as long after each further failure …
+        retry_at_most: … but no longer than this.
+    """
+
+    min_instances: int = 0
+    max_instances: int = 5
+    max_idle_agent_period: float = 20 * MINUTE
+    max_agent_starting_period: float = 20 * MINUTE
+    max_disconnected_period: float = 10 * MINUTE
+    launch_rate: int = 20
+    launch_window: float = MINUTE
+    retry_after: float = 10.0
+    retry_at_most: float = 10 * MINUTE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_instances <= self.max_instances:
+            raise ValueError(
+                f"min_instances must be between 0 and max_instances {self.max_instances}: it is {self.min_instances}"
+            )
+        if self.launch_rate < 1:
+            raise ValueError(f"launch_rate must be at least 1: it is {self.launch_rate}")
+        for name in (
+            "max_idle_agent_period",
+            "max_agent_starting_period",
+            "max_disconnected_period",
+            "launch_window",
+            "retry_after",
+            "retry_at_most",
+        ):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be 0 seconds or more: it is {getattr(self, name)}")
+
+
+class InstanceState(StrEnum):
+    """What the provider says of an instance."""
+
+    PENDING = "pending"
+    """Asked for: it does not run yet (a spot request waits like this)."""
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """It runs no more and can be removed (a preempted one may stay like this)."""
+    ENDING = "ending"
+    """It is on its way out: nothing needs to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Something that the provider launched for the pool.
+
+    Attributes:
+        id: The provider's name for it.
+        agent_id: Under which name its agent comes.
+        state: See `InstanceState`.
+        launched_at: When, in seconds.
+        spot: It is cheaper, and the provider may take it back.
+    """
+
+    id: str
+    agent_id: str
+    state: InstanceState = InstanceState.RUNNING
+    launched_at: float = 0.0
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """An elastic pool at one moment.
+
+    Attributes:
+        pool: Its agents (also those that are no instances), its jobs, what runs and what waits. An agent is among
+            them while it is connected, and as a suspect while its contact is lost.
+        template: What the agent of a new instance will be like; its id does not matter.
+        instances: What the provider says there is.
+        now: In seconds.
+        held: Agents that run something, beside those that the pool's tasks name.
+    """
+
+    pool: Snapshot
+    template: Agent
+    instances: tuple[Instance, ...]
+    now: float
+    held: frozenset[str] = frozenset()
+
+
+class Remembered(NamedTuple):
+    """What is remembered of one instance.
+
+    Attributes:
+        connected_once: Its agent has been there.
+        idle_since: Since when it runs nothing; None while it runs something, or its agent is away.
+        away_since: Since when its agent is away, or overdue; None while it is there or may still be starting.
+    """
+
+    connected_once: bool = False
+    idle_since: float | None = None
+    away_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is remembered between two looks. To begin with an empty one is always safe: nothing ends too early.
+
+    Attributes:
+        instances: By the provider's name.
+        launches: When instances were asked for lately.
+        failures: Launches that failed one after the other.
+        failed_at: When the last one failed.
+    """
+
+    instances: Mapping[str, Remembered] = field(default_factory=dict, hash=False)
+    launches: tuple[float, ...] = ()
+    failures: int = 0
+    failed_at: float = 0.0
+
+
+class EndReason(StrEnum):
+    """Why an instance is ended: the closed set, in the order in which it is asked."""
+
+    STOPPED = "stopped"
+    DISCONNECTED = "disconnected"
+    NEVER_CONNECTED = "never_connected"
+    IDLE = "idle"
+    OVER_MAX = "over_max"
+
+
+class HoldReason(StrEnum):
+    """Why fewer instances are launched than are wanted: the closed set."""
+
+    MAX_INSTANCES = "max_instances"
+    BACK_OFF = "back_off"
+    """The last launch failed; it is too early to try again."""
+    RATE = "rate"
+    """So many were launched just now that the next has to wait."""
+
+
+class Ending(NamedTuple):
+    """An instance that is to be ended, and why."""
+
+    id: str
+    reason: EndReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done now.
+
+    Attributes:
+        launch: So many instances are to be launched.
+        endings: Instances to be ended; none of them runs anything.
+        wanted: So many new instances the waiting tasks, or `min_instances`, ask for.
+        held_back: Why fewer than that are launched, with words for people; None if all are.
+        hopeless: Waiting tasks for which no number of instances would do.
+        history: To be given to the next look.
+    """
+
+    launch: int
+    endings: tuple[Ending, ...]
+    wanted: int
+    held_back: tuple[HoldReason, str] | None
+    hopeless: tuple[str, ...]
+    history: History

@@ -1,0 +1,51 @@
+"""How fast a pool may grow: a bounded number of launches in a while, and longer and longer waits after failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from detlab_hub.core.provisioning.model import History, HoldReason, Limits
+
+_MOST_DOUBLINGS = 30
+
+
+def launched(history: History, count: int, now: float) -> History:
+    """Remember that so many instances were launched: whatever failed before, launches work again."""
+    return replace(history, launches=(*history.launches, *[now] * count), failures=0) if count else history
+
+
+def launch_failed(history: History, now: float) -> History:
+    """Remember that a launch failed."""
+    return replace(history, launches=(*history.launches, now), failures=history.failures + 1, failed_at=now)
+
+
+def retry_at(history: History, limits: Limits) -> float:
+    """Before when nothing is launched; 0 if the last launch went well."""
+    if not history.failures:
+        return 0.0
+    wait = limits.retry_after * 2 ** min(history.failures - 1, _MOST_DOUBLINGS)
+    return history.failed_at + min(wait, limits.retry_at_most)
+
+
+def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:
+    """The launches that still count. A clock that was set back makes none count for longer than a window."""
+    return tuple(min(at, now) for at in history.launches if now - limits.launch_window < at)
+
+
+def allowed(history: History, limits: Limits, now: float, wanted: int) -> tuple[int, tuple[HoldReason, str] | None]:
+    """How many of the wanted launches may be tried now, and why not all."""
+    again = retry_at(history, limits)
+    if wanted and now < again <= now + limits.retry_at_most:
+        tries = "launch" if history.failures == 1 else f"{history.failures} launches"
+        return 0, (HoldReason.BACK_OFF, f"the last {tries} failed: tried again in {again - now:.0f} s")
+    if wanted and history.failures:
+        wanted_now = 1  # a try: the others follow if it goes well
+    else:
+        wanted_now = wanted
+    left = max(0, limits.launch_rate - len(recent(history, limits, now)))
+    if wanted_now > left:
+        text = f"at most {limits.launch_rate} launches in {limits.launch_window:.0f} s"
+        return left, (HoldReason.RATE, text)
+    if wanted_now < wanted:
+        return wanted_now, (HoldReason.BACK_OFF, "the last launch failed: one is tried before the others")
+    return wanted_now, None

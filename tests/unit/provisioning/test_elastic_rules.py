@@ -1,0 +1,251 @@
+"""Determined's rules of an elastic pool, one after the other, and where ours differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from elastic_scenes import NOW, SLOTS, TEMPLATE, ended, instances, running, situation, waiting
+
+from detlab_hub.core.provisioning import History, HoldReason, InstanceState, Limits, decide, launch_failed, launched
+from detlab_hub.core.provisioning.model import Remembered
+from detlab_hub.core.scheduling.pools import AgentState, Constraints, Job, Quota
+
+NONE = History()
+
+
+def remember(**known: Remembered) -> History:
+    return History(instances=known)
+
+
+@pytest.mark.parametrize(
+    ("slots", "launch"),
+    [
+        ((), 0),
+        ((1,), 1),
+        ((4,), 1),
+        ((2, 2), 1),
+        ((1, 1, 1, 1, 1), 2),
+        ((3, 3, 3, 3, 3), 4),  # the last one has a slot of each of three
+        ((8,), 2),  # two whole instances
+        ((6,), 2),  # three slots of each of two
+        ((4, 4, 4), 3),
+        ((0,) * 10, 1),
+        ((0,) * 11, 2),  # ten without slots at a time
+        ((0, 4), 1),  # both on one
+    ],
+)
+def test_demand_is_what_would_pack(slots: tuple[int, ...], launch: int) -> None:
+    decision = decide(situation(tasks=waiting(*slots)), NONE, Limits(max_instances=10))
+    assert decision.launch == launch
+    assert decision.held_back is None
+    assert not decision.endings
+
+
+def test_tasks_that_do_not_pack_need_more_than_their_sum_says() -> None:
+    decision = decide(situation(tasks=waiting(3, 3, 3, 3, 3, single_node=True)), NONE, Limits(max_instances=10))
+    assert decision.launch == 5  # 15 slots
+
+
+def test_a_task_on_one_node_that_is_larger_than_an_instance_is_hopeless_and_launches_nothing() -> None:
+    decision = decide(situation(tasks=waiting(5, single_node=True)), NONE, Limits())
+    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+
+
+def test_a_task_for_more_than_max_instances_is_hopeless_and_launches_nothing() -> None:
+    decision = decide(situation(tasks=waiting(3 * SLOTS)), NONE, Limits(max_instances=2))
+    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+
+
+def test_constraints_that_an_instance_does_not_meet_launch_nothing() -> None:
+    decision = decide(situation(tasks=waiting(1, constraints=Constraints(gpu="H100"))), NONE, Limits())
+    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+
+
+def test_max_slots_of_a_job_and_quotas_bound_the_demand() -> None:
+    jobs = {"j": Job("j", max_slots=5)}
+    assert decide(situation(tasks=waiting(4, 4, 4), jobs=jobs), NONE, Limits()).launch == 1
+    held = (*running(a=4), *waiting(4))
+    assert decide(situation(instances("a"), held, jobs=jobs), NONE, Limits()).launch == 0
+    quota = (Quota(4, user="ada"),)
+    assert decide(situation(tasks=waiting(4, 4, user="ada"), quotas=quota), NONE, Limits()).launch == 1
+
+
+def test_what_is_free_and_what_is_starting_is_used_first() -> None:
+    there = (*instances("a"), *instances("b", launched_at=NOW - 5))
+    tasks = waiting(4, 4, 4)
+    assert decide(situation(there, tasks, agents=("a",)), NONE, Limits()).launch == 1
+
+
+def test_an_idle_agent_is_a_part_of_a_task_on_several() -> None:
+    assert decide(situation(instances("a"), waiting(8)), NONE, Limits()).launch == 1
+
+
+@pytest.mark.parametrize("state", [AgentState.DISABLED, AgentState.DRAINING, AgentState.SUSPECT])
+def test_an_agent_that_takes_no_work_is_no_room_but_counts(state: AgentState) -> None:
+    agents = (replace(TEMPLATE, id="a", state=state),)
+    decision = decide(situation(instances("a"), waiting(4, 4), agents=agents), NONE, Limits(max_instances=2))
+    assert decision.launch == 1
+    assert decision.held_back is not None
+    assert decision.held_back[0] is HoldReason.MAX_INSTANCES
+
+
+def test_min_instances_are_launched_without_demand_and_max_is_never_passed() -> None:
+    assert decide(situation(), NONE, Limits(min_instances=3)).launch == 3
+    decision = decide(situation(instances("a"), waiting(*[4] * 9)), NONE, Limits(max_instances=4))
+    assert (decision.launch, decision.held_back and decision.held_back[0]) == (3, HoldReason.MAX_INSTANCES)
+
+
+def test_an_agent_that_does_not_come_in_time_is_not_waited_for() -> None:
+    limits = Limits(max_agent_starting_period=100)
+    late = situation(instances("a", launched_at=NOW - 101), waiting(4), agents=())
+    in_time = situation(instances("a", launched_at=NOW - 99), waiting(4), agents=())
+    assert decide(in_time, NONE, limits).launch == 0
+    assert decide(late, NONE, limits).launch == 1
+
+
+def test_an_instance_whose_agent_never_came_ends_after_the_disconnected_period() -> None:
+    limits = Limits(max_agent_starting_period=100, max_disconnected_period=50)
+    there = instances("a", launched_at=NOW - 101)
+    first = decide(situation(there, agents=()), NONE, limits)
+    assert not first.endings
+    at_the_end = decide(situation(there, agents=(), now=NOW + 50), first.history, limits)
+    assert not at_the_end.endings
+    after = decide(situation(there, agents=(), now=NOW + 51), at_the_end.history, limits)
+    assert ended(after) == {"a": "never_connected"}
+
+
+def test_a_disconnected_instance_ends_after_ten_minutes_and_not_if_it_comes_back() -> None:
+    there = instances("a")
+    history = decide(situation(there), NONE, Limits()).history
+    away = decide(situation(there, agents=(), now=NOW + 5), history, Limits())
+    assert away.history.instances["a"].away_since == NOW + 5
+    assert not decide(situation(there, agents=(), now=NOW + 605), away.history, Limits()).endings
+    gone = decide(situation(there, agents=(), now=NOW + 606), away.history, Limits())
+    assert ended(gone) == {"a": "disconnected"}
+    back = decide(situation(there, now=NOW + 600), away.history, Limits())
+    assert back.history.instances["a"].away_since is None
+
+
+def test_a_disconnected_instance_is_no_room() -> None:
+    history = remember(a=Remembered(connected_once=True))
+    assert decide(situation(instances("a"), waiting(4), agents=()), history, Limits()).launch == 1
+
+
+def test_an_idle_instance_ends_after_twenty_minutes_and_min_instances_stay() -> None:
+    there = instances("a", "b", "c")
+    history = remember(a=Remembered(True, NOW - 1201), b=Remembered(True, NOW - 1300), c=Remembered(True, NOW - 1200))
+    assert ended(decide(situation(there), history, Limits())) == {"a": "idle", "b": "idle"}
+    assert ended(decide(situation(there), history, Limits(min_instances=2))) == {"b": "idle"}
+    assert not decide(situation(there), history, Limits(min_instances=3)).endings
+
+
+def test_a_busy_instance_never_ends_and_its_idle_time_begins_anew() -> None:
+    history = remember(a=Remembered(True, 0.0))
+    decision = decide(situation(instances("a"), running(a=1)), history, Limits())
+    assert not decision.endings
+    assert decision.history.instances["a"].idle_since is None
+    stopped = situation(instances("a", state=InstanceState.STOPPED), running(a=1))
+    assert not decide(stopped, history, Limits()).endings
+    assert not decide(situation(instances("a", "b"), running(a=1, b=1)), NONE, Limits(max_instances=1)).endings
+
+
+def test_a_task_without_slots_keeps_an_instance() -> None:
+    history = remember(a=Remembered(True, 0.0))
+    assert not decide(situation(instances("a"), running(a=0)), history, Limits()).endings
+
+
+def test_an_idle_instance_stays_while_waiting_tasks_would_use_it() -> None:
+    history = remember(a=Remembered(True, 0.0), b=Remembered(True, 0.0))
+    decision = decide(situation(instances("a", "b"), waiting(4)), history, Limits())
+    assert len(decision.endings) == 1
+
+
+def test_an_idle_instance_stays_while_a_task_waits_for_more_than_there_may_be_but_not_a_disabled_one() -> None:
+    there = instances("a", "b", "c")
+    history = remember(a=Remembered(True, 0.0), c=Remembered(True, 0.0))
+    agents = ("a", "b", replace(TEMPLATE, id="c", state=AgentState.DISABLED))
+    tasks = (*running(b=4), *waiting(12))
+    decision = decide(situation(there, tasks, agents=agents), history, Limits(max_instances=3))
+    assert ended(decision) == {"c": "idle"}
+
+
+def test_stopped_and_preempted_instances_are_removed_and_replaced() -> None:
+    there = (*instances("a", state=InstanceState.STOPPED, spot=True), *instances("b", state=InstanceState.ENDING))
+    decision = decide(situation(there, waiting(4)), NONE, Limits(max_instances=1))
+    assert ended(decision) == {"a": "stopped"}
+    assert decision.launch == 1
+    gone = decide(situation((), waiting(4)), decision.history, Limits(max_instances=1))
+    assert gone.launch == 1
+    assert not gone.history.instances
+
+
+def test_over_max_ends_pending_spot_then_idle_then_disconnected_then_newest() -> None:
+    there = (
+        *instances("new", launched_at=NOW - 1),
+        *instances("newer", launched_at=NOW),
+        *instances("away", "idle", "busy"),
+        *instances("spot", state=InstanceState.PENDING, spot=True, launched_at=NOW - 2),
+    )
+    history = remember(away=Remembered(True), idle=Remembered(True, NOW - 1), busy=Remembered(True))
+    scene = situation(there, running(busy=4), agents=("idle", "busy"))
+    order = [set(ended(decide(scene, history, Limits(max_instances=most)))) for most in (5, 4, 3, 2, 1, 0)]
+    assert order[0] == {"spot"}
+    assert order[1] - order[0] == {"idle"}
+    assert order[2] - order[1] == {"away"}
+    assert order[3] - order[2] == {"newer"}
+    assert order[4] - order[3] == {"new"}
+    assert order[5] == order[4]  # it runs something
+    assert set(ended(decide(scene, history, Limits(max_instances=0))).values()) == {"over_max"}
+
+
+def test_after_a_failed_launch_the_next_waits_twice_as_long_each_time_and_begins_with_one() -> None:
+    limits = Limits(retry_after=10, retry_at_most=25)
+    scene = situation(tasks=waiting(4, 4))
+    history = NONE
+    for wait in (10, 20, 25, 25):
+        history = launch_failed(history, NOW)
+        early = decide(replace(scene, now=NOW + wait - 1), history, limits)
+        assert (early.launch, early.held_back and early.held_back[0]) == (0, HoldReason.BACK_OFF)
+        again = decide(replace(scene, now=NOW + wait), history, limits)
+        assert (again.launch, again.held_back and again.held_back[0]) == (1, HoldReason.BACK_OFF)
+    assert decide(replace(scene, now=NOW + 25), launched(history, 1, NOW + 25), limits).launch == 2
+
+
+def test_so_many_launches_in_a_while_and_no_more() -> None:
+    limits = Limits(max_instances=50, launch_rate=3, launch_window=60)
+    scene = situation(tasks=waiting(*[4] * 9))
+    first = decide(scene, NONE, limits)
+    assert (first.launch, first.held_back and first.held_back[0]) == (3, HoldReason.RATE)
+    history = launched(first.history, 3, NOW)
+    assert decide(replace(scene, now=NOW + 59), history, limits).launch == 0
+    assert decide(replace(scene, now=NOW + 60), history, limits).launch == 3
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up_for_long() -> None:
+    history = launch_failed(NONE, NOW + 1e6)
+    assert decide(situation(tasks=waiting(4)), history, Limits()).launch == 1
+    idle = remember(a=Remembered(True, NOW + 1e6))
+    assert decide(situation(instances("a")), idle, Limits()).history.instances["a"].idle_since == NOW
+
+
+def test_higher_priority_comes_first_under_a_quota() -> None:
+    jobs = {"j": Job("j", priority=50), "k": Job("k", priority=1, submitted=9.0)}
+    large, small = waiting(8, job="j", user="ada")[0], replace(waiting(4, job="k", user="ada")[0], id="k0")
+    scene = situation(tasks=(large, small), jobs=jobs, quotas=(Quota(8, user="ada"),))
+    assert decide(scene, NONE, Limits()).launch == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_instances": 6},
+        {"min_instances": -1},
+        {"launch_rate": 0},
+        {"max_idle_agent_period": -1.0},
+        {"launch_window": float("nan")},
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Limits(**wrong)  # type: ignore[arg-type]  (one of them is an int)
