@@ -206,7 +206,7 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
     if not wait or view.state is ExperimentState.COMPLETED:
         return
-    failure: FailureView | None = view.failure
+    failure: FailureView | None = view.card or view.failure
     message = f"experiment {view.id} ended {view.state.value}"
     if failure is not None:
         where = f" at {plain(failure.where)}" if failure.where else ""
@@ -222,19 +222,19 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
     return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
 
 
-def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool) -> None:
+def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None) -> None:
     """Print a trial's output, with cells named where their lines appear in tracebacks."""
     if tail < 0:
         raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
     last = None
-    for line in trial.logs(tail=tail or None):
+    for line in trial.logs(tail=tail or None, rank=rank):
         last = line.id
         _print_line(line.rank, line.text, cells)
     if not follow:
         return
-    for line in trial.iter_logs(follow=True, after=last):
+    for line in trial.iter_logs(follow=True, after=last, rank=rank):
         _print_line(line.rank, line.text, cells)
 
 

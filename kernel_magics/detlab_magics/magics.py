@@ -218,6 +218,7 @@ class DetMagics(Magics):
     @argument("trial", type=int, help="trial id")
     @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
     @argument("--follow", "-f", action="store_true", help="go on until the trial ends")
+    @argument("--rank", type=int, help="only this rank's lines")
     @line_magic
     @short_errors
     def det_logs(self, line: str) -> None:
@@ -230,7 +231,7 @@ class DetMagics(Magics):
         from detlab_magics import actions
 
         args = parse_line(self.det_logs, line)
-        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow)
+        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank)
 
     @magic_arguments()
     @_id_argument

@@ -146,9 +146,10 @@ def _describe(item: Experiment) -> None:
     )
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
-    if view.failure is not None:
+    card = view.card or view.failure
+    if card is not None:
         say()
-        for line in failure_card(view.failure, experiment_id=view.id):
+        for line in failure_card(card, experiment_id=view.id):
             say(line)
     trials = item.list_trials()
     if trials:

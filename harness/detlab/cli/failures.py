@@ -73,13 +73,17 @@ def _as_json(error: Exception) -> object:
     return {"error": {"code": type(error).__name__, "message": str(error), "hint": None, "problems": []}}
 
 
+_HEADS = {"user_stop": "Stopped", "preempted": "Interrupted", "lost": "Interrupted"}
+"""How a card begins; what is not in it has failed."""
+
+
 def failure_card(failure: FailureView, *, experiment_id: int | None = None, command: str | None = None) -> list[str]:
-    """Return the lines that tell why work failed: what, where, the last output, the next command.
+    """Return the lines that tell why work failed, or was stopped: what, where, the last output, the next command.
 
     Args:
         failure: What the master found out.
         experiment_id: Whose it is, when no trial is named.
-        command: The next command; None: the logs of the trial or the experiment; empty: none.
+        command: The next command; None: the card's own, or the logs of the trial or the experiment; empty: none.
     """
     where = [
         f"trial {failure.trial_id}" if failure.trial_id is not None else "",
@@ -88,7 +92,8 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None, comm
         f"signal {failure.signal}" if failure.signal else "",
         failure.where or "",
     ]
-    lines = [f"Failed ({clean(failure.kind)}): {clean(failure.message)}"]
+    head = _HEADS.get(failure.kind, "Failed")
+    lines = [f"{head} ({clean(failure.kind)}): {clean(failure.message)}"]
     told = ", ".join(clean(part) for part in where if part)
     if told:
         lines.append(f"  where: {told}")
@@ -98,9 +103,13 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None, comm
     if failure.hint:
         lines.append(f"  → {clean(failure.hint)}")
     if command is None:
-        command = f"det trial logs {failure.trial_id}" if failure.trial_id is not None else ""
-        if not command and experiment_id is not None:
-            command = f"det experiment logs {experiment_id}"
+        command = clean(failure.command or "") or _logs_command(failure.trial_id, experiment_id)
     if command and command not in (failure.hint or ""):
         lines.append(f"  → {command}")
     return lines
+
+
+def _logs_command(trial_id: int | None, experiment_id: int | None) -> str:
+    if trial_id is not None:
+        return f"det trial logs {trial_id}"
+    return "" if experiment_id is None else f"det experiment logs {experiment_id}"

@@ -103,9 +103,10 @@ def _describe(item: Trial) -> None:
         say()
         columns = ("Group", "Metric", "Count", "Last", "Min", "Max", "Mean", "NaN")
         table(columns, rows, right=columns[2:])
-    if view.failure is not None:
+    card = view.card or view.failure
+    if card is not None:
         say()
-        for line in failure_card(view.failure):
+        for line in failure_card(card):
             say(line)
 
 

@@ -113,8 +113,9 @@ def ended(experiment: Experiment) -> int:
     span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
     for warning in view.warnings:
         note(f"warning: {clean(warning)}")
-    if view.failure is not None:
-        for line in failure_card(view.failure, experiment_id=view.id):
+    card = view.card or view.failure
+    if card is not None:
+        for line in failure_card(card, experiment_id=view.id):
             note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))
     if view.best is not None:

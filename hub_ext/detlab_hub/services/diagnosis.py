@@ -1,4 +1,4 @@
-"""From the last lines of a task's output to what went wrong and where. Pure.
+"""From the last lines of a task's output, and what else is known of its end, to what went wrong and where. Pure.
 
 Tracebacks of captured notebook cells name `cell 14 (train.py)` or a module that the experiment's `source` maps
 to its cell: `{"cells": {"train.py": {"cell": 14, "line_offset": 0}}}`.
@@ -6,18 +6,23 @@ to its cell: `{"cells": {"train.py": {"cell": 14, "line_offset": 0}}}`.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from detlab_hub.services.rank_faults import TRACEBACK, Hang, Line, failing_rank, hang_of, root_of
+
 TAIL = 20
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
 _CELL = re.compile(r"^<?cell (?P<cell>\d+)\b")
 _MEMORY = re.compile(
-    r"out of memory|OutOfMemoryError|\bMemoryError\b|oom-kill|cannot allocate memory|bad_alloc", re.IGNORECASE
+    r"out[ -]of[ -](?:shared )?memory|OutOfMemoryError|MemoryError\b|oom-kill|cannot allocate memory|bad_alloc"
+    r"|_ALLOC_FAILED|insufficient shared memory",
+    re.IGNORECASE,
 )
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
@@ -26,20 +31,16 @@ _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
-_HANG = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
-"""The words of the trainer's watchdog (`detlab.pytorch._watchdog`), which any rank may say of any other."""
+_NAN = re.compile(
+    r"(?<![\w./-])-?(?:nans?|infs?|infinity|infinite|non-?finite|not finite)(?!\w|[./-]\w)", re.IGNORECASE
+)
+_NAN_NAMES = re.compile(r"nan(?:[A-Z_]|$)|NaN|NonFinite|FloatingPointError|Diverge")
+_OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError", "OverflowError", "Exception")
+"""Exceptions that code raises about a number that is none; others mention one by chance, as a name of a file."""
 _HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 """What torch puts before each line of a traceback once a process group exists."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of output."""
-
-    rank: int | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,27 @@ class Diagnosis:
     log_tail: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a task's end beside its output.
+
+    Attributes:
+        exit_code: Of the entrypoint; negative or above 128: a signal; None: unknown.
+        rank: First failing rank, if the launcher knows it.
+        size: How many ranks it has, None if that is unknown.
+        metric: Name of the searcher's metric.
+        value: What it reported last, None before the first report.
+        out_of_memory: Whether the kernel or the container's engine says that it ended for want of memory.
+    """
+
+    exit_code: int | None
+    rank: int | None = None
+    size: int | None = None
+    metric: str = ""
+    value: float | None = None
+    out_of_memory: bool = False
+
+
 def diagnose(
     lines: Sequence[Line],
     *,
@@ -62,36 +84,53 @@ def diagnose(
     allocation_id: str = "",
     cells: Mapping[str, Any] | None = None,
 ) -> Diagnosis:
+    """Say what went wrong, from no more than output and exit code; see `judge`."""
+    return judge(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
+
+
+def judge(
+    lines: Sequence[Line],
+    evidence: Evidence,
+    *,
+    allocation_id: str = "",
+    cells: Mapping[str, Any] | None = None,
+) -> Diagnosis:
     """Say what went wrong.
 
     Args:
         lines: The last lines of output, oldest first, all ranks.
-        exit_code: Of the entrypoint; negative or above 128: a signal; None: unknown.
-        rank: First failing rank, if the launcher knows it.
+        evidence: What else is known.
         allocation_id: Names the task's directory in tracebacks.
         cells: Line map of captured cells: file name -> {"cell", "line_offset"}.
     """
     lines = [_without_torch_rank(line) for line in lines]
-    hang = next((found for line in lines if (found := _HANG.match(line.text))), None)
+    hang = None if evidence.out_of_memory else hang_of(lines, evidence.size)
     if hang is not None:
         return _of_hang(hang, lines, allocation_id, cells or {})
-    failing = _failing_rank(lines, rank)
+    failing = failing_rank(lines, evidence.rank)
     texts = [line.text for line in lines if failing is None or line.rank == failing]
+    ours = [line.text for line in lines if line.rank is None and line.text.startswith("detlab: ")]
     tail = tuple(texts[-TAIL:])
     trace = _last_trace(texts)
-    error = _error_line(trace)
-    name = signal_name(exit_code)
+    name = signal_name(_exit_of(lines, failing, evidence.exit_code))
     where = _where(trace, allocation_id, cells or {})
-    kind, message = _judge(texts, error, exit_code, name)
+    kind, message = _judge(texts, ours, _error_line(trace), evidence, name)
     return Diagnosis(kind=kind, message=message, rank=failing, signal=name, where=where, log_tail=tail)
 
 
-def _of_hang(hang: re.Match[str], lines: Sequence[Line], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
-    rank = int(hang["rank"])
-    own = [line.text for line in lines if line.rank == rank] or [line.text for line in lines]
-    place = _HANG_PLACE.search(hang["told"])
+def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) -> int | None:
+    """The exit code of the failing rank, where torchrun says it; its own would hide the rank's signal."""
+    root = root_of(lines)
+    if root.exit_code is None or failing not in {None, root.rank}:
+        return exit_code
+    return root.exit_code if root.exit_code < 0 else exit_code
+
+
+def _of_hang(hang: Hang, lines: Sequence[Line], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
+    own = [line.text for line in lines if line.rank == hang.rank] or [line.text for line in lines]
+    place = _HANG_PLACE.search(hang.message)
     where = None if place is None else _place(place["file"], int(place["line"]), allocation_id, cells)
-    return Diagnosis(kind="hang", message=hang["told"], rank=rank, where=where, log_tail=tuple(own[-TAIL:]))
+    return Diagnosis(kind="hang", message=hang.message, rank=hang.rank, where=where, log_tail=tuple(own[-TAIL:]))
 
 
 def _without_torch_rank(line: Line) -> Line:
@@ -102,17 +141,17 @@ def _without_torch_rank(line: Line) -> Line:
 
 
 def _judge(
-    texts: Sequence[str], error: tuple[str, str] | None, exit_code: int | None, name: str | None
+    texts: Sequence[str],
+    ours: Sequence[str],
+    error: tuple[str, str] | None,
+    evidence: Evidence,
+    name: str | None,
 ) -> tuple[str, str]:
-    told = None if error is None else (f"{error[0]}: {error[1]}" if error[1] else error[0])
+    exit_code = evidence.exit_code
     # No exception ends in SIGKILL: a traceback before one is an older, handled error.
-    if told is not None and error is not None and name != "SIGKILL":
-        short = error[0].rpartition(".")[2]
-        if short in _IMPORTS:
-            return "import", told
-        if _NO_ROOM.search(told):
-            return "disk_full", told
-        return ("oom" if _MEMORY.search(told) else "exception"), told
+    if error is not None and name != "SIGKILL":
+        told = f"{error[0]}: {error[1]}" if error[1] else error[0]
+        return _kind_of_error(error, told, evidence), told
     if exit_code in (126, 127) or exit_code == 2:
         missing = _missing_file(texts)
         if missing is not None:
@@ -120,13 +159,37 @@ def _judge(
     if exit_code in (126, 127):
         verb = "was not found" if exit_code == 127 else "cannot be executed"
         return "config", f"the entrypoint's command {verb} (exit code {exit_code})"
-    if any(_MEMORY.search(text) for text in texts[-TAIL:]):
+    if evidence.out_of_memory or any(_MEMORY.search(text) for text in (*ours, *texts[-TAIL:])):
         return "oom", "the task ran out of memory"
     if name is not None:
         return "killed", f"killed by {name}"
     if exit_code is None:
         return "killed", "the task's launcher died, so its exit code is not known"
-    return "unknown", f"exited with code {exit_code}"
+    return _after_metric(f"exited with code {exit_code}", evidence)
+
+
+def _kind_of_error(error: tuple[str, str], told: str, evidence: Evidence) -> str:
+    short = error[0].rpartition(".")[2]
+    if short in _IMPORTS:
+        return "import"
+    if _NO_ROOM.search(told):
+        return "disk_full"
+    if evidence.out_of_memory or _MEMORY.search(told):
+        return "oom"
+    if _NAN_NAMES.search(short):
+        return "nan"
+    about = short in _OF_NUMBERS and (_NAN.search(error[1]) is not None or _is_nan(evidence))
+    return "nan" if about else "exception"
+
+
+def _is_nan(evidence: Evidence) -> bool:
+    return evidence.value is not None and not math.isfinite(evidence.value)
+
+
+def _after_metric(told: str, evidence: Evidence) -> tuple[str, str]:
+    if not _is_nan(evidence):
+        return "unknown", told
+    return "nan", f"{told}, after the searcher metric {evidence.metric!r} had become {evidence.value}"
 
 
 def is_lasting(message: str) -> bool:
@@ -156,18 +219,9 @@ def signal_name(exit_code: int | None) -> str | None:
         return None
 
 
-def _failing_rank(lines: Sequence[Line], rank: int | None) -> int | None:
-    if rank is not None and any(line.rank == rank for line in lines):
-        return rank
-    for line in lines:
-        if line.rank is not None and line.text.startswith("Traceback (most recent call last)"):
-            return line.rank
-    return None
-
-
 def _last_trace(texts: Sequence[str]) -> Sequence[str]:
     for start in range(len(texts) - 1, -1, -1):
-        if texts[start].lstrip().startswith("Traceback (most recent call last)"):
+        if texts[start].lstrip().startswith(TRACEBACK):
             return texts[start:]
     # A syntax error in the entrypoint itself comes without a header.
     if any(text.startswith(("SyntaxError", "IndentationError", "TabError")) for text in texts):

@@ -10,8 +10,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.diagnosis import Line, diagnose
+from detlab_hub.services.diagnosis import Evidence, judge
 from detlab_hub.services.launching import kind_of_slots
+from detlab_hub.services.masking import masked_text, secrets_of
+from detlab_hub.services.rank_faults import Line
 from detlab_hub.store.tables import (
     AgentRow,
     AllocationRow,
@@ -31,6 +33,7 @@ _HINTS = {
     "disk_full": "make room on that disk (df -h); a restart goes on from the last checkpoint; the output: {logs}",
     "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
+    "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
     "hang": "its stacks are in the output if it could print them; if only slow: pytorch.init(hang_timeout=…); {logs}",
     "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
@@ -39,8 +42,13 @@ _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with G
 """What torch raises where a process group is to be of NCCL and cannot: its build has none, or it sees no GPU."""
 
 
-def _hint(kind: str, holder: int | str) -> str:
-    logs = f"det task logs {holder}" if isinstance(holder, str) else f"det trial logs {holder}"
+def _logs(holder: int | str, rank: int | None = None) -> str:
+    """The command that shows the output, of one rank where there are several."""
+    only = "" if rank is None else f" --rank {rank}"
+    return f"det task logs {holder}{only}" if isinstance(holder, str) else f"det trial logs {holder}{only}"
+
+
+def _hint(kind: str, logs: str) -> str:
     return _HINTS.get(kind, _DEFAULT_HINT).format(logs=logs)
 
 
@@ -67,7 +75,15 @@ def of_exit(
     message: str = "",
 ) -> FailureView:
     """The card of a trial's task that failed by itself; `reason` and `message` as its agent gave them."""
-    card = _card(s, trial.id, row, experiment.source, rank=rank, reason=reason, message=message)
+    evidence = Evidence(
+        row.exit_code,
+        rank,
+        size=row.slots_needed if row.slots_needed > 1 else None,
+        metric=experiment.metric,
+        value=trial.latest_validation,
+        out_of_memory=reason == "oom",
+    )
+    card = _card(s, trial.id, row, experiment, evidence, reason=reason, message=message)
     return card.model_copy(update={"trial_id": trial.id})
 
 
@@ -75,16 +91,17 @@ def of_task_exit(
     s: Session, task: TaskRow, row: AllocationRow, *, rank: int | None = None, reason: str = "", message: str = ""
 ) -> FailureView:
     """The card of a user task that failed by itself."""
-    return _card(s, task.id, row, task.source, rank=rank, reason=reason, message=message)
+    evidence = Evidence(row.exit_code, rank, out_of_memory=reason == "oom")
+    return _card(s, task.id, row, task, evidence, reason=reason, message=message)
 
 
 def _card(
     s: Session,
     holder: int | str,
     row: AllocationRow,
-    source: object,
+    owner: ExperimentRow | TaskRow,
+    evidence: Evidence,
     *,
-    rank: int | None,
     reason: str,
     message: str,
 ) -> FailureView:
@@ -93,38 +110,43 @@ def _card(
             kind="config",
             message=f"the task could not be set up: {message}",
             exit_code=row.exit_code,
-            hint=f"det agent list; {_hint('', holder)}",
+            hint=f"det agent list; {_hint('', _logs(holder))}",
+            command="det agent list",
         )
-    column = LogRow.task_id if isinstance(holder, str) else LogRow.trial_id
-    found = s.execute(
-        select(LogRow.rank, LogRow.text)
-        .where(column == holder, LogRow.run == row.run)
-        .order_by(LogRow.id.desc())
-        .limit(LOOK_BACK)
-    ).all()
-    cells = source.get("cells") if isinstance(source, dict) else None
-    diagnosis = diagnose(
-        [Line(line_rank, text) for line_rank, text in reversed(found)],
-        exit_code=row.exit_code,
-        rank=rank,
+    cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
+    diagnosis = judge(
+        _last_lines(s, holder, row.run),
+        evidence,
         allocation_id=row.id,
         cells=cells if isinstance(cells, dict) else None,
     )
-    oom = reason == "oom"
-    kind = "oom" if oom else diagnosis.kind
-    hint = _hint(kind, holder)
+    logs = _logs(holder, diagnosis.rank if evidence.size else None)
+    hint = _hint(diagnosis.kind, logs)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
+    secrets = secrets_of(owner.config)
     return FailureView(
-        kind=kind,
-        message=message if oom and message else diagnosis.message,
+        kind=diagnosis.kind,
+        message=masked_text(message if evidence.out_of_memory and message else diagnosis.message, secrets),
         rank=diagnosis.rank,
         exit_code=row.exit_code,
         signal=diagnosis.signal,
         where=diagnosis.where,
-        log_tail=list(diagnosis.log_tail),
+        log_tail=[masked_text(line, secrets) for line in diagnosis.log_tail],
         hint=hint,
+        command=logs,
     )
+
+
+def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
+    column = LogRow.task_id if isinstance(holder, str) else LogRow.trial_id
+    found = s.execute(
+        select(LogRow.rank, LogRow.text)
+        .where(column == holder, LogRow.run == run)
+        .order_by(LogRow.id.desc())
+        .limit(LOOK_BACK)
+    ).all()
+    return [Line(rank, text) for rank, text in reversed(found)]
 
 
 def without_restart(card: FailureView) -> FailureView:
@@ -146,6 +168,7 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
             f"report {experiment.metric!r} with report_validation_metrics, or correct searcher.metric;"
             f" the output: det trial logs {trial.id}"
         ),
+        command=f"det trial logs {trial.id}",
     )
 
 
@@ -179,6 +202,7 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
             f"{advice}report what searcher {experiment.searcher_name} needs: its metric {experiment.metric!r} as a"
             f" number and its time_metric in the same validation report; the output: det trial logs {trial.id}"
         ),
+        command=f"det trial logs {trial.id}",
     )
 
 

@@ -24,6 +24,7 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services import endings
 from detlab_hub.services.access import Right, rights_to
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.masking import masked_config, masked_storage
@@ -71,7 +72,8 @@ def experiment_view(
     s: Session, row: ExperimentRow, caller: Caller, reasons: Reasons, *, full: bool = True
 ) -> ExperimentView:
     """The view that a caller gets of one experiment, by default with its config."""
-    return experiment_views(s, [row], caller, reasons, full=full)[0]
+    view = experiment_views(s, [row], caller, reasons, full=full)[0]
+    return view.model_copy(update={"card": endings.of_experiment(s, row)}) if full else view
 
 
 def _experiment_view(
@@ -216,7 +218,7 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
         s: A session.
         rows: The trials.
         reasons: Why pending allocations wait, by allocation id.
-        summary: Whether the summaries of all metrics go with each (a query per trial).
+        summary: Whether the summaries of all metrics and the card go with each (queries per trial).
     """
     current = trials.latest_allocations(s, [row.id for row in rows])
     return [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
@@ -257,6 +259,7 @@ def _trial_view(
         pending_reason=None if current is None else reasons.get(current.id),
         warnings=row.warnings,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        card=endings.of_trial(s, row, current) if summary else None,
         summary=metrics.summaries(s, row.id) if summary else {},
         metadata=row.metadata_,
     )

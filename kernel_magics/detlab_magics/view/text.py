@@ -137,15 +137,18 @@ def notices(state: ViewState) -> list[str]:
     """Return what must not be overlooked: warnings and the failure, in words."""
     e = state.experiment
     lines = [f"warning: {plain(w, 300)}" for w in e.warnings[:5]]
-    if e.failure is not None:
-        f = e.failure
+    f = e.card or e.failure
+    if f is not None:
         where = f" at {plain(f.where, 120)}" if f.where else ""
         rank = f", rank {f.rank}" if f.rank is not None else ""
-        lines.append(f"failed ({plain(f.kind, 30)}{rank}){where}: {plain(f.message, 400)}")
+        head = "stopped" if f.kind == "user_stop" else "failed"
+        lines.append(f"{head} ({plain(f.kind, 30)}{rank}){where}: {plain(f.message, 400)}")
         cells = e.source.get("cells") or {}
         lines += [f"    {plain(name_cells(line.expandtabs(), cells), 200)}" for line in f.log_tail[-20:]]
         if f.hint:
             lines.append(f"next: {plain(in_notebook(f.hint), 300)}")
+        if f.command and f.command not in (f.hint or ""):
+            lines.append(f"      {plain(in_notebook(f.command), 300)}")
     return lines
 
 

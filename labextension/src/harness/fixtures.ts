@@ -34,7 +34,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17) },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, source: {}, ...over
+    config: CONFIG, failure: null, card: null, source: {}, ...over
   };
 }
 
@@ -77,7 +77,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, warnings: [],
-    failure: failed ? FAILURE : null, summary: {}, metadata: {}, ...over
+    failure: failed ? FAILURE : null, card: null, summary: {}, metadata: {}, ...over
   };
 }
 
@@ -94,7 +94,7 @@ export function odd(index: number): Partial<TrialView> {
 
 export const FAILURE: FailureView = {
   kind: 'oom', message: 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB', trial_id: 109, rank: 1, exit_code: 1,
-  signal: null, where: 'train.py, line 48, in train_batch', hint: 'use a smaller batch or model, or ask for a machine with more memory; the whole output: det trial logs 109',
+  signal: null, where: 'train.py, line 48, in train_batch', hint: 'use a smaller batch or model, or ask for a machine with more memory; the whole output: det trial logs 109', command: null,
   log_tail: [
     'Traceback (most recent call last):', '  File "train.py", line 71, in <module>', '    trainer.fit(max_length=Batch(1000))',
     '  File "train.py", line 48, in train_batch', '    loss = self.model(batch).mean()',

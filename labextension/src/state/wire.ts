@@ -201,6 +201,7 @@ export interface ExperimentView {
   bundle: string | null;
   config: Record<string, unknown> | null;
   failure: FailureView | null;
+  card: FailureView | null;
   source: Record<string, unknown>;
 }
 
@@ -215,6 +216,7 @@ export interface FailureView {
   where: string | null;
   log_tail: string[];
   hint: string | null;
+  command: string | null;
 }
 
 /** One part of the service. */
@@ -436,6 +438,7 @@ export interface TrialView {
   pending_reason: string | null;
   warnings: string[];
   failure: FailureView | null;
+  card: FailureView | null;
   summary: Record<string, Record<string, SummaryView>>;
   metadata: Record<string, unknown>;
 }

@@ -1,9 +1,11 @@
 """Every command of `det` against a fake master: what it prints, what it asks for, how it exits."""
 
 import json
+import re
 import threading
 from pathlib import Path
 
+import click
 import pytest
 
 from detlab.errors import Problem
@@ -356,6 +358,46 @@ def test_a_failure_card_names_what_where_and_next(master, det) -> None:
         assert "    | Traceback" in told
         assert "→ ship the module" in told
         assert "→ det trial logs 1" in told
+
+
+def test_the_card_of_what_was_stopped_or_waits_is_shown_in_place_of_a_failure(master, det) -> None:
+    stopped = FailureView(kind="user_stop", message=HOSTILE, hint="nothing failed", command="det trial logs 1")
+    lost = FailureView(kind="lost", message="it was lost", trial_id=1, hint="it goes on", command="det agent list")
+    master.add_experiment(state=ExperimentState.CANCELED, card=stopped)
+    master.add_trial(1, state=TrialState.ACTIVE, card=lost)
+    for words in (("e", "describe", 1), ("e", "wait", 1)):
+        told = det(*words).output
+        assert f"Stopped (user_stop): {SHOWN}" in told
+        assert "  → nothing failed\n  → det trial logs 1\n" in told
+    told = det("t", "describe", 1).output
+    assert "Interrupted (lost): it was lost" in told
+    assert "  → it goes on\n  → det agent list\n" in told
+
+
+def commands_of_cards() -> list[str]:
+    """Every command that a card can name, with numbers in place of what is filled in."""
+    from detlab_hub.services import endings, failures
+
+    found = set()
+    for module in (endings, failures):
+        text = re.sub(r"\{[^{}]*\}", "1", Path(module.__file__).read_text(encoding="utf-8"))
+        found.update(re.findall(r"\bdet (?:trial|task|experiment|agent|queue)[a-z0-9 -]*", text))
+    return sorted(one.replace("logs 11", "logs 1 --rank 1").strip() for one in found)
+
+
+def test_every_command_that_a_card_names_exists() -> None:
+    from detlab.cli.root import det
+
+    known = commands_of_cards()
+    assert {"det agent list", "det queue", "det trial logs 1", "det trial logs 1 --rank 1"} <= set(known)
+    for line in known:
+        context, words = click.Context(det), line.split()[1:]
+        command: click.Command = det
+        while isinstance(command, click.Group):
+            _, found, words = command.resolve_command(context, words)
+            assert found is not None, line
+            command = found
+        command.make_context(command.name, words)
 
 
 def test_warnings_of_an_experiment_are_shown(master, det) -> None:

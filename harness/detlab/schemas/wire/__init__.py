@@ -61,6 +61,7 @@ from detlab.schemas.wire.records import (
     TokenReply,
 )
 from detlab.schemas.wire.views import (
+    FAILURE_KINDS,
     AgentView,
     BestView,
     CheckpointFile,
@@ -84,6 +85,7 @@ from detlab.schemas.wire.views import (
 
 __all__ = [
     "API_PREFIX",
+    "FAILURE_KINDS",
     "PROTOCOL",
     "SERVICE_PREFIX",
     "AgentMessage",

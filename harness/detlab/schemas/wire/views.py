@@ -73,11 +73,20 @@ class ProblemView(Wire):
     level: Literal["error", "warning"] = "error"
 
 
+FAILURE_KINDS = (
+    *("oom", "nan", "import", "hang", "lost", "preempted", "user_stop", "no_metrics"),
+    *("disk_full", "config", "exception", "killed", "searcher", "unknown"),
+)
+"""Out of memory, a number that is none, a missing module, a rank that does not come, a lost node, slots taken away, a
+user's stop, no searcher metric; a full disk, a command or setup that cannot work, an error of the code, a signal, a
+report that the search cannot use, and an exit code that says nothing."""
+
+
 class FailureView(Wire):
     """A failure card: what, where, likely cause, last lines, next command."""
 
     kind: str
-    """oom | disk_full | import | config | exception | killed | lost | no_metrics | searcher | unknown"""
+    """One of FAILURE_KINDS; a newer master may know others."""
     message: str
     trial_id: int | None = None
     rank: int | None = None
@@ -86,8 +95,10 @@ class FailureView(Wire):
     where: str | None = None
     """`cell 14, line 3` or `train.py, line 12`."""
     log_tail: list[str] = []
-    """At most 20 lines."""
+    """At most 20 lines of the first failing rank, secrets of the config masked."""
     hint: str | None = None
+    command: str | None = None
+    """What to type next, if there is such a thing; the hint may name it, too."""
 
 
 class BestView(Wire):
@@ -136,6 +147,8 @@ class ExperimentView(Wire):
     config: dict[str, Any] | None = None
     """Resolved; only on a single experiment, secrets masked."""
     failure: FailureView | None = None
+    card: FailureView | None = None
+    """`failure`, or who stopped it; only on a single experiment."""
     source: dict[str, Any] = {}
 
     @property
@@ -216,6 +229,9 @@ class TrialView(Wire):
     pending_reason: str | None = None
     warnings: list[str] = []
     failure: FailureView | None = None
+    card: FailureView | None = None
+    """`failure`, or why it ended or waits without having failed: `lost`, `preempted`, `user_stop`, `nan`, `no_metrics`;
+    only on a single trial."""
     summary: dict[str, dict[str, SummaryView]] = {}
     """group -> metric name -> summary; only on a single trial."""
     metadata: dict[str, Any] = {}

@@ -45,6 +45,7 @@ function Shown({ feed, state, tab, onTab }: {
   const now = useNow(5000);
   const model = state.model!;
   const e = model.experiment;
+  const card = e.card ?? e.failure;
   const cache = useMemo(() => new RowCache(), [feed]);
   const rows = useMemo(() => cache.of(model.trials.values()), [cache, model, state.states, model.trials.size]);
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, view => {
@@ -74,7 +75,7 @@ function Shown({ feed, state, tab, onTab }: {
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Waiting: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
-      {e.failure && <FailureCard failure={e.failure} experiment={e.id} />}
+      {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
         {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}

@@ -10,7 +10,8 @@ import { logText, nameText, visible } from '../logs/text';
 const KINDS: Record<string, string> = {
   oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',
   killed: 'Killed', lost: 'Its node was lost', no_metrics: 'It reported no metrics', searcher: 'The searcher failed',
-  setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
+  nan: 'The metric is no number', hang: 'A rank hangs', preempted: 'Preempted', user_stop: 'Stopped by a user',
+  disk_full: 'The disk is full', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
 };
 
 const CAUSES: Record<string, string> = {
@@ -18,6 +19,10 @@ const CAUSES: Record<string, string> = {
   import: 'A package is missing in its environment, or a file is missing in its code.',
   lost: 'The machine or its agent went away; nothing says that the code is wrong.',
   no_metrics: 'The code ended without reporting the metric that the search needs.',
+  nan: 'The training diverged, or its data hold values that are no numbers.',
+  hang: 'One rank did not come to an operation in which the others waited for it.',
+  preempted: 'Its slots were needed for other work, or its node is being drained; nothing says that the code is wrong.',
+  disk_full: 'There is no room left where it writes.',
   killed: 'Somebody or the system ended it from outside.'
 };
 
@@ -90,6 +95,7 @@ function factsOf(failure: FailureView): [string, string][] {
 /** The command that shows more of it in a terminal. */
 function nextCommand(failure: FailureView, task?: string): string | null {
   if (task !== undefined) return `det task logs ${/^[\w.-]+$/.test(task) ? task : '…'}`;
+  if (failure.command !== null) return visible(failure.command);
   if (failure.trial_id === null) return null;
   return `det trial logs ${failure.trial_id}${failure.rank === null ? '' : ` --rank ${failure.rank}`}`;
 }

@@ -45,6 +45,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   const trial = state.trial!;
   const e = state.experiment;
   const run = useAction<Trial>(`trial ${trial.index} of experiment ${trial.experiment_id}`, verb => `trials/${trial.id}/${verb}`, view => feed.learn(view));
+  const card = trial.card ?? trial.failure;
   const place = { kind: 'experiment', id: trial.experiment_id } as const;
   const tabs = [
     { key: 'metrics', label: 'Metrics' }, { key: 'logs', label: 'Logs' },
@@ -66,7 +67,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
-      {trial.failure && <FailureCard failure={{ ...trial.failure, trial_id: trial.id }} />}
+      {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.index}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
         {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.index}`} visible={visible} />}

@@ -88,6 +88,15 @@ describe('the failure card', () => {
     tall.mockRestore();
   });
 
+  it("shows the master's own next command, as text, for what was stopped or waits", () => {
+    const command = 'det agent list\u202e';
+    show(<FailureCard failure={{ ...FAILURE, kind: 'lost', hint: 'it goes on', log_tail: [], command }} experiment={12} />);
+    expect(screen.getByRole('heading').textContent).toBe('✕ Its node was lost');
+    const [shown, ...more] = screen.getAllByText(/det agent list/);
+    expect(more).toEqual([]);
+    expect(shown!.textContent).not.toContain('\u202e');
+  });
+
   it('is copied as plain text without anything that a terminal would obey', () => {
     const text = failureText({ ...FAILURE, message: HOSTILE.log, log_tail: [HOSTILE.log] }, 'It failed', 'det trial logs 1');
     expect(text).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);

@@ -1,0 +1,141 @@
+"""Cards of what ended or waits without having failed: a lost node, a preemption, a user's stop, a metric that is none.
+
+They are made from rows when somebody looks at one trial or one experiment; a failure's own card is stored with it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
+from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
+from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, TrialRow
+
+_STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
+_EVICTIONS = {
+    PreemptReason.PREEMPT.value: "its slots were given to work that goes before it",
+    PreemptReason.DRAIN.value: "its node, or the cluster, is being drained",
+}
+
+
+def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
+    """The card of an experiment that failed, or that a user stopped."""
+    if row.state == ExperimentState.CANCELED:
+        return _stopped(f"experiment {row.id}", _deed(s, f"experiment {row.id}"), f"det experiment logs {row.id}")
+    return None if row.failure is None else FailureView.model_validate(row.failure)
+
+
+def of_trial(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
+    """The card of how a trial's newest attempt that is over ended, if that was neither well nor the search's wish.
+
+    Args:
+        s: A session.
+        row: The trial.
+        current: Its newest allocation, None before the first.
+    """
+    match TrialState(row.state):
+        case TrialState.COMPLETED:
+            return _completed(s, row)
+        case TrialState.CANCELED:
+            return _stopped_trial(s, row)
+        case TrialState.ERROR:
+            return _failure(row)
+        case _:
+            return _interrupted(s, row, current) or _failure(row)
+
+
+def _failure(row: TrialRow) -> FailureView | None:
+    if row.failure is not None:
+        return FailureView.model_validate(row.failure)
+    if row.state != TrialState.ERROR:
+        return None
+    return FailureView(
+        kind="exception",
+        message="its code reported that it ended with an error",
+        trial_id=row.id,
+        hint=f"what it says itself: det trial logs {row.id}",
+        command=f"det trial logs {row.id}",
+    )
+
+
+def _completed(s: Session, row: TrialRow) -> FailureView | None:
+    experiment = s.get(ExperimentRow, row.experiment_id)
+    metric = "" if experiment is None else experiment.metric
+    if row.latest_validation is not None and not math.isfinite(row.latest_validation):
+        command = f"det trial metrics {row.id} --group validation"
+        return FailureView(
+            kind="nan",
+            message=f"it ended well, but the last value of the searcher metric {metric!r} is {row.latest_validation}",
+            trial_id=row.id,
+            hint=f"where it began: {command}; a smaller learning rate, or gradient clipping, may help",
+            command=command,
+        )
+    if metric and not row.searcher_metric_seen and row.end_reason == EndReason.COMPLETED:
+        return FailureView(
+            kind="no_metrics",
+            message=f"it ended well without ever reporting the searcher metric {metric!r}",
+            trial_id=row.id,
+            hint=f"report {metric!r} with report_validation_metrics, or correct searcher.metric",
+            command=f"det trial metrics {row.id}",
+        )
+    return None
+
+
+def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
+    deed = _deed(s, f"trial {row.id}") or _deed(s, f"experiment {row.experiment_id}")
+    card = _stopped(f"trial {row.id}", deed, f"det trial logs {row.id}")
+    return card.model_copy(update={"trial_id": row.id})
+
+
+def _stopped(what: str, deed: tuple[str, str] | None, command: str) -> FailureView:
+    how = "stopped" if deed is None else f"{deed[0]} by {deed[1]}"
+    return FailureView(
+        kind="user_stop",
+        message=f"{what} was {how}",
+        hint=f"nothing failed; what it did until then: {command}",
+        command=command,
+    )
+
+
+def _deed(s: Session, subject: str) -> tuple[str, str] | None:
+    """How something was stopped, and by whom; None if that is not noted (any more)."""
+    query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
+    found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
+    return None if found is None else (_STOPS[found.action], found.actor)
+
+
+def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
+    """The card of an attempt that was taken away, if that is the newest one that is over."""
+    if current is None:
+        return None
+    over = current
+    if current.state != AllocationState.TERMINATED:
+        query = select(AllocationRow).where(AllocationRow.trial_id == row.id, AllocationRow.run == current.run - 1)
+        before = s.scalar(query)
+        if before is None:
+            return None
+        over = before
+    goes_on = "from its last checkpoint" if row.latest_checkpoint else "from its beginning"
+    told = f"it goes on {goes_on}, and this counts as no restart"
+    if over.exit_reason == EndKind.LOST:
+        return FailureView(
+            kind="lost",
+            message=f"attempt {over.run} was lost with agent {over.agent_id}",
+            trial_id=row.id,
+            hint=f"{told}; the agents: det agent list",
+            command="det agent list",
+        )
+    evicted = _EVICTIONS.get(over.preempt_reason or "")
+    if evicted is None or over.exit_reason not in {EndKind.PREEMPTED, EndKind.KILLED}:
+        return None
+    how = "" if over.exit_reason == EndKind.PREEMPTED else ", and had to be killed as it did not leave in time"
+    return FailureView(
+        kind="preempted",
+        message=f"attempt {over.run} was preempted: {evicted}{how}",
+        trial_id=row.id,
+        hint=f"{told}; its place: det queue",
+        command="det queue",
+    )

@@ -1,0 +1,151 @@
+"""Cards of what was stopped, preempted, lost or diverged, with scripted agents and tasks; secrets are masked in all."""
+
+from __future__ import annotations
+
+import math
+
+from services_scripted import ALICE, ROOT, config, deaf, report, training
+
+from detlab.schemas.wire import ExperimentState, FailureView, TrialState, TrialView
+
+GLOO = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete"
+
+
+async def only_trial(world, experiment_id: int) -> TrialView:
+    (trial,) = await world.trials(experiment_id)
+    return await world.services.trials.get(ALICE, trial.id)
+
+
+def told(card: FailureView | None) -> tuple[str, str, str | None]:
+    assert card is not None
+    return card.kind, card.message, card.command
+
+
+async def test_who_stopped_an_experiment_or_a_trial_stands_on_its_card(make_world):
+    world = await make_world(training(200))
+    await world.add_agent(slots=2)
+    canceled, killed = [await world.submit(config()) for _ in range(2)]
+    await world.steps(6)
+    await world.services.experiments.cancel(ALICE, canceled.id)
+    await world.services.trials.kill(ROOT, (await only_trial(world, killed.id)).id)
+    view = await world.finish(canceled.id)
+    assert (view.state, view.failure) == (ExperimentState.CANCELED, None)
+    number = canceled.id
+    assert told(view.card) == (
+        "user_stop",
+        f"experiment {number} was canceled by alice",
+        f"det experiment logs {number}",
+    )
+    trial = await only_trial(world, number)
+    assert (trial.state, trial.failure) == (TrialState.CANCELED, None)
+    assert told(trial.card) == (
+        "user_stop",
+        f"trial {trial.id} was canceled by alice",
+        f"det trial logs {trial.id}",
+    )
+    await world.finish(killed.id)
+    trial = await only_trial(world, killed.id)
+    assert told(trial.card)[:2] == ("user_stop", f"trial {trial.id} was killed by {ROOT.name}")
+
+
+async def test_a_trial_whose_node_was_lost_says_so_and_goes_on(make_world):
+    world = await make_world(training(200, save_every=1))
+    lost = await world.add_agent("lost")
+    made = await world.submit(config())
+    await world.steps(6)
+    assert (await only_trial(world, made.id)).card is None
+    lost.drop()
+    await world.add_agent("other")
+    await world.steps(60)
+    trial = await only_trial(world, made.id)
+    assert (trial.state, trial.restarts, trial.failure) == (TrialState.ACTIVE, 0, None)
+    assert told(trial.card) == ("lost", "attempt 1 was lost with agent lost", "det agent list")
+    assert "from its last checkpoint" in (trial.card.hint or "")
+
+
+async def test_a_preempted_trial_says_why_it_waits(make_world):
+    world = await make_world(deaf(2))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.steps(6)
+    await world.services.cluster.drain(ROOT, 1.0)
+    await world.steps(20)
+    trial = await only_trial(world, made.id)
+    kind, message, command = told(trial.card)
+    assert (kind, command, trial.failure, trial.restarts) == ("preempted", "det queue", None, 0)
+    assert message.startswith("attempt 1 was preempted: its node, or the cluster, is being drained")
+    assert "had to be killed" in message
+
+
+async def test_a_metric_that_is_none_is_shown_on_trials_that_end_well_and_explains_those_that_do_not(make_world):
+    def script(launch):
+        yield report(1, loss=0.5)
+        yield report(2, loss=math.nan)
+        yield ("exit", int(launch.entrypoint[0]))
+
+    world = await make_world(script)
+    await world.add_agent(slots=2)
+    well, ill = [await world.submit(config(entrypoint=[code], max_restarts=0)) for code in ("0", "7")]
+    assert (await world.finish(well.id)).state is ExperimentState.COMPLETED
+    trial = await only_trial(world, well.id)
+    assert trial.failure is None
+    assert told(trial.card) == (
+        "nan",
+        "it ended well, but the last value of the searcher metric 'loss' is nan",
+        f"det trial metrics {trial.id} --group validation",
+    )
+    view = await world.finish(ill.id)
+    assert view.card == view.failure
+    assert told(view.card)[:2] == ("nan", "exited with code 7, after the searcher metric 'loss' had become nan")
+
+
+async def test_a_trial_that_never_reported_its_metric_has_a_card_although_it_is_completed(make_world):
+    world = await make_world(lambda _launch: iter([("exit", 0)]))
+    await world.add_agent()
+    made = await world.submit(config())
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    trial = await only_trial(world, made.id)
+    assert told(trial.card)[0] == "no_metrics"
+    assert "'loss'" in told(trial.card)[1]
+
+
+async def test_the_rank_that_did_not_come_is_named_by_the_number_of_slots(make_world):
+    """Only the rank that waited said anything, and it was also the first that ended."""
+
+    def script(_launch):
+        for line in ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', GLOO):
+            yield ("log", 0, line)
+        yield ("exit", 1)
+
+    world = await make_world(script)
+    await world.add_agent(slots=2)
+    made = await world.submit(config(resources={"slots_per_trial": 2}, max_restarts=0))
+    card = (await world.finish(made.id)).failure
+    assert (card.kind, card.rank) == ("hang", 1)
+    assert card.message == "rank 1 did not come to a collective, in which rank 0 waited"
+    assert card.command == f"det trial logs {card.trial_id} --rank 1"
+    assert card.hint.endswith(card.command)
+
+
+async def test_secrets_of_the_config_are_masked_in_the_card(make_world):
+    secret, token = "s3cret-of-alice", "hf_abcdefgh"
+
+    def script(_launch):
+        yield ("log", None, f"<b>connecting with {secret}</b> and {token}, not 12345")
+        yield ("log", None, "Traceback (most recent call last):")
+        yield ("log", None, '  File "train.py", line 3, in <module>')
+        yield ("log", None, f"PermissionError: {secret} was refused")
+        yield ("exit", 1)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(
+        config(
+            max_restarts=0,
+            data={"secrets": {"key": secret, "pin": "12345"}},
+            environment={"environment_variables": [f"HF_TOKEN={token}", "MODE=connecting"]},
+        )
+    )
+    card = (await world.finish(made.id)).failure
+    assert card.message == "PermissionError: ******** was refused"
+    assert card.log_tail[0] == "<b>connecting with ********</b> and ********, not 12345"
