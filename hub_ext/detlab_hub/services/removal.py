@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import StorageError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.services import files
+from detlab_hub.services.looks import SHARED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import experiments
+from detlab_hub.store.queries import experiments, grants
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -50,9 +51,10 @@ async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[s
 def _remove_some(turn: Turn, experiment_id: int) -> bool:
     row = turn.session.get(ExperimentRow, experiment_id)
     owner = "" if row is None else row.owner
+    shared = [(one.kind, one.name, one.write) for one in grants.of_experiment(turn.session, experiment_id)]
     if not experiments.delete_rows(turn.session, experiment_id, POINTS_PER_STEP):
         return False
     turn.searches.forget(experiment_id)
-    data = {"id": experiment_id, "state": ExperimentState.DELETED.value, "owner": owner}
+    data = {"id": experiment_id, "state": ExperimentState.DELETED.value, "owner": owner, SHARED: shared}
     turn.event("experiment", experiment_id, None, data)
     return True

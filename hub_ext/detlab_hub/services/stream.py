@@ -17,8 +17,9 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.access import experiment_for, trial_for
-from detlab_hub.services.batches import Follow, Look, Part, Reader, Wants
+from detlab_hub.services.batches import Follow, Part, Reader, Wants
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.looks import Look
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tails import Sink, Tail, Tails, tell
 from detlab_hub.store.queries import events

@@ -3,7 +3,8 @@
 A tail looks at the log when a commit has woken it, at once after a silence and then at most every `PERIOD`, and hands
 each of its readers what they are told. It waits for nobody: a reader whose sink has no room is let go, and comes back
 when it has caught up by looks of its own. So does one that wants what the look did not cover. Nothing is kept for
-readers: what they have not been told is in the database.
+readers: what they have not been told is in the database. A look that fails is taken again a few times, from where the
+tail was, before its readers end with the error.
 
 Large audiences are divided over tails that look at different moments of the period, so that the last reader of a
 round does not wait for all others.
@@ -12,10 +13,12 @@ round does not wait for all others.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Protocol
 
-from detlab_hub.services.batches import Batch, Holders, Look, Part, Reader
+from detlab_hub.services.batches import Batch, Holders, Part, Reader
+from detlab_hub.services.looks import Look
 from detlab_hub.services.shell import Shell
 
 PERIOD = 0.08
@@ -28,6 +31,10 @@ MOST_FOLLOWED = 500
 """A tail that follows the metrics of more experiments reads those of all."""
 MOST_HOLDERS = 10_000
 """Owners and grants that a tail remembers."""
+AGAIN = (0.1, 0.5, 2.0)
+"""Seconds to wait before a look that has failed is taken again; then its readers end with the error."""
+
+_log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
@@ -181,8 +188,9 @@ class Tail:
             while self._members and not self._shell.stopped:
                 news.clear()
                 self._looked = asyncio.get_running_loop().time()
-                batch = await self._shell.read(self._look())
-                self._remember(batch)
+                batch = await self._read()
+                # Of a look that was under way when grants changed: the next one begins with forgetting it.
+                self._holders.update(batch.holders)
                 self._cursor = batch.upto
                 for member in list(self._members.values()):
                     member.take(batch)
@@ -191,6 +199,21 @@ class Tail:
                 await news.wait()
                 if self._members and not self._shell.stopped:
                     await asyncio.sleep(self._pause())
+
+    async def _read(self) -> Batch:
+        """Take a look; if it fails, again after a while: readers need not come back for what passes.
+
+        Raises:
+            Exception: It has failed as often as `AGAIN` allows.
+        """
+        for pause in AGAIN:
+            try:
+                # made anew each time: what is remembered of rights may have changed meanwhile
+                return await self._shell.read(self._look())
+            except Exception as error:  # whatever it is, the database may be well again in a moment
+                _log.warning("streams: a look failed, again in %g s: %s", pause, error)
+            await asyncio.sleep(pause)
+        return await self._shell.read(self._look())
 
     def _look(self) -> Look:
         if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
@@ -204,11 +227,6 @@ class Tail:
             watched=tuple(self._watched),
             known=self._holders,
         )
-
-    def _remember(self, batch: Batch) -> None:
-        # Of a look that was under way when grants changed: the next one begins with forgetting it.
-        # What is gone at the end of a full batch was not yet told as deleted: who may be told is still to be known.
-        self._holders.update((key, held) for key, held in batch.holders.items() if held is not None or not batch.more)
 
     def _pause(self) -> float:
         """How long to wait before the next look: until the tail's moment, or not at all after a silence."""
