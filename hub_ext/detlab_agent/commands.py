@@ -40,6 +40,17 @@ def _ports(context: click.Context, parameter: click.Parameter, value: str | None
     return int(first), int(last)
 
 
+def _labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for value in values:
+        name, separator, text = value.partition("=")
+        if not (separator and name and value.isprintable() and len(value) <= LABEL_CHARS):
+            raise click.BadParameter(f"{value[:80]!r} is no label: write NAME=VALUE, at most {LABEL_CHARS} characters")
+        labels[name] = text
+    return labels
+
+
+LABEL_CHARS = 200
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -55,6 +66,22 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--slots", type=click.IntRange(min=0), help="CPU slots, or the most GPUs to offer.")
 @click.option("--name", default=default_agent_id, show_default="the machine's name", metavar="ID")
+@click.option("--pool", default="default", show_default=True, metavar="NAME", help="Resource pool of this agent.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=_labels,
+    metavar="NAME=VALUE",
+    help="For tasks that ask for agents with it (repeatable).",
+)
+@click.option(
+    "--max-zero-slot-tasks",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Tasks without slots that run here at a time.",
+)
 @click.option("--enrolment-token-file", type=_FILE, help="Needed for the first connection.")
 @click.option(
     "--uid-range",
@@ -121,6 +148,9 @@ def run(
     directory: Path,
     slots: int | None,
     name: str,
+    pool: str,
+    labels: dict[str, str],
+    max_zero_slot_tasks: int,
     enrolment_token_file: Path | None,
     uid_range: tuple[int, int],
     user_map: Path | None,
@@ -151,6 +181,9 @@ def run(
             directory=directory,
             agent_id=name,
             slots=slots,
+            pool=pool,
+            labels=labels,
+            max_zero_slot_tasks=max_zero_slot_tasks,
             enrolment_token_file=enrolment_token_file,
             users_file=users_file,
             uid_range=uid_range,

@@ -11,7 +11,7 @@ import pwd
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,9 @@ class AgentSettings:
         directory: State of the agent, made if missing.
         agent_id: Stable name of this agent.
         slots: CPU slots, or the most GPUs to offer; None for what there is.
+        pool: Resource pool that it belongs to.
+        labels: For tasks that ask for some.
+        max_zero_slot_tasks: Tasks without slots that run here at a time.
         enrolment_token_file: For the first connection.
         users_file: hub user -> uid, of a root agent.
         uid_range: uids to allocate from.
@@ -70,6 +73,9 @@ class AgentSettings:
     directory: Path
     agent_id: str
     slots: int | None = None
+    pool: str = "default"
+    labels: dict[str, str] = field(default_factory=dict)
+    max_zero_slot_tasks: int = 100
     enrolment_token_file: Path | None = None
     users_file: Path | None = None
     uid_range: tuple[int, int] = DEFAULT_RANGE
@@ -229,6 +235,9 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             tasks=table.listing(),
             runtimes=runtimes.names(),
             address=settings.address,
+            pool=settings.pool,
+            labels=settings.labels,
+            max_zero_slot_tasks=settings.max_zero_slot_tasks,
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))

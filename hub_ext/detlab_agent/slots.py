@@ -42,6 +42,10 @@ class Nvml(Protocol):
         """Return the product's name."""
         ...
 
+    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any:
+        """Return an object whose `total` is its memory in bytes."""
+        ...
+
     def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes:
         """Return its UUID, which begins with `GPU-`."""
         ...
@@ -112,13 +116,23 @@ def _gpus(nvml: Nvml | None) -> list[SlotView]:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             name, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
-            slots.append(SlotView(id=f"cuda{index}", kind="cuda", name=name, uuid=uuid))
+            slots.append(
+                SlotView(id=f"cuda{index}", kind="cuda", name=name, uuid=uuid, memory=_memory_of(nvml, handle))
+            )
         return slots
     except nvml.NVMLError as error:
         # Offering CPU slots instead would silently train on the wrong device.
         raise GpuError(f"the GPU driver answers with an error: {error}") from error
     finally:
         nvml.nvmlShutdown()
+
+
+def _memory_of(nvml: Nvml, handle: Any) -> int:
+    """Bytes of a GPU's own memory; 0 where the driver does not tell, as of one that shares the machine's."""
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError:
+        return 0
 
 
 def _text(value: str | bytes) -> str:

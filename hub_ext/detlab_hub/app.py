@@ -25,6 +25,7 @@ import detlab
 from detlab.errors import DetlabError
 from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
+from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.store import Store
@@ -71,6 +72,20 @@ class DetHub(Application):
         help="Which uid each hub user's tasks run under, as the agents keep it (users.json); read by a root master."
     ).tag(config=True)
     user_map_file = Unicode(help="The agents' --user-map, if they have one.").tag(config=True)
+    pools = Dict(
+        value_trait=Dict(),
+        key_trait=Unicode(),
+        help='Resource pools beside `default`, and how each is scheduled: {"gpu": {"scheduler": "priority",'
+        ' "preemption": True, "fitting": "best", "heterogeneous": False, "description": "...",'
+        ' "priority": 42, "patience": 300.0}}. `default` may be among them.',
+    ).tag(config=True)
+    default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
+        config=True
+    )
+    default_zero_slot_pool = Unicode("default", help="Pool of tasks without slots that name none.").tag(config=True)
+    preemptions_per_hour = Integer(
+        6, min=0, help="A trial that was preempted so often within an hour keeps its slots."
+    ).tag(config=True)
     agent_reconnect_wait = Float(
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
@@ -189,6 +204,8 @@ class DetHub(Application):
             idle_warning=self.idle_warning,
             spawn_lease=self.spawn_lease,
             agent_reconnect_wait=self.agent_reconnect_wait,
+            pools=self._pools(),
+            preemptions_per_hour=self.preemptions_per_hour,
             tasks_keep=self.tasks_keep_days * 86400.0,
             audit_keep=self.audit_keep_days * 86400.0,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
@@ -197,6 +214,19 @@ class DetHub(Application):
             default_image=dict(self.default_image),
             users=self._users() if os.geteuid() == 0 else None,
         )
+
+    def _pools(self) -> Pools:
+        """Return the pools.
+
+        Raises:
+            DetlabError: Their configuration has mistakes; the message says all of them.
+        """
+        pools, mistakes = read_pools(self.pools, self.default_compute_pool, self.default_zero_slot_pool)
+        if mistakes:
+            raise DetlabError(
+                f"the configuration of the pools is wrong: {'; '.join(mistakes)}", hint="correct c.DetHub.pools"
+            )
+        return pools
 
     def _users(self) -> UserIds:
         """Return who owns whose files, as the agents have it."""
@@ -220,6 +250,7 @@ class DetHub(Application):
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, or the database is lost. Running tasks go on when the master stops."""
         self.hub_token()  # without one nothing can be served: say so before anything is made
+        self._pools()
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
         hub = HubServers(self.hub_api_url, self.hub_token())

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from detlab_hub.core.scheduling import pools
+from detlab_hub.core import scheduling
 from detlab_hub.scenario import as_json, read_scenario
 
 
@@ -19,7 +19,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def as_table(snapshot: pools.Snapshot, decision: pools.Decision) -> Table:
+def as_table(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> Table:
     """One row per task that starts, gives slots back or waits, in that order."""
     table = Table(show_edge=False, pad_edge=False)
     for title in ("task", "job", "slots", "what happens", "why, where"):
@@ -73,7 +73,7 @@ def cluster_simulate(*, scenario: Path, as_json_flag: bool) -> None:
         for problem in problems:
             _say(str(problem))
         raise SystemExit(2)
-    decision = pools.schedule(snapshot)
+    decision = scheduling.schedule(snapshot)
     if as_json_flag:
         click.echo(json.dumps(as_json(decision), indent=2))
         return

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from detlab.errors import Problem
 from detlab.schemas.expconf import load_yaml
-from detlab_hub.core.scheduling import pools
+from detlab_hub.core import scheduling
 
 MOST = 100_000
 """Most agents, jobs or tasks of a scenario, and slots of one of them."""
@@ -64,32 +64,32 @@ class _Part(BaseModel):
 
 
 class PoolPart(_Part):
-    """See `pools.Pool`."""
+    """See `scheduling.Pool`."""
 
-    scheduler: Annotated[pools.Scheduler, Field(strict=False)] = pools.Scheduler.PRIORITY
+    scheduler: Annotated[scheduling.Scheduler, Field(strict=False)] = scheduling.Scheduler.PRIORITY
     preemption: bool = False
-    fitting: Annotated[pools.Fitting, Field(strict=False)] = pools.Fitting.BEST
+    fitting: Annotated[scheduling.Fitting, Field(strict=False)] = scheduling.Fitting.BEST
     heterogeneous: bool = False
 
 
 class AgentPart(_Part):
-    """See `pools.Agent`."""
+    """See `scheduling.Agent`."""
 
     id: Name
     slots: Count
     labels: Labels = {}
-    max_zero_slot_tasks: Count = pools.MAX_ZERO_SLOT_TASKS
-    state: Annotated[pools.AgentState, Field(strict=False)] = pools.AgentState.ENABLED
+    max_zero_slot_tasks: Count = scheduling.MAX_ZERO_SLOT_TASKS
+    state: Annotated[scheduling.AgentState, Field(strict=False)] = scheduling.AgentState.ENABLED
     slot_type: str = ""
     gpu: str = ""
     memory: Bytes = 0
 
 
 class JobPart(_Part):
-    """See `pools.Job`."""
+    """See `scheduling.Job`."""
 
     id: Name
-    priority: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=99)] = pools.DEFAULT_PRIORITY
+    priority: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=99)] = scheduling.DEFAULT_PRIORITY
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_slots: Count | None = None
     submitted: Seconds = 0.0
@@ -97,7 +97,7 @@ class JobPart(_Part):
 
 
 class ConstraintsPart(_Part):
-    """See `pools.Constraints`."""
+    """See `scheduling.Constraints`."""
 
     slot_type: str = ""
     gpu: str = ""
@@ -106,12 +106,12 @@ class ConstraintsPart(_Part):
 
 
 class TaskPart(_Part):
-    """See `pools.Task`."""
+    """See `scheduling.Task`."""
 
     id: Name
     job: Name
     slots: Count = 1
-    state: Annotated[pools.TaskState, Field(strict=False)] = pools.TaskState.PENDING
+    state: Annotated[scheduling.TaskState, Field(strict=False)] = scheduling.TaskState.PENDING
     requested: Seconds = 0.0
     on: dict[Name, Count] = {}
     preemptible: bool = True
@@ -124,7 +124,7 @@ class TaskPart(_Part):
 
 
 class QuotaPart(_Part):
-    """See `pools.Quota`."""
+    """See `scheduling.Quota`."""
 
     slots: Count
     user: Name | None = None
@@ -152,7 +152,7 @@ class Scenario(_Part):
     quotas: Annotated[list[QuotaPart], BeforeValidator(_quotas), Field(max_length=MOST)] = []
 
 
-def read_scenario(text: str, name: str) -> tuple[pools.Snapshot | None, list[Problem]]:
+def read_scenario(text: str, name: str) -> tuple[scheduling.Snapshot | None, list[Problem]]:
     """Read a scenario; return it, or None and every mistake that was found.
 
     Args:
@@ -208,28 +208,28 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _where(task: TaskPart, place: str) -> Iterator[Problem]:
-    if task.state is pools.TaskState.PENDING and task.on:
+    if task.state is scheduling.TaskState.PENDING and task.on:
         yield Problem(f"{place}.on", "a pending task is on no agent")
-    elif task.state is pools.TaskState.RUNNING and not task.on:
+    elif task.state is scheduling.TaskState.RUNNING and not task.on:
         yield Problem(f"{place}.on", "a running task says how many slots it holds on which agent")
-    elif task.state is pools.TaskState.RUNNING and sum(task.on.values()) != task.slots:
+    elif task.state is scheduling.TaskState.RUNNING and sum(task.on.values()) != task.slots:
         yield Problem(f"{place}.on", f"gives {sum(task.on.values())} slots, the task has {task.slots}")
 
 
-def _snapshot(scenario: Scenario) -> pools.Snapshot:
-    return pools.Snapshot(
-        pool=pools.Pool(**scenario.pool.model_dump()),
-        agents=tuple(pools.Agent(**agent.model_dump()) for agent in scenario.agents),
-        jobs={job.id: pools.Job(**job.model_dump()) for job in scenario.jobs},
+def _snapshot(scenario: Scenario) -> scheduling.Snapshot:
+    return scheduling.Snapshot(
+        pool=scheduling.Pool(**scenario.pool.model_dump()),
+        agents=tuple(scheduling.Agent(**agent.model_dump()) for agent in scenario.agents),
+        jobs={job.id: scheduling.Job(**job.model_dump()) for job in scenario.jobs},
         tasks=tuple(_task(task) for task in scenario.tasks),
-        quotas=tuple(pools.Quota(**quota.model_dump()) for quota in scenario.quotas),
+        quotas=tuple(scheduling.Quota(**quota.model_dump()) for quota in scenario.quotas),
     )
 
 
-def _task(part: TaskPart) -> pools.Task:
+def _task(part: TaskPart) -> scheduling.Task:
     wanted = part.constraints
-    constraints = pools.Constraints(wanted.slot_type, wanted.gpu, wanted.memory, frozenset(wanted.labels.items()))
-    return pools.Task(
+    constraints = scheduling.Constraints(wanted.slot_type, wanted.gpu, wanted.memory, frozenset(wanted.labels.items()))
+    return scheduling.Task(
         id=part.id,
         job=part.job,
         slots=part.slots,
@@ -246,9 +246,9 @@ def _task(part: TaskPart) -> pools.Task:
     )
 
 
-def as_json(decision: pools.Decision) -> dict[str, Any]:
+def as_json(decision: scheduling.Decision) -> dict[str, Any]:
     """The machine-readable form of a decision."""
-    waiting: Mapping[str, pools.Reason] = decision.waiting
+    waiting: Mapping[str, scheduling.Reason] = decision.waiting
     return {
         "allocate": {name: dict(placement) for name, placement in decision.allocate.items()},
         "release": list(decision.release),

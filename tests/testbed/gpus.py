@@ -11,11 +11,13 @@ from pathlib import Path
 _LIBRARY = '''"""What `pynvml` says on a node with these GPUs."""
 UUIDS = {uuids!r}
 class NVMLError(Exception): pass
+class Memory: total = 16 << 30
 def nvmlInit(): pass
 def nvmlShutdown(): pass
 def nvmlDeviceGetCount(): return len(UUIDS)
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetName(handle): return "Test GPU"
+def nvmlDeviceGetMemoryInfo(handle): return Memory
 def nvmlDeviceGetUUID(handle): return UUIDS[handle]
 '''
 

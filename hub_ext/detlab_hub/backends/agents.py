@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from detlab.schemas.wire import Hello, MasterMessage
-from detlab_hub.backends.base import Node
+from detlab_hub.backends.base import Node, node_of
 
 _log = logging.getLogger(__name__)
 Send = Callable[[MasterMessage], None]
@@ -134,5 +134,13 @@ class Agents:
 
 def _node(connection: Connection, *, suspect: bool) -> Node:
     hello = connection.hello
-    slots = tuple(slot.id for slot in hello.slots if slot.enabled)
-    return Node(hello.agent_id, slots, hello.serves_user, suspect, tuple(hello.runtimes))
+    return node_of(
+        hello.agent_id,
+        hello.slots,
+        serves_user=hello.serves_user,
+        suspect=suspect,
+        runtimes=hello.runtimes,
+        pool=hello.pool,
+        labels=hello.labels,
+        max_zero_slot_tasks=hello.max_zero_slot_tasks,
+    )

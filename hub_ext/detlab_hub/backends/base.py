@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from detlab.schemas.wire import MasterMessage
+from detlab.schemas.wire import MasterMessage, SlotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,43 @@ class Node:
     serves_user: str | None = None
     suspect: bool = False
     runtimes: tuple[str, ...] = ("process",)
+    pool: str = "default"
+    labels: tuple[tuple[str, str], ...] = ()
+    max_zero_slot_tasks: int = 100
+    slot_type: str = ""
+    """cuda, rocm or cpu; "" where there is no slot."""
+    gpu: str = ""
+    """Model of the GPUs; "" where there is none, or more than one."""
+    memory: int = 0
+    """Bytes of memory of the smallest of them; 0: not known."""
+
+
+def node_of(
+    name: str,
+    slots: Sequence[SlotView],
+    *,
+    serves_user: str | None,
+    suspect: bool,
+    runtimes: Sequence[str],
+    pool: str,
+    labels: Mapping[str, str],
+    max_zero_slot_tasks: int,
+) -> Node:
+    """A node of what its agent says, now or before this master started."""
+    gpus = [slot for slot in slots if slot.kind != "cpu"]
+    return Node(
+        id=name,
+        slots=tuple(slot.id for slot in slots if slot.enabled),
+        serves_user=serves_user,
+        suspect=suspect,
+        runtimes=tuple(runtimes),
+        pool=pool,
+        labels=tuple(sorted(labels.items())),
+        max_zero_slot_tasks=max_zero_slot_tasks,
+        slot_type=gpus[0].kind if gpus else slots[0].kind if slots else "",
+        gpu=gpus[0].name if len({gpu.name for gpu in gpus}) == 1 else "",
+        memory=min((gpu.memory for gpu in gpus), default=0),
+    )
 
 
 class Backend(Protocol):

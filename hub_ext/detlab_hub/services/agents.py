@@ -30,7 +30,7 @@ from detlab_hub.services import audit, departures, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
-from detlab_hub.services.placement import PLACED
+from detlab_hub.services.placement import PLACED, known_node
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
@@ -90,6 +90,8 @@ class Agents:
                 "running": running.get(row.id, 0),
                 "enabled": row.enabled,
                 "runtimes": row.runtimes,
+                "pool": row.pool,
+                "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
             }
@@ -207,18 +209,10 @@ class Agents:
     async def expect_known(self) -> None:
         """After a start: wait for the agents that were there before, from now on."""
 
-        def known(s: Session) -> list[Node]:
+        def known(s: Session) -> Sequence[Node]:
             placed = set(s.scalars(select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED))))
             return [
-                Node(
-                    row.id,
-                    tuple(slot["id"] for slot in row.slots),
-                    row.serves_user,
-                    suspect=True,
-                    runtimes=tuple(row.runtimes),
-                )
-                for row in s.scalars(select(AgentRow))
-                if row.state == "connected" or row.id in placed
+                known_node(row) for row in s.scalars(select(AgentRow)) if row.state == "connected" or row.id in placed
             ]
 
         now = self._shell.clock()

@@ -32,6 +32,7 @@ from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.rows import slots_per_trial
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
@@ -40,7 +41,6 @@ from detlab_hub.store.queries import checkpoints, events, experiments, metrics, 
 from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
 
 _log = logging.getLogger(__name__)
-DEFAULT_PRIORITY = 42
 NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
 KEY_CHARS = 200
@@ -100,7 +100,8 @@ class Experiments:
             slots=slots_per_trial(config),
             runtime=config["runtime"],
             image=(config.get("environment") or {}).get("image"),
-            max_slots=(config.get("resources") or {}).get("max_slots"),
+            resources=config.get("resources") or {},
+            groups=caller.groups,
             what="a trial of this experiment",
             where="resources.slots_per_trial",
         )
@@ -340,7 +341,7 @@ class Experiments:
 
 
 def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:
-    searcher, resources = config["searcher"], config.get("resources") or {}
+    searcher = config["searcher"]
     workspace_id, project_id = workspaces.ensure(
         turn.session,
         config.get("workspace") or NOWHERE,
@@ -349,7 +350,6 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         turn.now,
     )
     state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
-    priority = resources.get("priority")
     row = ExperimentRow(
         name=config["name"],
         description=config.get("description"),
@@ -364,7 +364,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         smaller_is_better=searcher.get("smaller_is_better") is not False,
         seed=seed_of(config),
         progress=0.0,
-        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        **queue_fields(turn.settings, config, slots_per_trial(config), caller),
         bundle=request.bundle,
         source=request.source,
         warnings=[],

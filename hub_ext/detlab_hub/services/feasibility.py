@@ -1,14 +1,15 @@
 """Whether what is submitted could ever run here: refused, or warned about, at submit and not by waiting for ever.
 
-Counted are the agents that are there, those whose connection is lost, and those that were there within a day: one that
-is restarted must not cost anybody a refusal. An engine comes and goes with its agent staying, so that a runtime
-which none has now is a warning only.
+Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
+are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
+anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
+only; and a pool that starts agents by itself refuses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import select
@@ -16,8 +17,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab_hub.backends.base import Node
-from detlab_hub.core.scheduling import AgentView, Reason, ReasonCode, Snapshot, could_run, impossible
+from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services.launching import kind_of_slots
+from detlab_hub.services.placement import agent_of, constraints_of, known_node
+from detlab_hub.services.queuing import WHERE, pool_for, request_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import AgentRow
 
@@ -34,7 +37,8 @@ class Wish:
         slots: Slots on one agent.
         runtime: `process` or `docker`.
         image: Of containers: a name, or a name for each kind of slot.
-        max_slots: Of an experiment.
+        resources: The block of the config.
+        groups: Of the user.
         what: In words: `a trial of this experiment`, `this notebook`.
         where: The key that says the slots.
     """
@@ -43,7 +47,8 @@ class Wish:
     slots: int
     runtime: str
     image: Any = None
-    max_slots: int | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
     what: str = "this task"
     where: str = "resources.slots"
 
@@ -53,31 +58,60 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
 
     Raises:
         ResourcesError: No agent could ever run it, with the reason and the largest that could.
-        ConfigError: It is a container, and no agent that could run it has a kind of slots that it names an image for.
+        ConfigError: There is no such pool; or it is a container, and no agent that could run it has a kind of slots
+            that it names an image for.
     """
     now = shell.clock()
-    nodes = shell.backend.nodes(now)
-    present, known, kinds = await shell.read(lambda s: _agents(s, nodes, now))
+    pool = pool_for(shell.settings, wish.resources, wish.slots)
+    nodes = [node for node in shell.backend.nodes(now) if node.pool == pool.name]
+    present, known, kinds = await shell.read(lambda s: _agents(s, nodes, pool.name, now))
     anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in known)
-    never = _impossible(anyhow, wish)
-    if never is not None:
+    never = _impossible(anyhow, wish, pool)
+    grows = pool.provider is not None and (never is None or never.code is not ReasonCode.OVER_MAX_SLOTS)
+    if never is not None and not grows:
         raise ResourcesError(
-            f"no agent could ever run {wish.what}: {never.text}",
+            f"no agent could ever run {wish.what}: {never.detail}",
             hint=f"lower {wish.where}, or see `det agent list`",
         )
-    unready = _impossible(known, wish)
+    unready = _impossible(known, wish, pool)
     if unready is not None:
-        return [_waits(wish, "runtime" if unready.code is ReasonCode.NO_RUNTIME else wish.where, unready.text)]
+        where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
+        return [_waits(wish, where, unready.detail)]
     _check_image(wish, known, kinds)
-    missing = _impossible(present, wish) if present else None
+    missing = _impossible(present, wish, pool) if present else None
     if missing is None:
+        return _none_yet(pool, known, len(shell.settings.pools.by_name))
+    away = sorted(agent.id for agent in known if agent not in present and _could_run(agent, wish))
+    return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(away)} could run it and is away")]
+
+
+def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:
+    """A warning about a pool of several that never had an agent: its name may be a mistake."""
+    if known or pools < 2 or pool.provider is not None:
         return []
-    away = sorted(agent.id for agent in known if agent not in present and could_run(agent, wish.slots, wish.user))
-    return [_waits(wish, wish.where, f"{missing.text}; {', '.join(away)} could run it and is away")]
+    return [Problem(WHERE, f"pool {pool.name} has no agent yet", "it waits until one comes", "warning")]
 
 
-def _impossible(agents: tuple[AgentView, ...], wish: Wish) -> Reason | None:
-    return impossible(Snapshot(agents), wish.slots, wish.user, wish.max_slots, runtime=wish.runtime)
+def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
+    """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
+    wanted = constraints_of(request_fields({"resources": wish.resources})["constraints"])
+    task = Task(
+        "it",
+        wish.what,
+        wish.slots,
+        single_node=True,
+        user=wish.user,
+        groups=wish.groups,
+        constraints=wanted,
+        runtime=wish.runtime,
+    )
+    job = Job(wish.what, max_slots=wish.resources.get("max_slots"))
+    reason = schedule(Snapshot(pool.rules, tuple(agents), {job.id: job}, (task,), private=True)).waiting.get(task.id)
+    return None if reason is None or reason.code is ReasonCode.NO_AGENT else reason
+
+
+def _could_run(agent: Agent, wish: Wish) -> bool:
+    return agent.serves_user in (None, wish.user) and agent.slots >= wish.slots
 
 
 def _waits(wish: Wish, path: str, why: str) -> Problem:
@@ -85,32 +119,24 @@ def _waits(wish: Wish, path: str, why: str) -> Problem:
 
 
 def _agents(
-    s: Session, nodes: Sequence[Node], now: float
-) -> tuple[tuple[AgentView, ...], tuple[AgentView, ...], dict[str, str]]:
-    """The agents that are there, all that count, and the kind of slots of each."""
-    present = tuple(
-        AgentView(node.id, node.slots, frozenset(), node.serves_user, runtimes=frozenset(node.runtimes))
-        for node in nodes
-    )
-    rows = s.scalars(select(AgentRow)).all()
+    s: Session, nodes: Sequence[Node], pool: str, now: float
+) -> tuple[tuple[Agent, ...], tuple[Agent, ...], dict[str, str]]:
+    """The agents of a pool that are there, all that count, and the kind of slots of each; empty and open all."""
+    present = tuple(agent_of(replace(node, suspect=False)) for node in nodes)
+    rows = s.scalars(select(AgentRow).where(AgentRow.pool == pool)).all()
     there = {agent.id for agent in present}
     away = tuple(
-        AgentView(
-            row.id,
-            tuple(slot["id"] for slot in row.slots if slot.get("enabled", True)),
-            serves_user=row.serves_user,
-            runtimes=frozenset(row.runtimes),
-        )
+        agent_of(replace(known_node(row), suspect=False))
         for row in rows
         if row.id not in there and row.slots and now - row.last_seen < AWAY_SECONDS
     )
     return present, present + away, {row.id: kind_of_slots(row) for row in rows}
 
 
-def _check_image(wish: Wish, known: Sequence[AgentView], kinds: dict[str, str]) -> None:
+def _check_image(wish: Wish, known: Sequence[Agent], kinds: dict[str, str]) -> None:
     if wish.runtime != "docker" or not isinstance(wish.image, dict):
         return
-    able = [agent for agent in known if could_run(agent, wish.slots, wish.user) and "docker" in agent.runtimes]
+    able = [agent for agent in known if _could_run(agent, wish) and "docker" in agent.runtimes]
     there = sorted({kinds.get(agent.id, "cpu") for agent in able})
     if able and not any(wish.image.get(kind) for kind in there):
         named = ", ".join(sorted(kind for kind, image in wish.image.items() if image)) or "none"

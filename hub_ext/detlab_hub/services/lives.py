@@ -36,6 +36,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.services import accounting, failures, tasklives
 from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launch
+from detlab_hub.services.queuing import request_fields
 from detlab_hub.services.rows import (
     TERMINAL_TRIALS,
     allocation_of,
@@ -229,6 +230,7 @@ def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, ru
         slots_needed=slots_per_trial(experiment.config),
         priority=experiment.priority,
         requested_at=turn.now,
+        **request_fields(experiment.config),
     )
     insert_row(turn.session, request)
     turn.changed_cluster()

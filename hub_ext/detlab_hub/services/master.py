@@ -196,13 +196,13 @@ class Services:
         nodes = self.connections.nodes(self.shell.clock())
         draining, refusals = self.shell.draining, dict(self.shell.refusals)
 
-        def place(turn: Turn) -> dict[str, str]:
-            reasons = placement.place(turn, nodes, refusals, draining=draining)
-            if reasons != self.shell.pending_reasons:
+        def place(turn: Turn) -> placement.Verdict:
+            verdict = placement.place(turn, nodes, refusals, draining=draining)
+            if verdict.texts != self.shell.pending_reasons:
                 turn.changed_cluster()
-            return reasons
+            return verdict
 
-        self.shell.pending_reasons = await self.shell.write(place)
+        self.shell.pending_reasons, self.shell.pending_codes = await self.shell.write(place)
 
     async def tidy(self) -> None:
         """Keep and purge tokens, trim the event log and the audit log, purge refusals, remove tasks of long ago."""

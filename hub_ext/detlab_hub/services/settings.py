@@ -8,6 +8,7 @@ from typing import Any
 
 from detlab.errors import StorageError
 from detlab.launch.identity import IdentityError, UserIds
+from detlab_hub.core.scheduling import Pools
 
 MIB = 1024 * 1024
 
@@ -36,6 +37,9 @@ class Settings:
     """A server that is being started and whose Hub is not heard for so long is given up."""
     idle_warning: float = 300.0
     """So long before that its user is warned; at most a quarter of the timeout."""
+    pools: Pools = field(default_factory=Pools)
+    preemptions_per_hour: int = 6
+    """A trial that was preempted so often within an hour keeps its slots (I10)."""
     agent_suspect_after: float = 10.0
     """Without a heartbeat for this long an agent gets no new work."""
     agent_reconnect_wait: float = 25.0

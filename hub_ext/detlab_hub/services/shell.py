@@ -44,6 +44,8 @@ class Shell:
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     pending_reasons: dict[str, str] = field(default_factory=dict)
     """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
+    pending_codes: dict[str, str] = field(default_factory=dict)
+    """The same as a code of `core.scheduling.ReasonCode`."""
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
     """(trial or user task, agent that refused it) -> until when it is not asked again."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)

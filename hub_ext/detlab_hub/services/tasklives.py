@@ -12,6 +12,7 @@ from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services import failures
+from detlab_hub.services.queuing import request_fields
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, TaskRow
 
@@ -61,6 +62,7 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
         runtime=row.config.get("runtime") or turn.settings.default_runtime,
         priority=row.priority,
         requested_at=turn.now,
+        **request_fields(row.config),
     )
     turn.session.add(request)
     turn.session.flush()

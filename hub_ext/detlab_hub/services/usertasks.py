@@ -15,11 +15,11 @@ from detlab.schemas import expconf, taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.preparing import named_images
+from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
@@ -159,8 +159,7 @@ def create_row(
     problems = unknown(turn.session, caller, request)
     if problems:
         raise ConfigError(problems)
-    resources = config.get("resources") or {}
-    priority = resources.get("priority")
+    slots = int((config.get("resources") or {}).get("slots") or 0)
     row = TaskRow(
         id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
         kind=request.kind.value,
@@ -171,7 +170,7 @@ def create_row(
         config=config,
         bundle=request.bundle,
         source=request.source,
-        priority=DEFAULT_PRIORITY if priority is None else int(priority),
+        **queue_fields(turn.settings, config, slots, caller),
         run=0,
         experiment_ids=request.experiment_ids,
         trial_ids=request.trial_ids,
@@ -301,6 +300,7 @@ async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, A
         slots=int((config.get("resources") or {}).get("slots") or 0),
         runtime=config["runtime"],
         image=(config.get("environment") or {}).get("image"),
+        resources=config.get("resources") or {},
         what=f"this {kind.value.replace('_', ' ')}",
     )
     return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]

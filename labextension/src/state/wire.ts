@@ -18,6 +18,8 @@ export interface AgentView {
   last_seen: number;
   enabled: boolean;
   runtimes: string[];
+  pool: string;
+  labels: Record<string, string>;
   enrolled_at: number;
 }
 
@@ -320,6 +322,7 @@ export interface SlotView {
   uuid: string | null;
   allocation_id: string | null;
   enabled: boolean;
+  memory: number;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */

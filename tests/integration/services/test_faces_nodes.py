@@ -36,7 +36,7 @@ async def test_faces_a_disabled_agent_gets_nothing_new_and_keeps_what_it_runs(ma
     assert (await world.finish(running.id)).state is ExperimentState.COMPLETED
     assert len(agent.launches) == 1
     (item,) = (await world.services.queue.view(ALICE)).items
-    assert item.reason == "agent one takes no new work"
+    assert item.reason == "agent one is disabled"
     assert (await world.services.nodes.enable(ROOT, "one")).enabled is True
     assert (await world.finish(waiting.id)).state is ExperimentState.COMPLETED
     assert await deeds(world, "agent") == [

@@ -9,8 +9,7 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from sqlalchemy import event as sqlalchemy_event
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
-from detlab_hub.core.scheduling.model import AgentView, Request
+from detlab_hub.core.scheduling import Agent, Job, Pool, ReasonCode, Snapshot, Task, TaskState, schedule
 from detlab_hub.services import queue as queues
 from detlab_hub.services.callers import READ, WRITE, Caller
 from detlab_hub.store.queries import events
@@ -156,17 +155,22 @@ def test_I9_a_reason_names_no_task_of_somebody_else():
     for other, named in (("bob", False), ("alice", True)):
         plan = schedule(
             Snapshot(
-                agents=(AgentView("node", ("a", "b", "c"), used=frozenset("a")),),
-                pending=(
-                    Request("12.secret.1", 12, other, 3, priority=1),
-                    Request("13.mine.1", 13, "alice", 1, priority=2),
+                Pool(),
+                agents=(Agent("node", 3),),
+                jobs={"x": Job("x"), "experiment 12": Job("experiment 12", 1), "experiment 13": Job("experiment 13")},
+                tasks=(
+                    Task("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
+                    Task("12.secret.1", "experiment 12", 3, user=other),
+                    Task("13.mine.1", "experiment 13", 1, user="alice"),
                 ),
+                private=True,
             )
         )
-        reason = plan.reasons["13.mine.1"]
+        reason = plan.waiting["13.mine.1"]
         assert reason.code is ReasonCode.BEHIND
-        assert ("12.secret.1" in reason.text) is named
-        assert "3 slots" in reason.text
+        assert ("12.secret.1" in reason.detail) is named
+        assert ("experiment 12" in reason.detail) is False
+        assert "3 slots" in reason.detail
 
 
 async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):

@@ -163,10 +163,12 @@ async def test_an_image_for_slots_that_no_agent_has_is_refused_for_an_experiment
     assert (await world.submit(shown.config)).config["environment"] == shown.config["environment"]
 
 
-async def test_an_unknown_pool_is_named(make_world):
+async def test_an_unknown_pool_is_refused_by_name(make_world):
     world = await make_world(training(3))
     await world.add_agent("one")
     raw = {"entrypoint": "true", "resources": {"resource_pool": "gpus"}}
-    (said,) = (await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))).warnings
-    assert said.path == "resources.resource_pool"
-    assert "one pool" in (said.hint or "") + said.message
+    with pytest.raises(ConfigError, match="there is no pool 'gpus'") as caught:
+        await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
+    assert [(one.path, one.hint) for one in caught.value.problems] == [
+        ("resources.resource_pool", "there are: default")
+    ]

@@ -1,5 +1,7 @@
 """Slot discovery with a driver of our own making (the seam is the pynvml module)."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from detlab.schemas.wire import SlotView
@@ -41,12 +43,23 @@ class Driver:  # its methods have pynvml's names
     def nvmlDeviceGetName(self, handle):
         return b"Old GPU" if handle == 0 else "New GPU"
 
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        self._check("memory")
+        return SimpleNamespace(total=(handle + 1) << 30)
+
     def nvmlDeviceGetUUID(self, handle):
         return f"GPU-{'abc'[handle]}0000"
 
 
 def ids(slots):
     return [slot.id for slot in slots]
+
+
+def test_the_memory_of_gpus_is_told_where_the_driver_tells_it():
+    assert [slot.memory for slot in discover_slots(Driver(2), {})] == [1 << 30, 2 << 30]
+    silent = Driver(2, fails_at="memory")
+    assert [slot.memory for slot in discover_slots(silent, {})] == [0, 0]
+    assert silent.loaded == 0
 
 
 def test_gpus_are_slots_with_names_and_uuids():

@@ -17,7 +17,7 @@ from detlab_hub.core.provisioning import (
     launch_failed,
     launched,
 )
-from detlab_hub.core.scheduling.pools import Agent, AgentState, Job, Pool, Quota, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, AgentState, Job, Pool, Quota, Snapshot, Task, TaskState, schedule
 
 SLOTS = 4
 NOW = 10_000.0

@@ -20,7 +20,7 @@ from detlab_hub.core.provisioning import (
     decide,
 )
 from detlab_hub.core.provisioning.model import Remembered
-from detlab_hub.core.scheduling.pools import AgentState, Job, Pool, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling import AgentState, Job, Pool, Snapshot, Task, TaskState
 
 NAMES = [f"i{n}" for n in range(6)]
 TIMES = st.sampled_from([0.0, NOW - 5000, NOW - 1300, NOW - 700, NOW - 10, NOW])

@@ -9,7 +9,7 @@ from elastic_scenes import NOW, SLOTS, TEMPLATE, ended, instances, running, situ
 
 from detlab_hub.core.provisioning import History, HoldReason, InstanceState, Limits, decide, launch_failed, launched
 from detlab_hub.core.provisioning.model import Remembered
-from detlab_hub.core.scheduling.pools import AgentState, Constraints, Job, Quota
+from detlab_hub.core.scheduling import AgentState, Constraints, Job, Quota
 
 NONE = History()
 

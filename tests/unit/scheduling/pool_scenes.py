@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from detlab_hub.core.scheduling.pools import (
+from detlab_hub.core.scheduling import (
     Agent,
     AgentState,
     Decision,
@@ -64,15 +64,33 @@ def reasons(decision: Decision) -> dict[str, str]:
 
 
 def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
-    """The pool when a decision has been carried out: what was released waits again."""
+    """The pool when a decision has been carried out: what was released waits again, and who was leaving is gone."""
     tasks = []
     for task in snapshot.tasks:
         if task.id in decision.allocate:
             tasks.append(replace(task, state=TaskState.RUNNING, on=dict(decision.allocate[task.id])))
         elif task.id in decision.release:
             tasks.append(replace(task, state=TaskState.PENDING, on={}))
-        else:
+        elif not task.leaving:
             tasks.append(task)
+    return replace(snapshot, tasks=tuple(tasks))
+
+
+def meanwhile(snapshot: Snapshot, decision: Decision) -> Snapshot:
+    """The pool when a decision was told to everybody, and nobody has left yet."""
+    tasks = []
+    for task in snapshot.tasks:
+        if task.id in decision.allocate:
+            tasks.append(replace(task, state=TaskState.RUNNING, on=dict(decision.allocate[task.id])))
+        else:
+            tasks.append(replace(task, leaving=True) if task.id in decision.release else task)
+    return replace(snapshot, tasks=tuple(tasks))
+
+
+def some_leaving(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same with some of those that run on their way out."""
+    draw = random.Random(seed)
+    tasks = [replace(t, leaving=t.state is TaskState.RUNNING and draw.random() < 0.3) for t in snapshot.tasks]
     return replace(snapshot, tasks=tuple(tasks))
 
 

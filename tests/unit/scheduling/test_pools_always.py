@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, passes, random_snapshot, used_slots
+from pool_scenes import after, meanwhile, passes, random_snapshot, some_leaving, used_slots
 
-from detlab_hub.core.scheduling.pools import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule
-from detlab_hub.core.scheduling.pools.planner import Planner
+from detlab_hub.core.scheduling import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule
+from detlab_hub.core.scheduling.planner import Planner
 
 SEEDS = range(1200)
 
@@ -19,7 +19,10 @@ SEEDS = range(1200)
 @pytest.fixture(scope="module")
 def pools() -> list[Snapshot]:
     """Random pools, the same in each run."""
-    return [random_snapshot(seed) for seed in SEEDS]
+    return [
+        *(random_snapshot(seed) for seed in SEEDS),
+        *(some_leaving(random_snapshot(s), s) for s in range(2000, 2400)),
+    ]
 
 
 def test_every_pending_task_starts_or_has_a_reason(pools: list[Snapshot]) -> None:
@@ -92,6 +95,7 @@ def test_only_preemptible_tasks_are_released_and_only_where_that_is_allowed(pool
         for name in decision.release:
             assert tasks[name].state is TaskState.RUNNING
             assert tasks[name].preemptible
+            assert not tasks[name].leaving, "it was told already"
         if snapshot.pool.scheduler is Scheduler.ROUND_ROBIN:
             assert not decision.release
         if snapshot.pool.scheduler is Scheduler.PRIORITY and not snapshot.pool.preemption:
@@ -107,6 +111,26 @@ def test_when_somebody_gives_slots_back_somebody_then_starts(pools: list[Snapsho
         seen += 1
         assert any(reason.code is ReasonCode.RELEASING for reason in decision.waiting.values())
         assert schedule(after(snapshot, decision)).allocate
+    assert seen > 20
+
+
+def test_while_those_leave_nobody_else_is_told_to() -> None:
+    """A pass that comes before the slots are free must not take more of them."""
+    seen = 0
+    for seed in range(3000, 3800):
+        now = random_snapshot(seed, preemption=True, scheduler=Scheduler.PRIORITY)
+        decision = schedule(now)
+        if not decision.release:
+            continue
+        seen += 1
+        for _ in range(4):
+            now = meanwhile(now, decision)
+            decision = schedule(now)
+            assert not decision.release, now
+            used = used_slots(now)
+            for placement in decision.allocate.values():
+                used.update(placement)
+            assert all(used[agent.id] <= agent.slots for agent in now.agents)
     assert seen > 20
 
 

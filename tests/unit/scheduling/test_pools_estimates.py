@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pool_scenes import scene
 
+from detlab_hub.core.scheduling import Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
-from detlab_hub.core.scheduling.pools import Snapshot, Task, TaskState, schedule
 
 
 def running(name: str, job: str, slots: int, agent: str, max_time: float | None) -> Task:

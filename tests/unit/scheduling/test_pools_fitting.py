@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from pool_scenes import placed, reasons, scene
 
-from detlab_hub.core.scheduling.pools import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
 
 ONE = {"j": {}}
 
@@ -87,7 +87,7 @@ def test_a_task_for_one_node_is_not_divided() -> None:
     task = Task("t", "j", 8, single_node=True)
     decision = schedule(scene({"a": 4, "b": 4}, ONE, {"t": task}))
     assert reasons(decision) == {"t": "too_large"}
-    assert "must have them on one" in decision.waiting["t"].detail
+    assert "the largest agent has" in decision.waiting["t"].detail
 
 
 def test_blocked_nodes_and_agents_that_take_nothing_new_are_left_out() -> None:
@@ -133,7 +133,7 @@ def test_what_waits_is_told_with_what_it_could_start() -> None:
     pool = scene({"a": 8, "b": 8}, ONE, {"t": ("j", 8)}, {"r": ("j", {"a": 4}), "s": ("j", {"b": 7})})
     decision = schedule(pool)
     assert decision.waiting["t"].code == "no_free_slots"
-    assert decision.waiting["t"].detail == "needs 8 slots: 5 of 16 are free; would start now with 4 slots"
+    assert decision.waiting["t"].detail == "waits for 8 free slots: 5 of 16 free; would start now with 4 slots"
 
 
 def test_a_gpus_model_is_a_word_of_its_name() -> None:

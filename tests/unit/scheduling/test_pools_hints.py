@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pool_scenes import scene
 
+from detlab_hub.core.scheduling import Quota, Snapshot, Task, schedule
 from detlab_hub.core.scheduling.hints import Change, hints
-from detlab_hub.core.scheduling.pools import Quota, Snapshot, Task, schedule
 
 
 def said(snapshot: Snapshot, task: str, **others: Snapshot) -> list[str]:

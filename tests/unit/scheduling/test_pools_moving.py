@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.moving import Overtaking, move
-from detlab_hub.core.scheduling.pools import Job
-from detlab_hub.core.scheduling.pools.order import place_of_job
+from detlab_hub.core.scheduling.order import place_of_job
 
 
 def line(jobs: Collection[Job]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pool_scenes import after, passes, placed, reasons, scene
 
-from detlab_hub.core.scheduling.pools import Agent, Quota, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Quota, Task, TaskState, schedule
 
 HIGH, LOW = {"priority": 10}, {"priority": 90}
 
@@ -180,7 +180,7 @@ def test_an_agent_of_one_user_runs_only_theirs() -> None:
     pending = {"t": Task("t", "j", 1, user="ada"), "u": Task("u", "j", 1, user="bob")}
     decision = schedule(scene(agents, jobs, pending))
     assert set(placed(decision)) == {"t"}
-    assert decision.waiting["u"].detail == "no agent runs tasks of user bob"
+    assert decision.waiting["u"].detail == "no agent runs tasks of user bob: agent a serves only user ada"
 
 
 def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from detlab_hub.cluster_simulation import cluster_simulate
-from detlab_hub.core.scheduling.pools import ReasonCode
+from detlab_hub.core.scheduling import ReasonCode
 from detlab_hub.scenario import read_scenario
 
 FULL = """
@@ -39,7 +39,7 @@ def test_the_decision_as_json() -> None:
     assert found["release"] == ["t2"]
     assert found["waiting"] == {
         "t3": {"reason": "releasing", "detail": "waits for t2 to give back their slots"},
-        "t1": {"reason": "no_free_slots", "detail": "needs 2 slots: 0 of 4 are free"},
+        "t1": {"reason": "no_free_slots", "detail": "waits for 2 free slots: 0 of 4 free"},
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pool_scenes import after, passes, placed, reasons, scene
 
-from detlab_hub.core.scheduling.pools import Quota, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Quota, Scheduler, Snapshot, Task, TaskState, schedule
 
 FAIR, TURNS = Scheduler.FAIR_SHARE, Scheduler.ROUND_ROBIN
 

@@ -19,7 +19,7 @@ def test_a_plain_config_is_fully_supported() -> None:
     raw = {
         "entrypoint": "python3 -m detlab.launch.torch_distributed python3 train.py",
         "searcher": {"name": "single", "metric": "x"},
-        "resources": {"slots_per_trial": 2, "priority": 3, "resource_pool": "default"},
+        "resources": {"slots_per_trial": 2, "priority": 3, "resource_pool": "gpu", "weight": 2},
         "environment": {"environment_variables": ["A=1"]},
         "checkpoint_storage": {"type": "shared_fs", "host_path": "/mnt"},
         "log_policies": [{"name": "CUDA OOM"}],
@@ -43,8 +43,6 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),
         ({"resources": {"memory": "1G"}}, "resources.memory"),
         ({"resources": {"cpus": 1}}, "resources.cpus"),
-        ({"resources": {"weight": 2}}, "resources.weight"),
-        ({"resources": {"resource_pool": "gpu"}}, "resources.resource_pool"),
         ({"checkpoint_storage": {"save_trial_latest": 3}}, "checkpoint_storage.save_trial_latest"),
         ({"checkpoint_policy": "all"}, "checkpoint_policy"),
         ({"debug": True}, "debug"),

@@ -57,7 +57,7 @@ def container_keys(
     yield from _environment(environment, containers=containers)
     if mounts and not containers:
         yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
-    keys = ("devices", "shm_size", "memory", "cpus", "resource_pool")
+    keys = ("devices", "shm_size", "memory", "cpus")
     given: dict[str, Any] = {key: getattr(resources, key) for key in keys}
     if given["devices"] and not containers:
         yield _ignored("resources.devices")
@@ -66,13 +66,9 @@ def container_keys(
     for key in ("memory", "cpus"):
         if given[key] and not containers:
             yield _ignored(f"resources.{key}", f"{_PROCESSES}: only one is limited (runtime: docker)")
-    if given["resource_pool"] not in {"", "default"}:
-        yield _ignored("resources.resource_pool", "there is one pool: every agent of the cluster")
 
 
 def _resources(config: ExperimentConfig) -> Iterator[Problem]:
-    if config.resources.weight != 1:
-        yield _ignored("resources.weight", "only a fair-share scheduler uses it")
     if config.slurm.model_fields_set:
         yield _ignored("slurm", "there is no Slurm backend yet")
     if config.pbs.model_fields_set:

@@ -51,6 +51,12 @@ class Hello(Wire):
     runtimes: list[str] = ["process"]
     address: str = "127.0.0.1"
     """Where the ports of its tasks are reached from the Hub's proxy."""
+    pool: str = "default"
+    """The resource pool that it belongs to."""
+    labels: dict[str, str] = {}
+    """Of the operator, for tasks that ask for some."""
+    max_zero_slot_tasks: int = 100
+    """So many tasks without slots it runs at a time."""
 
 
 class Heartbeat(Wire):

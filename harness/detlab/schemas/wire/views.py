@@ -26,6 +26,8 @@ class SlotView(Wire):
     uuid: str | None = None
     allocation_id: str | None = None
     enabled: bool = True
+    memory: int = 0
+    """Bytes of the GPU's own memory; 0: none, or not known."""
 
 
 class AgentView(Wire):
@@ -43,6 +45,8 @@ class AgentView(Wire):
     """False: what runs goes on, nothing new starts."""
     runtimes: list[str] = ["process"]
     """How it can run tasks: process, docker."""
+    pool: str = "default"
+    labels: dict[str, str] = {}
     enrolled_at: float = 0.0
 
 

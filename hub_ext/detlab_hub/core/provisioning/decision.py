@@ -25,7 +25,7 @@ from detlab_hub.core.provisioning.model import (
     Situation,
 )
 from detlab_hub.core.provisioning.pace import allowed, recent
-from detlab_hub.core.scheduling.pools.model import AgentState, TaskState
+from detlab_hub.core.scheduling.model import AgentState, TaskState
 
 _NOTHING = Remembered()
 _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)

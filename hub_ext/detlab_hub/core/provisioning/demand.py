@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from detlab_hub.core.provisioning.model import Situation
-from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms, Shape
-from detlab_hub.core.scheduling.pools.limits import Limits as Held
-from detlab_hub.core.scheduling.pools.model import Agent, AgentState, Pool, Task, TaskState
-from detlab_hub.core.scheduling.pools.order import in_order
+from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
+from detlab_hub.core.scheduling.limits import Limits as Held
+from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, Task, TaskState
+from detlab_hub.core.scheduling.order import in_order
 
 _NEW = "\0new "
 """No agent's name begins like this."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from detlab_hub.core.scheduling.pools import Agent, Snapshot
+from detlab_hub.core.scheduling import Agent, Snapshot
 
 MINUTE = 60.0
 

@@ -1,29 +1,66 @@
-"""Placement as a pure function: `schedule(snapshot)` gives what starts now and why everything else waits."""
+"""Scheduling of a resource pool as a pure function.
 
+`schedule(snapshot)` says who starts where, who gives slots back, and why everybody else waits.
+"""
+
+from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
 from detlab_hub.core.scheduling.model import (
+    ANYWHERE,
     DEFAULT_PRIORITY,
     MAX_ZERO_SLOT_TASKS,
-    AgentView,
-    Assignment,
-    Plan,
+    Agent,
+    AgentState,
+    Constraints,
+    Decision,
+    Fitting,
+    Job,
+    Pool,
+    Quota,
     Reason,
     ReasonCode,
-    Request,
+    Scheduler,
     Snapshot,
+    Task,
+    TaskState,
 )
-from detlab_hub.core.scheduling.scheduler import could_run, impossible, schedule
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.priority import by_priority
+from detlab_hub.core.scheduling.sharing import by_fair_share, by_turns
 
 __all__ = [
+    "ANYWHERE",
+    "DEFAULT_POOL",
     "DEFAULT_PRIORITY",
     "MAX_ZERO_SLOT_TASKS",
-    "AgentView",
-    "Assignment",
-    "Plan",
+    "Agent",
+    "AgentState",
+    "Constraints",
+    "Decision",
+    "Fitting",
+    "Job",
+    "Pool",
+    "PoolConfig",
+    "Pools",
+    "Quota",
     "Reason",
     "ReasonCode",
-    "Request",
+    "Scheduler",
     "Snapshot",
-    "could_run",
-    "impossible",
+    "Task",
+    "TaskState",
+    "read_pools",
     "schedule",
 ]
+
+_SCHEDULERS = {
+    Scheduler.PRIORITY: by_priority,
+    Scheduler.FAIR_SHARE: by_fair_share,
+    Scheduler.ROUND_ROBIN: by_turns,
+}
+
+
+def schedule(snapshot: Snapshot) -> Decision:
+    """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
+    planner = Planner(snapshot)
+    _SCHEDULERS[snapshot.pool.scheduler](planner)
+    return planner.decision()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from detlab_hub.core.scheduling.pools.model import Decision, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import Decision, Snapshot, Task, TaskState
 
 _MOST_PASSES = 64
 _MOST_WORK = 20_000

@@ -1,117 +1,377 @@
-"""Which agent a request fits best, and why it fits none.
+"""Which agents a task gets: a working copy of the pool's agents, and the search for a fit on it.
 
-Scores and tie-break are Determined's (best fit): the fullest agent that still has room, so that large holes
-stay whole; ties are broken by a hash of both names, so that equal agents share the load without state.
+Scores and tie-breaks are Determined's: a task goes to the agent with the best score; of equal ones to that whose
+name's hash comes first before the hash of the task's name, so that equal agents share the load without state. A task
+that no one agent has room for goes to several idle ones of the same size, all of whose slots it gets. Determined stops
+there. Here it may have a part of the slots of several agents, too: the same number on each, as many as can be.
+
+Agents are kept in lists by their size and number of free slots, in the order of their hashes, so that a fit costs a few
+binary searches, whatever the number of agents.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-from detlab_hub.core.scheduling.model import (
-    MAX_ZERO_SLOT_TASKS,
-    AgentView,
-    Reason,
-    ReasonCode,
-    Request,
-)
+import hashlib
+import re
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import NamedTuple, TypeAlias
+
+from detlab_hub.core.scheduling.model import Agent, AgentState, Constraints, Fitting, Pool, Task
 
 _WORD = 2**64
+_TRIED = 256
+"""So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
+Placement: TypeAlias = dict[str, int]
+"""Slots by agent; {agent: 0} for a task without slots."""
 
 
-class Room:
-    """What is left of one agent while a plan is made."""
+class Kind(NamedTuple):
+    """What of a task decides which agents are suitable."""
 
-    def __init__(self, agent: AgentView) -> None:
+    constraints: Constraints
+    runtime: str
+    user: str
+    """"" where no agent serves one user alone."""
+
+
+class Shape(NamedTuple):
+    """What of a task decides where it fits: tasks of one shape fit or fail alike."""
+
+    slots: int
+    single_node: bool
+    kind: Kind
+    blocked_nodes: frozenset[str]
+
+    def avoiding(self, names: frozenset[str]) -> Shape:
+        """The same with more blocked nodes."""
+        return self._replace(blocked_nodes=self.blocked_nodes | names)
+
+
+class _Size(NamedTuple):
+    """Agents that are alike to the scores."""
+
+    free: int
+    slots: int
+
+
+class Node:
+    """What is left of one agent while a pass is made."""
+
+    __slots__ = ("agent", "free", "hash", "zero_slot_tasks")
+
+    def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.free = [slot for slot in agent.slots if slot not in agent.used]
-        self.zero_slot_tasks = agent.zero_slot_tasks
+        self.free = agent.slots
+        self.zero_slot_tasks = 0
+        self.hash = hash_of(agent.id)
 
     @property
-    def open(self) -> bool:
-        """Whether anything new may start here now."""
-        return self.agent.accepting and not self.agent.suspect
+    def size(self) -> _Size:
+        """Where it is listed."""
+        return _Size(self.free, self.agent.slots)
 
-    def has_room(self, slots: int) -> bool:
-        """Whether that many slots are free now."""
-        if slots == 0:
-            return self.zero_slot_tasks < MAX_ZERO_SLOT_TASKS
-        return len(self.free) >= slots
-
-    def take(self, slots: int) -> tuple[str, ...]:
-        """Take the first free slots (for 0: a place for a task without slots)."""
-        if slots == 0:
-            self.zero_slot_tasks += 1
-        taken, self.free = tuple(self.free[:slots]), self.free[slots:]
-        return taken
-
-    def score(self, slots: int) -> float:
-        """Best-fit score in (0, 1]; higher is better."""
-        used = len(self.agent.slots) - len(self.free)
-        if used or slots:
-            return 1 / (1 + len(self.free))
-        return 1 / (1 + MAX_ZERO_SLOT_TASKS - self.zero_slot_tasks)
+    @property
+    def key(self) -> tuple[int, str]:
+        """Its place in a list."""
+        return self.hash, self.agent.id
 
 
-def may_ever_run(request: Request, agent: AgentView) -> bool:
-    """Whether the request could run on the agent if nothing else did."""
-    return (
-        agent.serves_user in (None, request.user)
-        and agent.id not in request.excluded_agents
-        and request.runtime in agent.runtimes
-        and len(agent.slots) >= request.slots
-    )
+class _Index:
+    """The open agents that are suitable for tasks of one kind, by size."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.sizes: dict[_Size, list[tuple[int, str]]] = {}
+        self.names: set[str] = set()
+        for node in nodes:
+            self.names.add(node.agent.id)
+            self.sizes.setdefault(node.size, []).append(node.key)
+        for keys in self.sizes.values():
+            keys.sort()
+
+    def move(self, key: tuple[int, str], old: _Size, new: _Size) -> None:
+        """An agent has another number of free slots."""
+        if key[1] not in self.names:
+            return
+        keys = self.sizes[old]
+        del keys[bisect_right(keys, key) - 1]
+        if not keys:
+            del self.sizes[old]
+        insort(self.sizes.setdefault(new, []), key)
 
 
-def best_room(request: Request, rooms: Iterable[Room]) -> Room | None:
-    """The best of those rooms that have place for the request now; None if none has."""
-    fitting = [room for room in rooms if room.has_room(request.slots)]
-    if not fitting:
+Sizes: TypeAlias = Mapping[_Size, list[tuple[int, str]]]
+"""Agents by size, each list in the order of hashes."""
+
+
+class Rooms:
+    """The agents of a pool with what is free on each; placing and removing tasks changes it.
+
+    Args:
+        pool: Fitting and whether fits may be heterogeneous.
+        agents: All of the pool.
+        shapes: Those of tasks by their names, as far as they are known; all of one pass may share them.
+        empty: Leave out what makes agents refuse new work: for asking whether a task could ever run.
+    """
+
+    def __init__(
+        self, pool: Pool, agents: Iterable[Agent], *, empty: bool = False, shapes: dict[str, Shape] | None = None
+    ) -> None:
+        self._pool = pool
+        self._shapes = {} if shapes is None else shapes
+        self.nodes = {agent.id: Node(agent) for agent in agents}
+        self._personal = any(node.agent.serves_user is not None for node in self.nodes.values())
+        self._empty = empty
+        self._indexes: dict[Kind, _Index] = {}
+        self._failed: dict[Shape, int] = {}
+        self._widened = 0
+        """How often slots became free: what did not fit before may fit now."""
+
+    # --- what changes -------------------------------------------------------------------------------------
+
+    def place(self, task: Task, placement: Mapping[str, int]) -> None:
+        """A task takes slots. Agents that are not known are left out: their slots are nobody's to give."""
+        for name, slots in placement.items():
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            if task.slots == 0:
+                node.zero_slot_tasks += 1
+            else:
+                self._set_free(node, node.free - slots)
+
+    def remove(self, task: Task, placement: Mapping[str, int]) -> None:
+        """A task gives its slots back."""
+        self._widened += 1
+        for name, slots in placement.items():
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            if task.slots == 0:
+                node.zero_slot_tasks -= 1
+            else:
+                self._set_free(node, node.free + slots)
+
+    def _set_free(self, node: Node, free: int) -> None:
+        old = node.size
+        node.free = free
+        for index in self._indexes.values():
+            index.move(node.key, old, node.size)
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def shape(self, task: Task) -> Shape:
+        """Of a task."""
+        found = self._shapes.get(task.id)
+        if found is None:
+            kind = Kind(task.constraints, task.runtime, task.user if self._personal else "")
+            blocked = task.blocked_nodes.intersection(self.nodes) if task.blocked_nodes else task.blocked_nodes
+            found = self._shapes[task.id] = Shape(task.slots, task.single_node, kind, blocked)
+        return found
+
+    def is_open(self, node: Node) -> bool:
+        """Whether new work may start there."""
+        return self._empty or node.agent.state is AgentState.ENABLED
+
+    def suitable(self, task: Task) -> list[Agent]:
+        """The agents on which the task could run if it fits, whether or not they are open."""
+        shape = self.shape(task)
+        nodes = (node for node in self.nodes.values() if node.agent.id not in shape.blocked_nodes)
+        return [node.agent for node in nodes if suits(shape.kind, node.agent)]
+
+    def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+        """The slots that the task would get now, None if there is no room for it.
+
+        Args:
+            task: It.
+            avoid: Agents where it must not start, besides those that it blocks itself.
+        """
+        shape = self.shape(task).avoiding(avoid) if avoid else self.shape(task)
+        if self._failed.get(shape) == self._widened:
+            return None  # since it did not fit nothing became free
+        found = self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)
+        if found is None:
+            self._failed[shape] = self._widened
+        return found
+
+    def largest(self, task: Task) -> int:
+        """The largest number of slots with which the task would fit now; 0 if there is none."""
+        sizes = self._sizes(self.shape(task))
+        one = min(max((size.free for size in sizes), default=0), task.slots)
+        if task.single_node:
+            return one
+        total = sum(size.free * len(keys) for size, keys in sizes.items())
+        for slots in range(min(total, task.slots, one + _TRIED), one, -1):
+            if self._several(task.id, slots, sizes) is not None:
+                return slots
+        return one
+
+    def free_slots(self, task: Task) -> int:
+        """How many slots are free on open agents that are suitable for the task."""
+        return sum(size.free * len(keys) for size, keys in self._sizes(self.shape(task)).items())
+
+    def _index(self, kind: Kind) -> _Index:
+        """The open agents that are suitable for a kind of tasks."""
+        found = self._indexes.get(kind)
+        if found is None:
+            nodes = (node for node in self.nodes.values() if self.is_open(node) and suits(kind, node.agent))
+            found = self._indexes[kind] = _Index(nodes)
+        return found
+
+    def _sizes(self, shape: Shape) -> Sizes:
+        """The agents that a task of this shape may have now."""
+        sizes = self._index(shape.kind).sizes
+        if not shape.blocked_nodes:
+            return sizes
+        left = {size: [key for key in keys if key[1] not in shape.blocked_nodes] for size, keys in sizes.items()}
+        return {size: keys for size, keys in left.items() if keys}
+
+    # --- fits ---------------------------------------------------------------------------------------------
+
+    def _fit_zero(self, name: str, shape: Shape) -> Placement | None:
+        names = self._index(shape.kind).names - shape.blocked_nodes
+        rooms = [self.nodes[name] for name in names]
+        fitting = [node for node in rooms if node.zero_slot_tasks < node.agent.max_zero_slot_tasks]
+        if not fitting:
+            return None
+        number = hash_of(name)
+        best = min(fitting, key=lambda node: (-self._zero_score(node), (number - node.hash) % _WORD, node.agent.id))
+        return {best.agent.id: 0}
+
+    def _zero_score(self, node: Node) -> float:
+        """The score of an agent for a task without slots."""
+        agent, most = node.agent, node.agent.max_zero_slot_tasks
+        if node.free != agent.slots:
+            return self._score(node.size)
+        left = most - node.zero_slot_tasks
+        return 1 / (1 + left) if self._pool.fitting is Fitting.BEST else left / most
+
+    def _score(self, size: _Size) -> float:
+        if self._pool.fitting is Fitting.BEST:
+            return 1 / (1 + size.free)
+        return size.free / size.slots if size.slots else 0.0
+
+    def _fit(self, name: str, shape: Shape) -> Placement | None:
+        sizes = self._sizes(shape)
+        one = self._one(name, shape.slots, sizes)
+        if one is not None or shape.single_node or shape.slots < 2:
+            return one
+        return self._several(name, shape.slots, sizes)
+
+    def _one(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
+        """All on one agent."""
+        fitting = [size for size in sizes if size.free >= slots]
+        if not fitting:
+            return None
+        top = max(map(self._score, fitting))
+        number = hash_of(name)
+        firsts = (_first_before(number, sizes[size]) for size in fitting if self._score(size) == top)
+        return {min(firsts, key=lambda key: ((number - key[0]) % _WORD, key[1]))[1]: slots}
+
+    def _several(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
+        """On several agents: idle ones of one size; idle ones of any size; parts of any."""
+        number = hash_of(name)
+        idle: dict[int, list[tuple[int, str]]] = {}
+        for size, keys in sizes.items():
+            if size.free and size.free == size.slots:
+                idle[size.free] = keys
+        for each in sorted(idle, reverse=True):
+            if slots % each == 0 and len(idle[each]) * each >= slots:
+                return {key[1]: each for key in _nearest(number, idle[each], slots // each)}
+        if self._pool.heterogeneous and (whole := _whole_nodes(number, slots, idle)) is not None:
+            return whole
+        return self._parts(number, slots, sizes)
+
+    def _parts(self, number: int, slots: int, sizes: Sizes) -> Placement | None:
+        """The same number of slots of each of as few agents as can be; else, where that may be, different numbers."""
+        largest = max((size.free for size in sizes), default=0)
+        for each in range(min(largest, slots // 2), 0, -1):
+            if slots % each:
+                continue
+            roomy = [size for size in sizes if size.free >= each]
+            if sum(len(sizes[size]) for size in roomy) * each >= slots:
+                return dict.fromkeys(self._take(number, slots // each, roomy, sizes), each)
+        if not self._pool.heterogeneous:
+            return None
+        found: Placement = {}
+        left = slots
+        for rank, keys in _merged({size: keys for size, keys in sizes.items() if size.free}, lambda size: -size.free):
+            each = round(-rank)
+            for key in _nearest(number, keys, -(-left // each)):
+                found[key[1]] = min(left, each)
+                left -= found[key[1]]
+            if left == 0:
+                return found
         return None
-    return min(
-        fitting,
-        key=lambda room: (
-            -room.score(request.slots),
-            _hash_distance(request.allocation_id, room.agent.id),
-            room.agent.id,
-        ),
+
+    def _take(self, number: int, count: int, roomy: Sequence[_Size], sizes: Sizes) -> list[str]:
+        """The names of `count` agents, those with the best scores first."""
+        names: list[str] = []
+        for _, keys in _merged({size: sizes[size] for size in roomy}, lambda size: -self._score(size)):
+            names += [key[1] for key in _nearest(number, keys, count - len(names))]
+            if len(names) == count:
+                break
+        return names
+
+
+def _merged(sizes: Sizes, rank: Callable[[_Size], float]) -> Iterator[tuple[float, Sequence[tuple[int, str]]]]:
+    """The agents of sizes of equal rank together, in the order of hashes; the least rank first."""
+    for least, group in groupby(sorted(sizes, key=rank), rank):
+        lists = [sizes[size] for size in group]
+        yield least, lists[0] if len(lists) == 1 else sorted(chain.from_iterable(lists))
+
+
+def _whole_nodes(number: int, slots: int, idle: Mapping[int, list[tuple[int, str]]]) -> Placement | None:
+    """All slots of idle agents, from the largest to the smallest, if that comes out exactly."""
+    found: Placement = {}
+    left = slots
+    for each in sorted(idle, reverse=True):
+        for key in _nearest(number, idle[each], left // each):
+            found[key[1]] = each
+            left -= each
+    return None if left else found
+
+
+def _first_before(number: int, keys: Sequence[tuple[int, str]]) -> tuple[int, str]:
+    """The agent of which (number - hash) modulo 2**64 is least."""
+    place = bisect_right(keys, (number, "\U0010ffff")) - 1  # below 0 it goes round: the last one
+    key = keys[place]
+    while place > 0 and keys[place - 1][0] == key[0]:  # of equal hashes the first name
+        place -= 1
+        key = keys[place]
+    return key
+
+
+def _nearest(number: int, keys: Sequence[tuple[int, str]], count: int) -> Iterator[tuple[int, str]]:
+    """The first `count` agents by (number - hash) modulo 2**64."""
+    start = bisect_right(keys, (number, "\U0010ffff")) - 1
+    for step in range(min(count, len(keys))):
+        yield keys[start - step]
+
+
+def suits(kind: Kind, agent: Agent) -> bool:
+    """Whether tasks of a kind may run on an agent that has room."""
+    wanted = kind.constraints
+    return (
+        agent.serves_user in (None, kind.user)
+        and (not kind.runtime or kind.runtime in agent.runtimes)
+        and (not wanted.slot_type or wanted.slot_type == agent.slot_type)
+        and (not wanted.gpu or _model(wanted.gpu).search(agent.gpu) is not None)
+        and wanted.memory <= agent.memory
+        and all(agent.labels.get(name) == value for name, value in wanted.labels)
     )
 
 
-def _hash_distance(allocation_id: str, agent_id: str) -> int:
-    return (_name_hash(allocation_id) - _name_hash(agent_id)) % _WORD
+@lru_cache(maxsize=1000)
+def _model(name: str) -> re.Pattern[str]:
+    """A pattern that finds a GPU's model as words of a longer name: `A10` is not in `NVIDIA A100`."""
+    return re.compile(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", re.IGNORECASE)
 
 
-def _name_hash(name: str) -> int:
+@lru_cache(maxsize=100_000)
+def hash_of(name: str) -> int:
+    """The first 8 bytes of the MD5 of a name, little-endian, as Determined takes them."""
     digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "little")
-
-
-def count_slots(slots: int) -> str:
-    """`1 slot`, `4 slots`."""
-    return f"{slots} slot" if slots == 1 else f"{slots} slots"
-
-
-def why_never(request: Request, agents: Sequence[AgentView]) -> Reason | None:
-    """Why the request could run on none of the agents even if they were empty; None if on some it could."""
-    if not agents:
-        return Reason(ReasonCode.NO_AGENT, "no agent is connected")
-    if any(may_ever_run(request, agent) for agent in agents):
-        return None
-    serving = [agent for agent in agents if agent.serves_user in (None, request.user)]
-    if not serving:
-        owners = ", ".join(f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents)
-        return Reason(ReasonCode.WRONG_USER, f"no agent runs tasks of user {request.user}: {owners}")
-    able = [agent for agent in serving if request.runtime in agent.runtimes]
-    if not able:
-        what = "containers (runtime docker)" if request.runtime == "docker" else f"tasks of runtime {request.runtime}"
-        return Reason(ReasonCode.NO_RUNTIME, f"no agent can run {what}; `det agent list` shows what each can")
-    serving = able
-    largest = max(len(agent.slots) for agent in serving)
-    if largest < request.slots:
-        whose = f" that serves user {request.user}" if len(serving) < len(agents) else ""
-        return Reason(
-            ReasonCode.TOO_LARGE,
-            f"needs {count_slots(request.slots)}; the largest agent{whose} has {largest}",
-        )
-    excluded = ", ".join(sorted(request.excluded_agents & {agent.id for agent in serving}))
-    return Reason(ReasonCode.EXCLUDED, f"every agent that is large enough is excluded for this trial: {excluded}")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from detlab_hub.core.scheduling.pools.limits import count_slots
-from detlab_hub.core.scheduling.pools.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
 
 _EVERY = 8
 """Up to so many slots every smaller number is tried."""

@@ -1,120 +1,281 @@
-"""What the scheduler looks at, and what it answers."""
+"""A resource pool at one moment, and what a scheduling pass over it decides."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 DEFAULT_PRIORITY = 42
 """Of 1 to 99; lower goes first."""
-
 MAX_ZERO_SLOT_TASKS = 100
 """Tasks without slots that one agent runs at a time."""
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Scheduler(StrEnum):
+    """In which order, and at whose cost, the tasks of a pool start."""
+
+    PRIORITY = "priority"
+    FAIR_SHARE = "fair_share"
+    ROUND_ROBIN = "round_robin"
+
+
+class Fitting(StrEnum):
+    """Which of the agents that have room a task gets: the fullest, or the emptiest."""
+
+    BEST = "best"
+    WORST = "worst"
+
+
+class AgentState(StrEnum):
+    """Whether an agent takes new work."""
+
+    ENABLED = "enabled"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+    SUSPECT = "suspect"
+    """Contact is lost, but not yet for long enough to give it up."""
+
+
+class TaskState(StrEnum):
+    """Whether a task has slots."""
+
+    PENDING = "pending"
+    RUNNING = "running"
 
 
 @dataclass(frozen=True, slots=True)
-class AgentView:
-    """An agent at the moment of the snapshot.
+class Pool:
+    """How a pool is scheduled.
+
+    Attributes:
+        scheduler: See `Scheduler`.
+        preemption: Whether the priority scheduler may take slots from running tasks. Fair share always may, round
+            robin never.
+        fitting: See `Fitting`.
+        heterogeneous: Whether a task on several agents may have more slots on one than on another.
+    """
+
+    scheduler: Scheduler = Scheduler.PRIORITY
+    preemption: bool = False
+    fitting: Fitting = Fitting.BEST
+    heterogeneous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A node of the pool.
 
     Attributes:
         id: Its name.
-        slots: Ids of its enabled slots, in the agent's order.
-        used: Those of them that an allocation owns.
-        serves_user: The one user whose tasks it runs; None for any user.
-        accepting: False while it is disabled or drained: what runs goes on, nothing new starts.
-        suspect: Contact is lost, but not yet for long enough to give it up.
-        zero_slot_tasks: Running tasks without slots.
+        slots: How many enabled slots it has.
+        max_zero_slot_tasks: How many tasks without slots it runs at a time.
+        state: Only an enabled one gets new work; what runs on the others still holds its slots.
+        labels: Of the operator, for `Constraints.labels`.
+        slot_type: What a slot is: cuda, rocm, cpu.
+        gpu: Model of its GPUs, as NVML names it; "" for none.
+        memory: Bytes of memory of each GPU; 0 for none.
         runtimes: How it can run tasks: process, docker.
+        serves_user: The one user whose tasks it runs; None for any user.
     """
 
     id: str
-    slots: tuple[str, ...]
-    used: frozenset[str] = frozenset()
+    slots: int
+    max_zero_slot_tasks: int = MAX_ZERO_SLOT_TASKS
+    state: AgentState = AgentState.ENABLED
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS, hash=False)
+    slot_type: str = ""
+    gpu: str = ""
+    memory: int = 0
+    runtimes: frozenset[str] = frozenset({"process", "docker"})
     serves_user: str | None = None
-    accepting: bool = True
-    suspect: bool = False
-    zero_slot_tasks: int = 0
-    runtimes: frozenset[str] = frozenset({"process"})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """An allocation that waits for a place.
+class Job:
+    """An experiment, or a task outside experiments: what users put into the queue.
 
     Attributes:
-        allocation_id: Its name.
-        experiment_id: Whose `max_slots` counts; None for tasks outside experiments.
-        user: Owner of the task.
-        slots: Slots needed, all on one agent; 0 for a task that needs none.
+        id: Its name.
         priority: 1 to 99, lower first.
-        submitted_at: When its experiment was submitted, seconds.
-        order: Position among the requests of one submission.
-        max_slots: Slots that the experiment may hold at a time; None for no limit.
-        excluded_agents: Agents where it must not run (again).
-        runtime: How it must be run.
+        weight: Its share beside other jobs; see each scheduler.
+        max_slots: Slots that it may hold at a time; None for no limit.
+        submitted: When it was submitted, in seconds.
+        position: Where it was moved to in the queue, on the scale of `submitted`; None: it was not moved.
+        elsewhere: Slots that it holds in other pools.
     """
 
-    allocation_id: str
-    experiment_id: int | None
-    user: str
-    slots: int
+    id: str
     priority: int = DEFAULT_PRIORITY
-    submitted_at: float = 0.0
-    order: int = 0
+    weight: float = 1.0
     max_slots: int | None = None
-    excluded_agents: frozenset[str] = frozenset()
-    runtime: str = "process"
+    submitted: float = 0.0
+    position: float | None = None
+    elsewhere: int = 0
+
+
+class Constraints(NamedTuple):
+    """What the agents of a task must be like.
+
+    Attributes:
+        slot_type: Exactly this one; "" for any.
+        gpu: Words of the GPU's model name, whatever their case; "" for any.
+        memory: Least bytes of memory of each GPU.
+        labels: (name, value) of labels that they must all have.
+    """
+
+    slot_type: str = ""
+    gpu: str = ""
+    memory: int = 0
+    labels: frozenset[tuple[str, str]] = frozenset()
+
+
+ANYWHERE = Constraints()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something that waits for slots or holds some.
+
+    Attributes:
+        id: Its name.
+        job: That of its `Job`.
+        slots: How many it needs, all at once; 0 for none.
+        state: See `TaskState`.
+        requested: When it was requested, in seconds.
+        on: While it runs: slots by agent.
+        preemptible: Whether its slots may be taken while it runs (it comes again later).
+        leaving: It runs, but was told to give its slots back: they are held until it is out, and nobody else has to go
+            for what they will do.
+        single_node: All slots must be of one agent.
+        blocked_nodes: Agents where it must not start.
+        user: Its owner, for quotas and for agents that serve one user.
+        groups: Groups of its owner, for quotas.
+        constraints: What its agents must be like.
+        max_time: For how many seconds more it runs at most; None when that is not known.
+        runtime: How it must be run; "" for any way.
+        overdue: It has waited so long that later tasks of its priority may not overtake it any more.
+    """
+
+    id: str
+    job: str
+    slots: int = 1
+    state: TaskState = TaskState.PENDING
+    requested: float = 0.0
+    on: Mapping[str, int] = field(default_factory=dict, hash=False)
+    preemptible: bool = True
+    single_node: bool = False
+    blocked_nodes: frozenset[str] = frozenset()
+    user: str = ""
+    groups: frozenset[str] = frozenset()
+    constraints: Constraints = ANYWHERE
+    max_time: float | None = None
+    runtime: str = ""
+    overdue: bool = False
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Slots that one user, or all users of a group together, may hold at a time; one of the two names is given.
+
+    Attributes:
+        slots: So many.
+        user: Whose.
+        group: Whose.
+        elsewhere: Those of them that are held in other pools.
+    """
+
+    slots: int
+    user: str | None = None
+    group: str | None = None
+    elsewhere: int = 0
+
+    @property
+    def whose(self) -> str:
+        """For people: `user ada`, `group vision`."""
+        return f"group {self.group}" if self.user is None else f"user {self.user}"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment.
+    """A pool at one moment. Every task's job is among the jobs.
 
     Attributes:
-        agents: Connected and suspect agents.
-        pending: Requests without a place, in any order.
-        running: (experiment id, slots) of each placed allocation, for `max_slots`; an experiment may occur
-            more than once.
+        pool: How it is scheduled.
+        agents: Its nodes.
+        jobs: By name.
+        tasks: Those that wait for slots of the pool, and those that hold some.
+        quotas: Of users and groups.
+        private: Reasons are told to the owners of tasks: they name no task of another user.
     """
 
-    agents: tuple[AgentView, ...]
-    pending: tuple[Request, ...] = ()
-    running: tuple[tuple[int | None, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Run an allocation on an agent, in these of its slots."""
-
-    allocation_id: str
-    agent_id: str
-    slots: tuple[str, ...]
+    pool: Pool
+    agents: tuple[Agent, ...]
+    jobs: Mapping[str, Job]
+    tasks: tuple[Task, ...]
+    quotas: tuple[Quota, ...] = ()
+    private: bool = False
 
 
 class ReasonCode(StrEnum):
-    """Why a request waits."""
+    """Why a task waits: the closed set."""
 
     NO_AGENT = "no_agent"
-    WRONG_USER = "wrong_user"
+    """The pool has no agent."""
+    NO_SUITABLE_AGENT = "no_suitable_agent"
+    """No agent of the pool meets its constraints, runtime, user or blocked nodes."""
     TOO_LARGE = "too_large"
-    EXCLUDED = "excluded"
-    NO_RUNTIME = "no_runtime"
+    """It would not fit on the suitable agents if they were empty."""
     OVER_MAX_SLOTS = "over_max_slots"
+    """It needs more slots than its job may ever hold."""
+    OVER_QUOTA = "over_quota"
+    """It needs more slots than a quota ever gives."""
     AT_MAX_SLOTS = "at_max_slots"
-    UNAVAILABLE = "unavailable"
-    NO_FREE_SLOTS = "no_free_slots"
+    """Its job holds as many slots as it may."""
+    AT_QUOTA = "at_quota"
+    """Its owner, or a group of theirs, holds as many slots as the quota gives."""
+    AGENTS_UNAVAILABLE = "agents_unavailable"
+    """All suitable agents are disabled, draining or out of contact."""
+    RELEASING = "releasing"
+    """Slots are being taken from other tasks for it."""
     BEHIND = "behind"
+    """There is room, but another task comes first."""
+    FAIR_SHARE = "fair_share"
+    """Its job holds what is its share."""
+    FRAGMENTED = "fragmented"
+    """Enough slots are free, but not as it needs them."""
+    NO_FREE_SLOTS = "no_free_slots"
+    """Too few slots are free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The dominant reason why a request waits, in words for people."""
+    """The dominant reason why a task waits.
+
+    Attributes:
+        code: Of the closed set.
+        detail: The evidence, for people.
+        behind: Of BEHIND: the task that comes first, which may be somebody else's.
+    """
 
     code: ReasonCode
-    text: str
+    detail: str
+    behind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to start now, and why everything else waits: each pending request is in exactly one of them."""
+class Decision:
+    """What a pass decides. Each pending task is in exactly one of `allocate` and `waiting`.
 
-    assignments: tuple[Assignment, ...]
-    reasons: dict[str, Reason]
+    Attributes:
+        allocate: Slots by agent, for each task that starts now; for a task without slots {agent: 0}.
+        release: Running tasks whose slots are to be given back; nobody gets them in this pass.
+        waiting: Why each other pending task waits.
+    """
+
+    allocate: Mapping[str, Mapping[str, int]]
+    release: tuple[str, ...]
+    waiting: Mapping[str, Reason]

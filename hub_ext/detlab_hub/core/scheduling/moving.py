@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from detlab_hub.core.scheduling.pools.model import Job
-from detlab_hub.core.scheduling.pools.order import place_of_job, position_of
+from detlab_hub.core.scheduling.model import Job
+from detlab_hub.core.scheduling.order import place_of_job, position_of
 
 _STEP = 1e-6
 """Seconds between neighbours where there is no room left between two positions."""

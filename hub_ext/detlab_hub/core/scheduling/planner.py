@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from detlab_hub.core.scheduling.pools.fitting import Kind, Placement, Rooms, Shape, suits
-from detlab_hub.core.scheduling.pools.limits import Limits, count_slots
-from detlab_hub.core.scheduling.pools.model import (
+from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, suits
+from detlab_hub.core.scheduling.limits import Limits, count_slots
+from detlab_hub.core.scheduling.model import (
     ANYWHERE,
     Agent,
     AgentState,
@@ -19,7 +19,7 @@ from detlab_hub.core.scheduling.pools.model import (
     Task,
     TaskState,
 )
-from detlab_hub.core.scheduling.pools.order import in_order
+from detlab_hub.core.scheduling.order import in_order
 
 _NAMED = 5
 """So many agents or tasks are named in a reason; the others are counted."""
@@ -48,6 +48,7 @@ class Planner:
         self.jobs: Mapping[str, Job] = snapshot.jobs
         self.limits = Limits(snapshot)
         self.agents = snapshot.agents
+        self._private = snapshot.private
         shapes: dict[str, Shape] = {}
         self.rooms = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self.started: dict[str, tuple[Task, Placement]] = {}
@@ -88,9 +89,19 @@ class Planner:
         self.limits.hold(task)
         self.started[task.id] = task, placement
 
-    def fits_now(self, placement: Placement) -> bool:
-        """Whether those slots are really free: not only released in this pass."""
-        return all(self._free.nodes[name].free >= slots for name, slots in placement.items())
+    def now(self, task: Task, placement: Placement) -> Placement | None:
+        """That placement if its slots are free and not only being released; else one of such; None: there is none."""
+        if self._is_free(task, placement):
+            return placement
+        nodes, free = self.rooms.nodes, self._free.nodes
+        later = (n for n in nodes if nodes[n].free > free[n].free or nodes[n].zero_slot_tasks < free[n].zero_slot_tasks)
+        return self.rooms.fit(task, avoid=frozenset(later))
+
+    def _is_free(self, task: Task, placement: Placement) -> bool:
+        nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]
+        if task.slots == 0:
+            return all(node.zero_slot_tasks < node.agent.max_zero_slot_tasks for node, _ in nodes)
+        return all(node.free >= slots for node, slots in nodes)
 
     def reserve(self, task: Task, placement: Placement, reason: Reason) -> None:
         """The task gets this later: nobody else does in this pass."""
@@ -122,6 +133,21 @@ class Planner:
         allocate = {name: placement for name, (_, placement) in self.started.items()}
         return Decision(allocate, tuple(task.id for task in self.release), self._waiting)
 
+    # --- what is said of others ---------------------------------------------------------------------------
+
+    def told(self, other: Task, task: Task) -> str:
+        """What the owner of a task is told of another one: its name, if it is theirs or nothing is private (I9)."""
+        return "a task of somebody else" if self._private and other.user != task.user else other.id
+
+    def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
+        """Why a task waits for which slots are taken from others."""
+        names = [victim.id for victim in victims if not self._private or victim.user == task.user]
+        others = len(victims) - len(names)
+        if others:
+            names.append("a task of somebody else" if others == 1 else f"{others} tasks of others")
+        what = f"{named(names, ', ')} to give back their slots" if victims else "slots that others are giving back"
+        return Reason(ReasonCode.RELEASING, f"waits for {what}")
+
     # --- why there is no room -----------------------------------------------------------------------------
 
     def _never_fits(self, task: Task) -> Reason | None:
@@ -133,12 +159,12 @@ class Planner:
 
     def _look_whether_ever(self, task: Task) -> Reason | None:
         if not self.agents:
-            return Reason(ReasonCode.NO_AGENT, "the pool has no agent")
+            return Reason(ReasonCode.NO_AGENT, "no agent is connected")
         suitable = self.rooms.suitable(task)
         if not suitable:
             return Reason(ReasonCode.NO_SUITABLE_AGENT, why_unsuitable(task, self.agents))
         if self._whole.fit(task) is None:
-            return Reason(ReasonCode.TOO_LARGE, _why_too_large(task, suitable))
+            return Reason(ReasonCode.TOO_LARGE, _why_too_large(task, suitable, len(self.agents)))
         if self._idle.fit(task) is None:
             closed = [agent for agent in suitable if agent.state is not AgentState.ENABLED]
             told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
@@ -156,16 +182,14 @@ class Planner:
         hint = f"; would start now with {count_slots(most)}" if most else ""
         if free >= task.slots:
             where = "on one agent" if task.single_node else "in a way that fits"
-            detail = f"needs {count_slots(task.slots)}: {free} of {total} are free, but not {where}{hint}"
+            detail = f"waits for {free_slots(task.slots)}: {free} of {total} free, but not {where}{hint}"
             return Reason(ReasonCode.FRAGMENTED, detail)
-        return Reason(ReasonCode.NO_FREE_SLOTS, f"needs {count_slots(task.slots)}: {free} of {total} are free{hint}")
+        return Reason(ReasonCode.NO_FREE_SLOTS, f"waits for {free_slots(task.slots)}: {free} of {total} free{hint}")
 
 
-def releasing(victims: Sequence[Task]) -> Reason:
-    """Why a task waits for which slots are taken from others."""
-    names = named([task.id for task in victims], ", ")
-    what = f"{names} to give back their slots" if victims else "slots that others are giving back"
-    return Reason(ReasonCode.RELEASING, f"waits for {what}")
+def free_slots(slots: int) -> str:
+    """`1 free slot`, `4 free slots`."""
+    return f"{slots} free slot" if slots == 1 else f"{slots} free slots"
 
 
 def named(names: Sequence[str], between: str) -> str:
@@ -174,15 +198,16 @@ def named(names: Sequence[str], between: str) -> str:
     return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _why_too_large(task: Task, suitable: Sequence[Agent]) -> str:
+def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
+    which = " that suits it" if len(suitable) < agents else ""
     if task.slots == 0:
         return "the agents run no tasks without slots"
     total, largest = sum(agent.slots for agent in suitable), max(agent.slots for agent in suitable)
+    if task.single_node:
+        return f"needs {count_slots(task.slots)}; the largest agent{which} has {largest}"
     if len(suitable) == 1:
         return f"needs {count_slots(task.slots)}; the only suitable agent, {suitable[0].id}, has {total}"
     detail = f"needs {count_slots(task.slots)}; the {len(suitable)} suitable agents have {total}, the largest {largest}"
-    if task.single_node:
-        return f"{detail}, and it must have them on one"
     return detail if task.slots > total else f"{detail}, which cannot give as many on each"
 
 
@@ -190,8 +215,11 @@ def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
     """The first of a task's demands that no agent meets which meets those before; for people."""
     wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
     demands: list[tuple[str, Callable[[Agent], bool]]] = [
-        (f"no agent runs tasks of user {task.user}", lambda agent: agent.serves_user in (None, task.user)),
-        (f"no agent can run tasks of runtime {task.runtime}", lambda a: not task.runtime or task.runtime in a.runtimes),
+        (
+            f"no agent runs tasks of user {task.user}: {_owners(agents)}",
+            lambda agent: agent.serves_user in (None, task.user),
+        ),
+        (_no_runtime(task.runtime), lambda a: not task.runtime or task.runtime in a.runtimes),
         (f"no agent has slots of type {wanted.slot_type}", _meets(Constraints(slot_type=wanted.slot_type))),
         (f"no agent has a GPU of model {wanted.gpu!r}", _meets(Constraints(gpu=wanted.gpu))),
         (f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
@@ -207,6 +235,15 @@ def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
         if not left:
             return said if len(some) == len(agents) else f"{said} among those that meet its other demands"
     return "no agent meets all of its demands"
+
+
+def _owners(agents: Sequence[Agent]) -> str:
+    return named([f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents], ", ")
+
+
+def _no_runtime(runtime: str) -> str:
+    what = "containers (runtime docker)" if runtime == "docker" else f"tasks of runtime {runtime}"
+    return f"no agent can run {what}; `det agent list` shows what each can"
 
 
 def _meets(wanted: Constraints) -> Callable[[Agent], bool]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from detlab_hub.core.scheduling.pools.fitting import Kind, Placement, Rooms, Shape, suits
-from detlab_hub.core.scheduling.pools.model import Task
+from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, suits
+from detlab_hub.core.scheduling.model import Task
 
 
 class Victims:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.pools.model import Job, Task
+from detlab_hub.core.scheduling.model import Job, Task
 
 Place: TypeAlias = tuple[float, float, float, str]
 """Comparable: less is further ahead."""

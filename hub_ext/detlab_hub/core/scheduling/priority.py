@@ -18,12 +18,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
 
-from detlab_hub.core.scheduling.pools.fitting import Placement, Rooms
-from detlab_hub.core.scheduling.pools.limits import count_slots
-from detlab_hub.core.scheduling.pools.model import Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.pools.order import Place, by_weight, of_one_weight, place_of, position_of
-from detlab_hub.core.scheduling.pools.planner import Planner, releasing
-from detlab_hub.core.scheduling.pools.victims import Victims
+from detlab_hub.core.scheduling.fitting import Placement, Rooms
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.model import Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.order import Place, by_weight, of_one_weight, place_of, position_of
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.victims import Victims
 
 _TRIES = 3000
 """So many times at most, victims by who waits for them, it is looked whether one of them could be spared."""
@@ -44,10 +44,14 @@ class _Pass:
         self._preempts = planner.pool.preemption
         # Stable: in queue order within a priority.
         self._pending = sorted((task for task in planner.pending if (task.slots == 0) is zero), key=self._priority)
-        kept = [task for task in planner.running if task.preemptible and (task.slots == 0) is zero]
-        candidates = sorted(kept if self._preempts else [], key=self._rank, reverse=True)
+        kept = [task for task in planner.running if (task.slots == 0) is zero and self._preempts]
+        candidates = sorted(
+            (task for task in kept if task.preemptible and not task.leaving), key=self._rank, reverse=True
+        )
+        # Those that are on their way out cost nobody anything: they come first, whoever waits.
+        self._leaving = [task for task in kept if task.leaving]
         self._bounds = [(self._priority(task), position_of(self._jobs[task.job])) for task in reversed(candidates)]
-        self._victims = Victims(planner.rooms, candidates)
+        self._victims = Victims(planner.rooms, [*self._leaving, *candidates])
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
         """Who waits for slots that are released, and those that were chosen for it."""
@@ -92,8 +96,8 @@ class _Pass:
             failed.append(task)
             if not self._heads:
                 self._first.add(task.id)
-        elif not self._heads or (self._preempts and task.preemptible and not self._released):
-            planner.start(task, placement)
+        elif (now := self._at_once(task, placement)) is not None:
+            planner.start(task, now)
             return True
         elif self._preempts:
             # It keeps its place: what comes after it must not take that.
@@ -105,9 +109,17 @@ class _Pass:
             planner.wait(task, self._behind(task))
         return False
 
+    def _at_once(self, task: Task, placement: Placement) -> Placement | None:
+        """Where the task may start at once: nobody waits, or it can be preempted for those that do."""
+        if not self._heads:
+            return placement
+        if self._preempts and task.preemptible and not self._released:
+            return self._planner.now(task, placement)
+        return None
+
     def _behind(self, task: Task) -> Reason:
         head = self._heads[0]
-        detail = f"comes after {head.id}, which waits for {count_slots(head.slots)}"
+        detail = f"comes after {self._planner.told(head, task)}, which waits for {count_slots(head.slots)}"
         if not self._preempts and task.max_time is None:
             detail += "; with a maximum time that ends before that starts it could run now"
         return Reason(ReasonCode.BEHIND, detail, behind=head.id)
@@ -144,9 +156,9 @@ class _Pass:
         if placement is None:
             planner.wait(task, next_in_line=first and not self._released)
             return
-        self._released += victims
+        self._released += [victim for victim in victims if not victim.leaving]
         self._for_whom.append((task, victims))
-        planner.reserve(task, placement, releasing(victims))
+        planner.reserve(task, placement, planner.releasing(task, victims))
 
     def _behind_in_queue(self, task: Task) -> int:
         """How many of the candidates may have to leave for the task.
@@ -159,7 +171,7 @@ class _Pass:
             tasks = (*self._planner.running, *self._planner.pending)
             self._equal[priority] = of_one_weight((one for one in tasks if self._priority(one) == priority), self._jobs)
         position = position_of(self._jobs[task.job]) if self._equal[priority] else math.inf
-        return len(self._bounds) - bisect_right(self._bounds, (priority, position))
+        return len(self._leaving) + len(self._bounds) - bisect_right(self._bounds, (priority, position))
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""
@@ -167,7 +179,7 @@ class _Pass:
         if len(released) * len(self._for_whom) <= _TRIES and len(self._for_whom) > 1:
             rooms = Rooms(self._planner.pool, self._planner.agents)
             for task in self._planner.running:
-                if task not in released:
+                if task not in released and not task.leaving:
                     rooms.place(task, task.on)
             for task, placement in self._planner.started.values():
                 rooms.place(task, placement)
@@ -179,7 +191,8 @@ class _Pass:
                     rooms.remove(victim, victim.on)
         self._planner.release += self._released
         for task, victims in self._for_whom:
-            self._planner.wait(task, releasing([victim for victim in victims if victim in self._released]))
+            gone = [victim for victim in victims if victim.leaving or victim in self._released]
+            self._planner.wait(task, self._planner.releasing(task, gone))
 
 
 def all_fit(rooms: Rooms, tasks: Sequence[Task]) -> bool:

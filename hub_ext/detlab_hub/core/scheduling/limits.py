@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detlab_hub.core.scheduling.pools.model import Quota, Reason, ReasonCode, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import Quota, Reason, ReasonCode, Snapshot, Task, TaskState
 
 
 def count_slots(slots: int) -> str:
@@ -23,7 +23,8 @@ class Limits:
             holders = self._groups if quota.user is None else self._users
             holders.setdefault(quota.user or quota.group or "", []).append(quota)
         self.by_job: Counter[str] = Counter()
-        self._by_quota: Counter[Quota] = Counter()
+        self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
+        self._by_quota: Counter[Quota] = Counter({quota: quota.elsewhere for quota in snapshot.quotas})
         for task in snapshot.tasks:
             if task.state is TaskState.RUNNING:
                 self.hold(task)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from detlab_hub.core.scheduling.pools.limits import count_slots
-from detlab_hub.core.scheduling.pools.model import AgentState, Job, Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.pools.order import place_of_job
-from detlab_hub.core.scheduling.pools.planner import Planner, releasing
-from detlab_hub.core.scheduling.pools.victims import Victims
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.victims import Victims
 
 
 @dataclass
@@ -71,7 +71,8 @@ def by_fair_share(planner: Planner) -> None:
     enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
     # What runs on agents that take no new work is held, too.
-    capacity += sum(n for task in planner.running for name, n in task.on.items() if name not in enabled)
+    staying = [task for task in planner.running if not task.leaving]
+    capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
     going_on = True
     while going_on:
         fill(shares, capacity)
@@ -98,23 +99,24 @@ def by_fair_share(planner: Planner) -> None:
 def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
     """Start the task, or have slots released for it; whether it gets any."""
     placement, chosen = planner.rooms.fit(task), list[Task]()
-    if placement is not None and planner.fits_now(placement):
-        planner.start(task, placement)
+    if placement is not None and (now := planner.now(task, placement)) is not None:
+        planner.start(task, now)
         return True
     if placement is None:
         placement, chosen = victims.make_room(task, victims.count)
     if placement is None:
         planner.wait(task)
         return False
-    planner.release += chosen
-    planner.reserve(task, placement, releasing(chosen))
+    planner.release += [victim for victim in chosen if not victim.leaving]
+    planner.reserve(task, placement, planner.releasing(task, chosen))
     return True
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
-    """The running tasks that jobs hold beyond their offers, those of the youngest job first."""
+    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves."""
     released = {task.id for task in planner.release}
-    candidates: list[Task] = []
+    candidates = [task for task in planner.running if task.leaving and task.slots]
+    released |= {task.id for task in candidates}
     for share in reversed(shares):
         held = share.held - sum(task.slots for task in share.running if task.id in released)
         for task in share.running:
@@ -162,8 +164,8 @@ def _shares(planner: Planner) -> list[_Share]:
     """The jobs that have tasks with slots, oldest first."""
     shares: dict[str, _Share] = {}
     for task in (*planner.running, *planner.pending):
-        if task.slots == 0:
-            continue
+        if task.slots == 0 or task.leaving:
+            continue  # what leaves is as good as gone: its slots are offered anew
         share = shares.setdefault(task.job, _Share(planner.jobs[task.job]))
         if task.on:
             share.running.append(task)
@@ -194,7 +196,9 @@ def by_turns(planner: Planner) -> None:
         if not planner.allowed(task):
             pass  # the job's next one may belong to somebody else, who may have more
         elif overdue is not None:
-            planner.wait(task, Reason(ReasonCode.BEHIND, f"comes after {overdue.id}", behind=overdue.id))
+            planner.wait(
+                task, Reason(ReasonCode.BEHIND, f"comes after {planner.told(overdue, task)}", behind=overdue.id)
+            )
         elif _start_if_it_fits(planner, task):
             turns += 1 / jobs[name].weight
         else:

@@ -1,0 +1,168 @@
+"""The pools of a cluster as an operator configures them: read once at the start, every mistake said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
+
+DEFAULT_POOL = "default"
+"""The pool that always exists: of agents that name none, and of what is submitted without one."""
+_NAME_CHARS = 64
+PATIENCE = 300.0
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """One pool.
+
+    Attributes:
+        name: What agents and configs call it.
+        rules: How it is scheduled.
+        description: For people.
+        priority: Of what is submitted without one.
+        patience: After so many seconds of waiting for room a task is not overtaken any more by later ones of its
+            priority.
+        provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
+            by themselves.
+    """
+
+    name: str
+    rules: Pool = field(default_factory=Pool)
+    description: str = ""
+    priority: int = DEFAULT_PRIORITY
+    patience: float = PATIENCE
+    provider: Mapping[str, Any] | None = None
+
+
+def _the_default() -> dict[str, PoolConfig]:
+    return {DEFAULT_POOL: PoolConfig(DEFAULT_POOL)}
+
+
+@dataclass(frozen=True)
+class Pools:
+    """All pools of a cluster, and which of them is meant where none is named.
+
+    Attributes:
+        by_name: In the operator's order.
+        compute: For tasks with slots.
+        zero_slot: For tasks without.
+    """
+
+    by_name: Mapping[str, PoolConfig] = field(default_factory=_the_default)
+    compute: str = DEFAULT_POOL
+    zero_slot: str = DEFAULT_POOL
+
+    def named(self, asked: str, slots: int) -> str:
+        """The name of the pool that is meant, whether or not there is one."""
+        return asked or (self.compute if slots else self.zero_slot)
+
+    def of(self, name: str) -> PoolConfig | None:
+        """A pool, None if there is none of that name."""
+        return self.by_name.get(name)
+
+
+def read_pools(
+    raw: Mapping[str, Any], compute: str = DEFAULT_POOL, zero_slot: str = DEFAULT_POOL
+) -> tuple[Pools, list[str]]:
+    """Read what the operator wrote; the second value says every mistake.
+
+    Args:
+        raw: Settings by pool. `default` is there even if it is not named.
+        compute: The pool for tasks with slots that name none.
+        zero_slot: The pool for tasks without slots that name none.
+    """
+    mistakes: list[str] = []
+    pools = _the_default()
+    for name, settings in raw.items():
+        mistakes += _bad_name(name)
+        pools[name] = _read_pool(name, settings, mistakes)
+    for key, chosen in (("default_compute_pool", compute), ("default_zero_slot_pool", zero_slot)):
+        if chosen not in pools:
+            mistakes.append(f"{key}: there is no pool {chosen!r}; there are {', '.join(sorted(pools))}")
+    return Pools(pools, compute, zero_slot), mistakes
+
+
+def _bad_name(name: object) -> Iterator[str]:
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _NAME_CHARS
+        or not name.isprintable()
+        or set(name) & set("/\\")
+    ):
+        yield f"pools: {name!r} cannot name a pool: 1 to {_NAME_CHARS} printable characters, no slash"
+
+
+_KEYS: dict[str, Callable[[Any], Any]] = {}
+
+
+def _read_pool(name: str, settings: Any, mistakes: list[str]) -> PoolConfig:
+    if not isinstance(settings, Mapping):
+        mistakes.append(f"pools[{name!r}]: must be a mapping such as {{'scheduler': 'priority'}}")
+        return PoolConfig(name)
+    read: dict[str, Any] = {}
+    for key, value in settings.items():
+        reader = _KEYS.get(key)
+        if reader is None:
+            mistakes.append(f"pools[{name!r}]: {key!r} is not a setting of a pool; there are {', '.join(_KEYS)}")
+            continue
+        try:
+            read[key] = reader(value)
+        except ValueError as error:
+            mistakes.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
+    rules = {key: read.pop(key) for key in ("scheduler", "preemption", "fitting", "heterogeneous") if key in read}
+    return PoolConfig(name, Pool(**rules), **read)
+
+
+def _one_of(choices: type[Scheduler] | type[Fitting]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value not in list(choices):
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return choices(value)
+
+    return read
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be True or False")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return value
+
+
+def _priority(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 99:
+        raise ValueError("must be a whole number from 1 to 99")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
+        raise ValueError("must be a number of seconds")
+    return float(value)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping")
+    return dict(value)
+
+
+_KEYS.update(
+    scheduler=_one_of(Scheduler),
+    preemption=_flag,
+    fitting=_one_of(Fitting),
+    heterogeneous=_flag,
+    description=_text,
+    priority=_priority,
+    patience=_seconds,
+    provider=_mapping,
+)

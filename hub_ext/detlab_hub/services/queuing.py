@@ -1,0 +1,57 @@
+"""What a config says of its place in the queue, as the rows of experiments and user tasks have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detlab.errors import ConfigError, Problem
+from detlab_hub.core.scheduling import PoolConfig
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.settings import Settings
+
+WHERE = "resources.resource_pool"
+
+
+def pool_for(settings: Settings, resources: Mapping[str, Any], slots: int) -> PoolConfig:
+    """The pool in which something runs.
+
+    Args:
+        settings: Of the master.
+        resources: The block of its config.
+        slots: So many it needs.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    name = settings.pools.named(resources.get("resource_pool") or "", slots)
+    pool = settings.pools.of(name)
+    if pool is None:
+        there = ", ".join(settings.pools.by_name)
+        raise ConfigError([Problem(WHERE, f"there is no pool {name[:80]!r}", f"there are: {there}")])
+    return pool
+
+
+def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owner: Caller) -> dict[str, Any]:
+    """The columns by which something new is scheduled.
+
+    Raises:
+        ConfigError: It names a pool that does not exist.
+    """
+    resources = config.get("resources") or {}
+    pool = pool_for(settings, resources, slots)
+    priority, weight = resources.get("priority"), resources.get("weight")
+    return {
+        "resource_pool": pool.name,
+        "priority": pool.priority if priority is None else int(priority),
+        "weight": 1.0 if weight is None else float(weight),
+        "max_slots": resources.get("max_slots"),
+        "owner_groups": sorted(owner.groups),
+    }
+
+
+def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of an allocation that say on what it runs, and for how long at most."""
+    resources = config.get("resources") or {}
+    wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
+    return {"constraints": wanted or None, "max_time": resources.get("max_time")}
