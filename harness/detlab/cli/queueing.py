@@ -32,7 +32,7 @@ def queue(invocation: Invocation, mine: bool) -> None:
     if not found:
         say("Nothing of yours waits." if mine else "Nothing waits.")
         return
-    columns = ("Place", "What", "Name", "Owner", "Slots", "Priority", "Waits for", "Why")
+    columns = ("Place", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
     table(columns, [_row(item) for item in found], right=("Place", "Slots", "Priority"))
 
 
@@ -44,4 +44,4 @@ def _row(item: QueueItem) -> tuple[object, ...]:
         known = item.kind in set(TaskKind)
         what = f"{kind_word(TaskKind(item.kind)) if known else item.kind} {item.task_id}"
     waits = duration(time.time() - item.requested_at) if item.requested_at else ""
-    return item.place, what, item.name, item.owner, item.slots, item.priority, waits, item.reason
+    return item.place, what, item.name, item.owner, item.pool, item.slots, item.priority, waits, item.reason

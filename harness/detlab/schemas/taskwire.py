@@ -241,8 +241,10 @@ class QueueItem(Wire):
     experiment_id: int | None = None
     trial_id: int | None = None
     task_id: str | None = None
+    pool: str = ""
     slots: int = 0
     priority: int = 42
+    weight: float = 1.0
     requested_at: float = 0.0
     reason: str = ""
 

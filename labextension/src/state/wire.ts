@@ -292,8 +292,10 @@ export interface QueueItem {
   experiment_id: number | null;
   trial_id: number | null;
   task_id: string | null;
+  pool: string;
   slots: number;
   priority: number;
+  weight: number;
   requested_at: number;
   reason: string;
 }

@@ -32,15 +32,24 @@ export function Queue(): ReactElement {
   );
 }
 
+/** Whether it has to be said in which pool something waits. */
+export function severalPools(queue: readonly QueueItem[]): boolean {
+  return new Set(queue.map(item => item.pool)).size > 1;
+}
+
 function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
   const now = useNow(5000);
+  const pooled = severalPools(queue);
+  const weighted = queue.some(item => item.weight !== 1);
   const head = (
     <>
       <th className="det-right">Place</th>
       <th>What</th>
       <th>Owner</th>
+      {pooled && <th>Pool</th>}
       <th className="det-right">Slots</th>
       <th className="det-right" title="Lower goes first">Priority</th>
+      {weighted && <th className="det-right" title="Its share beside other jobs">Weight</th>}
       <th className="det-right">Waiting</th>
       <th>Why</th>
     </>
@@ -54,8 +63,10 @@ function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
             <What item={item} />
           </td>
           <td>{item.mine ? 'you' : nameText(item.owner)}</td>
+          {pooled && <td>{nameText(item.pool)}</td>}
           <td className="det-right det-num">{item.slots}</td>
           <td className="det-right det-num">{item.priority}</td>
+          {weighted && <td className="det-right det-num">{item.weight}</td>}
           <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
           <td className="det-adm-wide">{nameText(item.reason, 400) || '–'}</td>
         </tr>

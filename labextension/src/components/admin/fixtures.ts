@@ -40,7 +40,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
 export function waiting(over: Partial<QueueItem> = {}): QueueItem {
   return {
     allocation_id: '12.x.1', place: 1, kind: 'trial', owner: 'ada', mine: false, name: 'digits', experiment_id: 12,
-    trial_id: 40, task_id: null, slots: 4, priority: 42, requested_at: 1e9, reason: 'needs 4 slots, 2 are free', ...over
+    trial_id: 40, task_id: null, slots: 4, pool: 'default', priority: 42, weight: 1, requested_at: 1e9, reason: 'needs 4 slots, 2 are free', ...over
   };
 }
 

@@ -143,6 +143,21 @@ test('the queue tells places, priorities and reasons', async () => {
   expect(column('Why')).toEqual(['needs 4 slots, 2 are free', '–']);
 });
 
+test('the queue tells pools and weights only where they differ', async () => {
+  const heads = (): (string | null)[] => screen.getAllByRole('columnheader').map(one => one.textContent);
+  const { unmount } = show(<Queue />, { overview: overview({ queue: [waiting(), waiting({ allocation_id: 'b' })] }) });
+  await screen.findByRole('region', { name: 'Queue' });
+  expect(heads()).not.toContain('Pool');
+  expect(heads()).not.toContain('Weight');
+  unmount();
+  const other = waiting({ allocation_id: 'b', pool: HOSTILE, weight: 2.5 });
+  show(<Queue />, { overview: overview({ queue: [waiting(), other] }) });
+  const table = await screen.findByRole('region', { name: 'Queue' });
+  expect(heads()).toEqual(expect.arrayContaining(['Pool', 'Weight']));
+  expect(within(table).getByText('default')).toBeTruthy();
+  expect(table.textContent).toContain('2.5');
+});
+
 test('an empty queue says what is free', async () => {
   show(<Queue />, { overview: overview() });
   expect(await screen.findByText(/2 of 4 slots free/)).toBeTruthy();

@@ -4,6 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { QueueItem } from '../../state/wire';
+import { severalPools } from '../admin/Queue';
 import { EmptyState, formatAge, plural, useNow } from '../common';
 import { nameText } from '../logs/text';
 
@@ -17,9 +18,12 @@ export function Queue({ filter }: { filter: string }): ReactElement {
   if (!queue.length) return <EmptyState title="Nobody waits." />;
   if (!found.length) return <EmptyState title={`Nothing that waits matches “${filter}”.`} />;
   const groups = together(found);
+  const pooled = severalPools(queue);
   return (
     <ol className="det-list" aria-label="Queue">
-      {groups.slice(0, MOST).map(group => <Waiting key={group[0]!.allocation_id} group={group} now={now} />)}
+      {groups.slice(0, MOST).map(group => (
+        <Waiting key={group[0]!.allocation_id} group={group} now={now} pooled={pooled} />
+      ))}
       {groups.length > MOST && <li className="det-item det-soft">and {groups.length - MOST} more</li>}
     </ol>
   );
@@ -38,7 +42,7 @@ export function together(items: readonly QueueItem[]): QueueItem[][] {
   return groups;
 }
 
-function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElement {
+function Waiting({ group, now, pooled }: { group: QueueItem[]; now: number; pooled: boolean }): ReactElement {
   const app = useApp();
   const item = group[0]!;
   const last = group[group.length - 1]!;
@@ -71,6 +75,8 @@ function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElem
           </span>
           <span className="det-num">{plural(item.slots, 'slot')}{several ? ' each' : ''}</span>
           <span className="det-num" title="lower goes first">priority {item.priority}</span>
+          {item.weight !== 1 && <span className="det-num" title="share beside other jobs">weight {item.weight}</span>}
+          {pooled && <span className="det-ellipsis" title="resource pool">pool {nameText(item.pool)}</span>}
           <time className="det-age det-num" title="waits since">{formatAge(item.requested_at, now)}</time>
         </div>
         {item.reason && <div className="det-reason">{nameText(item.reason, 400)}</div>}
@@ -80,6 +86,6 @@ function Waiting({ group, now }: { group: QueueItem[]; now: number }): ReactElem
 }
 
 function searched(item: QueueItem): string {
-  return [item.name, item.owner, item.kind, item.experiment_id, item.trial_id, item.mine ? 'you mine' : '']
+  return [item.name, item.owner, item.pool, item.kind, item.experiment_id, item.trial_id, item.mine ? 'you mine' : '']
     .join(' ').toLowerCase();
 }
