@@ -115,6 +115,7 @@ def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
         row.started_at, row.stage_message = turn.now, ""
     elif state is AllocationState.TERMINATED:
         row.ended_at = turn.now
+        turn.outbox.ended_allocations.append(row.id)
         accounting.note(turn, row)
     if row.trial_id is None or row.experiment_id is None:
         tasklives.allocation_moved(turn, row, state)

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
+from detlab_hub.services.knowntasks import KnownTasks
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.searches import Searches
 from detlab_hub.services.settings import Settings
@@ -41,6 +42,7 @@ class Shell:
     backend: Backend
     searches: Searches = field(default_factory=Searches)
     wakeups: Wakeups = field(default_factory=Wakeups)
+    known_tasks: KnownTasks = field(default_factory=KnownTasks)
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     pending_reasons: dict[str, str] = field(default_factory=dict)
     """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
@@ -100,6 +102,7 @@ class Shell:
         """Carry out what a committed turn asked for."""
         for agent_id, message in outbox.messages:
             self.backend.deliver(agent_id, message)
+        self.known_tasks.forget(outbox.ended_allocations)
         for allocation_id in outbox.wake_allocations:
             self.wakeups.wake(("allocation", allocation_id))
         for holder in outbox.wake_logs:

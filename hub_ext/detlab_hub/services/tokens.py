@@ -38,12 +38,33 @@ class Tokens:
         if same_secret(self._shell.settings.enrolment_secret_hash, bearer):
             return EnrolCaller(tokens.digest(bearer))
         now = self._shell.clock()
-        return await self._shell.read(lambda s: _resolve(s, bearer, now))
+        if not bearer.startswith(tokens.PREFIXES["task"]):
+            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+        return await self._task(bearer, now)
+
+    async def _task(self, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+        known, digest = self._shell.known_tasks, tokens.digest(bearer)
+        caller = known.get(digest, now)
+        if caller is not None:
+            return caller
+        ends = known.ends
+        current = await self._shell.read(lambda s: _CURRENT.first(s, {"hash": digest, "now": now}))
+        if current is None:
+            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+        *holder, expires_at = current
+        caller = TaskCaller(*holder)
+        known.keep(digest, caller, expires_at, now, ends)
+        return caller
 
 
 _CURRENT = Prepared(
     select(
-        AllocationRow.id, AllocationRow.trial_id, AllocationRow.experiment_id, AllocationRow.run, AllocationRow.task_id
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.experiment_id,
+        AllocationRow.run,
+        AllocationRow.task_id,
+        TokenRow.expires_at,
     )
     .join(TokenRow, TokenRow.subject == AllocationRow.id)
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
@@ -60,10 +81,6 @@ _CURRENT = Prepared(
 
 
 def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
-    if bearer.startswith(tokens.PREFIXES["task"]):
-        current = _CURRENT.first(s, {"hash": tokens.digest(bearer), "now": now})
-        if current is not None:
-            return TaskCaller(*current)
     row = tokens.lookup(s, bearer, now)
     if row is None or not bearer.startswith(tokens.PREFIXES[row.kind]):
         return None

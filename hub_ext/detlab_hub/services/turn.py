@@ -30,6 +30,8 @@ class Outbox:
 
     messages: list[tuple[str, MasterMessage]] = field(default_factory=list)
     """(agent id, message), in order."""
+    ended_allocations: list[str] = field(default_factory=list)
+    """Allocations whose tokens speak for nobody any more."""
     wake_allocations: set[str] = field(default_factory=set)
     """Allocations whose long polls should look again."""
     wake_logs: set[int | str] = field(default_factory=set)
