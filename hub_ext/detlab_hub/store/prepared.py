@@ -187,7 +187,7 @@ def driver_of(s: Session) -> tuple[Connection, Any]:
 def as_core_raises(error: Exception, statement: str, connection: Connection, driver: Any) -> DBAPIError:
     """An error of the driver as SQLAlchemy would have it: the store judges by that."""
     dialect = connection.dialect
-    lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]
+    lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]  # the driver's own error
     if lost:
         connection.invalidate(error)
     raised = DBAPIError.instance(

@@ -77,7 +77,7 @@ class StoreSession(Session):
         """What SQLAlchemy does of a flush that fails: the transaction is over, whoever swallows the error."""
         try:
             yield
-        except BaseException:
+        except BaseException:  # whatever it is goes on from here
             with safe_reraise():
                 self._autobegin_t()._begin().rollback(_capture_exception=True)
 
