@@ -21,6 +21,7 @@ from detlab.core._distributed import DistributedContext, DummyDistributedContext
 from detlab.core._experimental import ExperimentalCoreContext
 from detlab.core._preempt import DummyPreemptContext, PreemptContext, PreemptMode
 from detlab.core._profiler import DummyProfilerContext, ProfilerContext
+from detlab.core._pulse import Pulse
 from detlab.core._searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core._session import TaskSession
 from detlab.core._spool import Spool
@@ -79,6 +80,7 @@ class Context:
         self.experimental = experimental or ExperimentalCoreContext()
         self._tensorboard = tensorboard
         self._session = session
+        self._pulse: Pulse | None = None
 
     def alert(
         self,
@@ -104,6 +106,8 @@ class Context:
     def start(self) -> None:
         """Begin to watch for preemption; `with` does so."""
         self.preempt.start()
+        if self._pulse is not None:
+            self._pulse.start()
 
     def close(self) -> None:
         """Stop threads and close connections; `with` does so."""
@@ -115,6 +119,12 @@ class Context:
             stack.callback(self.distributed.close)
             stack.callback(self.preempt.close)
             stack.callback(self.profiler.off)
+            stack.callback(self._leave_watch)
+
+    def _leave_watch(self) -> None:
+        """Have the launcher's watch over ranks that hang leave this one alone: it ends, or is watched otherwise."""
+        if self._pulse is not None:
+            self._pulse.close()
 
     def __enter__(self) -> Context:
         self.start()
@@ -187,7 +197,7 @@ def _init_on_cluster(
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
     train = TrainContext(spool, session, distributed, tensorboard)
     searcher = config.get("searcher") or {}
-    return Context(
+    context = Context(
         checkpoint=CheckpointContext(distributed, store, session, spool, info),
         distributed=distributed,
         preempt=PreemptContext(session, distributed, preempt_mode, lambda: PreemptionWatcher(info)),
@@ -201,6 +211,8 @@ def _init_on_cluster(
         tensorboard=tensorboard,
         session=session,
     )
+    context._pulse = Pulse.for_rank(info.task_dir, distributed)
+    return context
 
 
 def _init_off_cluster(

@@ -29,8 +29,16 @@ from detlab.launch.output import LogSpool, OutputPump
 from detlab.launch.shipping import Refusal, StreamShipper
 from detlab.launch.spool import Reader, open_regular, read_mark
 from detlab.launch.starting import Child, Entry, Start, start_cold
-from detlab.launch.taskdir import TaskDir, first_failing_rank, read_object, write_atomic, write_json
+from detlab.launch.taskdir import (
+    TaskDir,
+    first_failing_rank,
+    note_failing_rank,
+    read_object,
+    write_atomic,
+    write_json,
+)
 from detlab.launch.tokens import TokenKeeper
+from detlab.launch.watching import HUNG, LIMIT_VARIABLE, HangWatch, Verdict, limit_of
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -43,6 +51,8 @@ EXIT_PATIENCE = 60
 """Attempts, one a second, to write the exit to a full disk."""
 TOKEN_AGAIN = 5.0
 """Seconds after which a renewed token is written again that a full disk did not take."""
+STACKS_GRACE = 1.0
+"""Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
 
 
@@ -98,6 +108,9 @@ class Launcher:
         self._slain = False
         self._port_taken = False
         self._oom_before = oom_kills()
+        self._hang_watch: HangWatch | None = None
+        self._hang_limit = 0.0
+        self._hung = False
         self._logs = LogSpool(task.stream("logs"))
         self._newest_token = ""
 
@@ -116,10 +129,16 @@ class Launcher:
         code = CANNOT_START
         if pump is not None:
             pump.start()
+            if self._hang_watch is not None:
+                self._hang_watch.start()
             code = self._wait()
+            if self._hang_watch is not None:
+                self._hang_watch.close()
             self._end_stragglers()
             while not pump.join(OUTPUT_GRACE) and self._logs.holding and deliverer.running:
                 pass  # the output waits for room in the spool, which the master makes
+        if self._hung and code != 0:
+            code = HUNG
         oom = code != 0 and self._out_of_memory()
         deliverer.finish()
         self._write_exit(code, deliverer.ending, oom=oom)
@@ -139,6 +158,7 @@ class Launcher:
         entrypoint = self._launch["entrypoint"]
         words = entrypoint if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
+        self._watch_ranks(env)
         if self._launch.get("service") is not None and not self._service_port_free(env):
             return None
         out_read, out_write = os.pipe()
@@ -174,6 +194,27 @@ class Launcher:
             self._logs.say(f"detlab: port {port} of {address} cannot be used by this task: {error}")
             return False
         return True
+
+    def _watch_ranks(self, env: dict[str, str]) -> None:
+        """Make the watch over ranks that hang, of a task that may have several; tell them its limit."""
+        if len(self._launch["info"]["slot_ids"]) < 2:
+            return
+        limit = limit_of(env.get(LIMIT_VARIABLE))
+        env[LIMIT_VARIABLE] = f"{limit or 0:g}"
+        if limit is not None:
+            self._hang_limit = limit
+            self._hang_watch = HangWatch(self._task, limit, self._on_hang)
+
+    def _on_hang(self, verdict: Verdict) -> None:
+        """Name the rank that hangs, have it print its stacks, and end the attempt."""
+        sign = verdict.sign
+        note_failing_rank(self._task.ranks, sign.rank, HUNG)
+        self._logs.say(verdict.line(self._hang_limit))
+        ours = (process for process in procfs.descendants(os.getpid()) if process.pid == sign.pid)
+        procfs.send_signal(ours, signal.SIGUSR1)  # `core.init()` has it print the stacks of all threads
+        threading.Event().wait(STACKS_GRACE)
+        self._hung = self._slain = True
+        procfs.send_signal(procfs.descendants(os.getpid()), signal.SIGKILL)
 
     def _wait(self) -> int:
         """Reap every child, adopted orphans included, until the entrypoint has ended."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -131,6 +133,19 @@ def read_object(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def note_failing_rank(path: Path, rank: int, status: int) -> None:
+    """Note that a rank failed, for `first_failing_rank`.
+
+    Args:
+        path: `TaskDir.ranks`.
+        rank: It.
+        status: Its exit status.
+    """
+    line = json.dumps({"rank": rank, "exit_code": status, "time": time.time()}) + "\n"
+    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 def first_failing_rank(path: Path) -> int | None:

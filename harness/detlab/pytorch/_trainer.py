@@ -81,6 +81,7 @@ def init(
             preempt_mode=core.PreemptMode.ChiefOnly,
             tensorboard_mode=core.TensorboardMode.MANUAL,
         ) as core_context:
+            core_context._leave_watch()  # the trainer's own watchdog knows of batches and validations
             context = PyTorchTrialContext(
                 core_context=core_context,
                 trial_seed=seed,

@@ -1,0 +1,191 @@
+"""Whom the launcher's watch over ranks names, and whom it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from detlab.core._pulse import Pulse, place_of
+from detlab.launch.taskdir import TaskDir
+from detlab.launch.watching import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, Sign, judge, limit_of
+
+LIMIT = 100.0
+INSIDE = Sign(0, "inside", 120.0, still=120.0, operation="all_reduce", host="n1", pid=10)
+SLEEPS = Sign(1, "user", 119.0, still=119.0, where="train.py, line 9, in train", host="n1", pid=11)
+
+
+def found(*signs: Sign, size: int | None = None) -> int | None:
+    by_rank = {rank: replace(sign, rank=rank) for rank, sign in enumerate(signs)}
+    verdict = judge(by_rank, size or len(by_rank), LIMIT)
+    return None if verdict is None else verdict.sign.rank
+
+
+@pytest.mark.parametrize(
+    ("signs", "rank"),
+    [
+        ((INSIDE, SLEEPS), 1),
+        ((SLEEPS, INSIDE), 0),
+        ((INSIDE, INSIDE, SLEEPS, INSIDE), 2),
+        # Nobody has waited for the whole limit yet.
+        ((replace(INSIDE, since=99.0), SLEEPS), None),
+        ((SLEEPS, SLEEPS), None),
+        # A long step or validation: it computes, reads or writes.
+        ((INSIDE, replace(SLEEPS, still=0.0)), None),
+        ((INSIDE, replace(SLEEPS, still=99.0)), None),
+        # ... but not for ever.
+        ((replace(INSIDE, since=401.0), replace(SLEEPS, since=BUSY_FACTOR * LIMIT, still=0.0)), 1),
+        # It may wait for the other one, which works, by another way: a file, a store.
+        ((INSIDE, SLEEPS, replace(SLEEPS, still=0.0)), None),
+        # detlab itself lets it wait: the master is away, or the disk is full.
+        ((INSIDE, replace(SLEEPS, state="detlab")), None),
+        ((INSIDE, replace(SLEEPS, state="detlab", since=1e6)), None),
+        # Its process is stopped: it says nothing, wherever it was, and uses nothing.
+        ((INSIDE, replace(SLEEPS, silent=101.0)), 1),
+        ((INSIDE, replace(SLEEPS, state="detlab", silent=101.0)), 1),
+        ((INSIDE, replace(INSIDE, silent=101.0)), 1),
+        # It says nothing, but computes: code in C that holds the interpreter's lock.
+        ((INSIDE, replace(SLEEPS, silent=101.0, still=0.0)), None),
+        # All wait: in the same operation that is a slow network, in different ones a mistake.
+        ((INSIDE, INSIDE), None),
+        ((INSIDE, replace(INSIDE, operation="barrier"), INSIDE), 1),
+        ((INSIDE, replace(INSIDE, operation="barrier")), 1),
+        ((INSIDE, replace(INSIDE, operation="barrier", since=99.0)), None),
+    ],
+)
+def test_a_rank_is_named_when_the_others_wait_and_it_does_nothing(signs: tuple[Sign, ...], rank: int | None) -> None:
+    assert found(*signs) == rank
+
+
+def test_with_a_rank_that_was_never_heard_nothing_is_said() -> None:
+    assert found(INSIDE, SLEEPS, size=3) is None
+
+
+def test_the_line_says_who_where_how_long_and_what_to_do() -> None:
+    verdict = judge({0: INSIDE, 1: SLEEPS}, 2, LIMIT)
+    assert verdict is not None
+    assert verdict.line(LIMIT) == (
+        "detlab: rank 1 (host n1, pid 11) hangs: for 119.0 s it has been at work of its own (train.py, line 9, in"
+        " train), while rank 0 waits in all_reduce(). This attempt ends now, and the trial restarts from its last"
+        " checkpoint. If the work is only slow, raise the limit of 100 s: DET_HANG_TIMEOUT in"
+        " environment.environment_variables"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        *((None, DEFAULT_LIMIT), ("", DEFAULT_LIMIT), ("soon", DEFAULT_LIMIT), ("nan", DEFAULT_LIMIT), ("60", 60.0)),
+        *(("0", None), ("-1", None), ("inf", None)),
+    ],
+)
+def test_the_limit_is_a_number_of_seconds_or_none(value: str | None, limit: float | None) -> None:
+    assert limit_of(value) == limit
+
+
+# --- what ranks say
+
+
+def test_a_pulse_says_what_the_main_thread_does(tmp_path) -> None:
+    (tmp_path / "spool").mkdir()
+    pulse = Pulse(tmp_path, 1, 2, 100.0)
+    with ThreadPoolExecutor(1) as beside:
+        looked = beside.submit(pulse._look).result()
+    told = json.loads(looked)
+    assert (told["rank"], told["size"], told["pid"], told["state"]) == (1, 2, os.getpid(), "user")
+    assert "test_launch_watching.py" in told["where"]
+    assert len(looked) == 4096
+
+
+def all_reduce(entered: threading.Event, leave: threading.Event) -> None:
+    entered.set()
+    leave.wait()
+
+
+def test_a_thread_in_a_collective_is_inside_it_until_it_moves() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    names = {**globals(), "__name__": "torch.distributed.distributed_c10d"}
+    code = type(all_reduce)(all_reduce.__code__, names)
+    thread = threading.Thread(target=lambda: code(entered, leave))
+    thread.start()
+    try:
+        entered.wait()
+        frames = sys._current_frames()
+        place = place_of(frames[thread.ident or 0])
+        assert (place.state, place.operation) == ("inside", "all_reduce")
+        assert place.key == place_of(sys._current_frames()[thread.ident or 0]).key
+    finally:
+        leave.set()
+        thread.join()
+
+
+# --- how the launcher hears them
+
+
+class Ranks:
+    """Two ranks, the second one a real process; time stands until it is moved."""
+
+    def __init__(self, root, program: str) -> None:
+        self.task = TaskDir(root)
+        self.task.spool.mkdir()
+        self.now, self.beat = 0.0, 0
+        self.process = subprocess.Popen([sys.executable, "-c", program])
+        self.watch = HangWatch(self.task, 10.0, lambda _: None, clock=lambda: self.now)
+
+    def say(self, rank: int, state: str, **more: object) -> None:
+        told = {"rank": rank, "size": 2, "pid": self.process.pid, "host": "n1", "beat": self.beat, "state": state}
+        told |= {"operation": "barrier", "since": self.now, "where": None, **more}
+        (self.task.spool / f"pulse.{rank}").write_text(json.dumps(told))
+
+    def look(self, second: str = "user") -> int | None:
+        self.now += 1.0
+        self.beat += 1
+        self.say(0, "inside", pid=os.getpid())
+        self.say(1, second)
+        verdict = self.watch.look()
+        return None if verdict is None else verdict.sign.rank
+
+
+@pytest.fixture
+def ranks(request, tmp_path):
+    made = Ranks(tmp_path, request.param)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+@pytest.mark.parametrize("ranks", ["import time; time.sleep(60)"], indirect=True)
+def test_a_process_that_sleeps_is_named_after_the_limit(ranks) -> None:
+    threading.Event().wait(0.5)  # until it has started
+    verdicts = [ranks.look() for _ in range(14)]
+    assert verdicts[:10] == [None] * 10
+    assert verdicts[-1] == 1
+
+
+@pytest.mark.parametrize("ranks", ["while True: pass"], indirect=True)
+def test_a_process_that_computes_is_left_alone_for_four_times_the_limit(ranks) -> None:
+    verdicts = []
+    for _ in range(45):
+        threading.Event().wait(0.1)
+        verdicts.append(ranks.look())
+    assert verdicts[:39] == [None] * 39
+    assert verdicts[-1] == 1
+
+
+@pytest.mark.parametrize("ranks", ["import time; time.sleep(60)"], indirect=True)
+@pytest.mark.parametrize("text", ["", "[]", '{"rank": 1', '{"rank": "x"}', "[" * 4000, '{"rank": 1e999}'])
+def test_a_pulse_that_cannot_be_read_says_nothing(ranks, text: str) -> None:
+    for _ in range(5):
+        ranks.look()
+        ranks.now += 10
+        (ranks.task.spool / "pulse.1").write_text(text)
+        assert ranks.watch.look() is None
+    (ranks.task.spool / "pulse.1").unlink()
+    os.mkfifo(ranks.task.spool / "pulse.1")
+    assert ranks.watch.look() is None
