@@ -19,6 +19,7 @@ from detlab.client.client import Submitted
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
 from detlab.errors import ConfigError
 from detlab.schemas.expconf.checking import check, errors_of
+from detlab.schemas.wire import ForecastView
 
 SHOWN_FILES = 10
 
@@ -91,12 +92,21 @@ def create(
     if invocation.as_json:
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
-        say("The master would take it.")
+        say(f"The master would take it. {_forecast(submitted.forecast)}".rstrip())
     else:
         _announce(submitted, paused=paused, following=following)
     if following and submitted.experiment is not None:
         return _follow(submitted, quiet=quiet)
     return 0
+
+
+def _forecast(told: ForecastView | None) -> str:
+    """What a dry run says of now."""
+    if told is None:
+        return ""
+    if told.agent_id is not None:
+        return f"Its first trial would start now on agent {clean(told.agent_id)} of pool {clean(told.pool)}."
+    return f"Its first trial would wait in pool {clean(told.pool)}: {clean(told.detail)}"
 
 
 def _follow(submitted: Submitted, *, quiet: bool) -> int:
@@ -169,6 +179,7 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
         "created": submitted.created,
         "warnings": submitted.warnings,
         "config": submitted.config,
+        "forecast": submitted.forecast,
         "bundle": (
             {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
             if bundle

@@ -18,7 +18,7 @@ from detlab.client.session import Session
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ForecastView, ProblemView, UserView
 
 if TYPE_CHECKING:
     import httpx
@@ -34,6 +34,7 @@ class Submitted:
         warnings: What the master warns about, such as keys it cannot honour yet.
         config: The resolved config.
         bundle: The code that was sent, or None.
+        forecast: After a dry run: what would happen now; None from a master that does not tell.
     """
 
     experiment: Experiment | None
@@ -41,6 +42,7 @@ class Submitted:
     warnings: list[ProblemView]
     config: dict[str, Any]
     bundle: Bundle | None
+    forecast: ForecastView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class Client:
         )
         reply = self.session.run(operations.submit(submission))
         experiment = Experiment(self.session, reply.experiment) if reply.experiment else None
-        return Submitted(experiment, reply.created, reply.warnings, reply.config, bundle)
+        return Submitted(experiment, reply.created, reply.warnings, reply.config, bundle, reply.forecast)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
         """Return one experiment."""

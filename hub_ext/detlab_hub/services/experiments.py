@@ -21,18 +21,20 @@ from detlab.schemas.wire import (
     CurvesView,
     ExperimentState,
     ExperimentView,
+    ForecastView,
     TrialView,
 )
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
-from detlab_hub.services import audit, feasibility, removal, views
+from detlab_hub.core.scheduling import Job, Task
+from detlab_hub.services import audit, feasibility, placement, removal, views
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
-from detlab_hub.services.queuing import queue_fields
+from detlab_hub.services.queuing import queue_fields, request_fields
 from detlab_hub.services.rows import slots_per_trial
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
@@ -78,6 +80,7 @@ class Experiments:
                 created=False,
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
+                forecast=await self._forecast(caller, prepared.config),
             )
         return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
 
@@ -106,6 +109,28 @@ class Experiments:
             where="resources.slots_per_trial",
         )
         return await feasibility.judge(self._shell, wish)
+
+    async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
+        """What would happen to the first trial now."""
+        shell, slots = self._shell, slots_per_trial(config)
+        now, nodes = shell.clock(), shell.backend.nodes(shell.clock())
+        fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
+        job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
+        task = Task(
+            "this trial",
+            job.id,
+            slots,
+            single_node=True,
+            user=caller.name,
+            groups=caller.groups,
+            constraints=placement.constraints_of(asked["constraints"]),
+            max_time=asked["max_time"],
+            runtime=config["runtime"],
+        )
+        pool = fields["resource_pool"]
+        return await shell.read(
+            lambda s: placement.forecast(s, nodes, shell.refusals, now, shell.settings, task, job, pool)
+        )
 
     def _create(
         self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared

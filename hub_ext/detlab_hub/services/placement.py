@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import AllocationState, SlotView
+from detlab.schemas.wire import AllocationState, ForecastView, SlotView
 from detlab_hub.backends.base import Node, node_of
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import (
@@ -421,6 +421,37 @@ def agent_of(node: Node, *, closed: bool = False) -> Agent:
 
 
 # --- what is decided
+
+
+def forecast(
+    s: Session,
+    nodes: Sequence[Node],
+    refusals: Refusals,
+    now: float,
+    settings: Settings,
+    task: Task,
+    job: Job,
+    pool: str,
+) -> ForecastView:
+    """What the next pass would do with one task more.
+
+    Args:
+        s: A session.
+        nodes: As for `snapshots`.
+        refusals: As for `snapshots`.
+        now: The time.
+        settings: Of the master.
+        task: What is asked for.
+        job: Its job.
+        pool: One that exists.
+    """
+    snapshot = snapshots(s, nodes, refusals, now, settings)[pool]
+    jobs = {**snapshot.jobs, job.id: job}
+    decision = schedule(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)))
+    if task.id in decision.allocate:
+        return ForecastView(pool=pool, agent_id=next(iter(decision.allocate[task.id])))
+    reason = decision.waiting[task.id]
+    return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
 
 def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, *, draining: bool) -> Verdict:

@@ -118,6 +118,7 @@ export interface CreateExperimentReply {
   created: boolean;
   warnings: ProblemView[];
   config: Record<string, unknown>;
+  forecast: ForecastView | null;
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -219,6 +220,14 @@ export interface FailureView {
   log_tail: string[];
   hint: string | null;
   command: string | null;
+}
+
+/** What would happen to the first trial if a dry run had been a submit, by the code that schedules. */
+export interface ForecastView {
+  pool: string;
+  agent_id: string | null;
+  reason: string;
+  detail: string;
 }
 
 /** One part of the service. */

@@ -344,3 +344,28 @@ async def test_snapshots_say_what_the_agents_are(make_world):
         assert (one.slot_type, one.gpu, one.memory) == ("cuda", "NVIDIA H100", 80 << 30)
         assert one.runtimes == {"docker"}
     assert agent.launches == []
+
+
+async def test_a_dry_run_tells_what_would_happen_now(make_world):
+    world = await make_world(training(40), pools=PREEMPTING)
+    await node(world, "one", 2)
+
+    async def told(caller=BOB, **resources):
+        request = CreateExperiment(config=config(resources=wants(**resources)), dry_run=True)
+        reply = await world.services.experiments.create(caller, request)
+        assert reply.experiment is None
+        return reply.forecast
+
+    assert (await told(slots=2)).model_dump() == {"pool": "default", "agent_id": "one", "reason": "", "detail": ""}
+    await world.submit(config(resources=wants(50)))
+    await world.steps(3)
+    assert (await told(slots=1)).agent_id == "one"
+    behind = await told(priority=60, slots=2)
+    assert (behind.agent_id, behind.reason) == (None, "no_free_slots")
+    assert behind.detail == "waits for 2 free slots: 1 of 2 free; would start now with 1 slot"
+    ahead = await told(priority=10, slots=2)
+    assert (ahead.reason, ahead.detail) == (
+        "releasing",
+        "waits for a task of somebody else to give back their slots",
+    )
+    assert [why for _, why, _, _ in await attempts(world, 1)] == [None], "a question changes nothing"

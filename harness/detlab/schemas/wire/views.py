@@ -178,6 +178,17 @@ class CreateExperiment(Wire):
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
 
 
+class ForecastView(Wire):
+    """What would happen to the first trial if a dry run had been a submit, by the code that schedules."""
+
+    pool: str
+    agent_id: str | None = None
+    """Where it would start at once; None: it would wait."""
+    reason: str = ""
+    """Why it would wait, of the scheduler's closed set."""
+    detail: str = ""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -185,6 +196,8 @@ class CreateExperimentReply(Wire):
     created: bool = True
     warnings: list[ProblemView] = []
     config: dict[str, Any] = {}
+    forecast: ForecastView | None = None
+    """Of a dry run."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------
