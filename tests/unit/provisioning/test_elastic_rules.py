@@ -172,9 +172,11 @@ def test_an_idle_instance_stays_while_a_task_waits_for_more_than_there_may_be_bu
 
 def test_stopped_and_preempted_instances_are_removed_and_replaced() -> None:
     there = (*instances("a", state=InstanceState.STOPPED, spot=True), *instances("b", state=InstanceState.ENDING))
-    decision = decide(situation(there, waiting(4)), NONE, Limits(max_instances=1))
+    history = remember(a=Remembered(connected_once=True))
+    decision = decide(situation(there, waiting(4)), history, Limits(max_instances=1))
     assert ended(decision) == {"a": "stopped"}
     assert decision.launch == 1
+    assert not decision.history.duds
     gone = decide(situation((), waiting(4)), decision.history, Limits(max_instances=1))
     assert gone.launch == 1
     assert not gone.history.instances
@@ -210,6 +212,16 @@ def test_after_a_failed_launch_the_next_waits_twice_as_long_each_time_and_begins
         again = decide(replace(scene, now=NOW + wait), history, limits)
         assert (again.launch, again.held_back and again.held_back[0]) == (1, HoldReason.BACK_OFF)
     assert decide(replace(scene, now=NOW + 25), launched(history, 1, NOW + 25), limits).launch == 2
+
+
+def test_instances_that_die_before_their_agents_come_are_failures_until_one_comes() -> None:
+    dead = situation(instances("a", "b", state=InstanceState.STOPPED), waiting(4))
+    first = decide(dead, NONE, Limits())
+    assert (first.launch, first.history.duds, first.history.failed_at) == (0, 2, NOW)
+    tried = launched(first.history, 1, NOW + 20)
+    assert decide(situation(tasks=waiting(4), now=NOW + 19), tried, Limits()).launch == 0
+    assert decide(situation(tasks=waiting(4), now=NOW + 20), tried, Limits()).launch == 1
+    assert decide(situation(instances("c")), tried, Limits()).history.duds == 0
 
 
 def test_so_many_launches_in_a_while_and_no_more() -> None:

@@ -41,8 +41,8 @@ def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     demand = demand_of(situation, starting, room, limits.max_instances)
     endings += look.idle(left, demand)
     endings += look.over_max(look.without(endings))
-    launch, wanted, held_back = _launches(demand, history, limits, situation.now, len(left), room)
-    kept = replace(history, instances=look.memory, launches=recent(history, limits, situation.now))
+    kept = replace(look.count_duds(history, endings), launches=recent(history, limits, situation.now))
+    launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
     return Decision(launch, tuple(endings), wanted, held_back, demand.hopeless, kept)
 
 
@@ -105,6 +105,18 @@ class _Look:
     def _takes_work(self, instance: Instance) -> bool:
         agent = self._agents.get(instance.agent_id)
         return agent is not None and agent.state in {AgentState.ENABLED, AgentState.SUSPECT}
+
+    def count_duds(self, history: History, endings: Sequence[Ending]) -> History:
+        """What is remembered now. An agent that came says that launches are good, one that never will, bad."""
+        known, duds = history.instances, history.duds
+        if any(
+            now.connected_once and not known.get(name, _NOTHING).connected_once for name, now in self.memory.items()
+        ):
+            duds = 0
+        dead = {e.id for e in endings if e.reason in {EndReason.STOPPED, EndReason.NEVER_CONNECTED}}
+        new = sum(not self.memory[name].connected_once for name in dead)
+        failed_at = self.now if new else history.failed_at
+        return replace(history, instances=self.memory, duds=duds + new, failed_at=failed_at)
 
     # --- endings
 

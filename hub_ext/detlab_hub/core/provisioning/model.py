@@ -130,12 +130,14 @@ class History:
         instances: By the provider's name.
         launches: When instances were asked for lately.
         failures: Launches that failed one after the other.
-        failed_at: When the last one failed.
+        duds: Instances that ended, or were given up, one after the other before their agents ever came.
+        failed_at: When the last one of either failed.
     """
 
     instances: Mapping[str, Remembered] = field(default_factory=dict, hash=False)
     launches: tuple[float, ...] = ()
     failures: int = 0
+    duds: int = 0
     failed_at: float = 0.0
 
 

@@ -21,9 +21,10 @@ def launch_failed(history: History, now: float) -> History:
 
 def retry_at(history: History, limits: Limits) -> float:
     """Before when nothing is launched; 0 if the last launch went well."""
-    if not history.failures:
+    failed = history.failures + history.duds
+    if not failed:
         return 0.0
-    wait = limits.retry_after * 2 ** min(history.failures - 1, _MOST_DOUBLINGS)
+    wait = limits.retry_after * 2 ** min(failed - 1, _MOST_DOUBLINGS)
     return history.failed_at + min(wait, limits.retry_at_most)
 
 
@@ -34,14 +35,11 @@ def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:
 
 def allowed(history: History, limits: Limits, now: float, wanted: int) -> tuple[int, tuple[HoldReason, str] | None]:
     """How many of the wanted launches may be tried now, and why not all."""
-    again = retry_at(history, limits)
+    again, failed = retry_at(history, limits), history.failures + history.duds
     if wanted and now < again <= now + limits.retry_at_most:
-        tries = "launch" if history.failures == 1 else f"{history.failures} launches"
+        tries = "launch" if failed == 1 else f"{failed} launches"
         return 0, (HoldReason.BACK_OFF, f"the last {tries} failed: tried again in {again - now:.0f} s")
-    if wanted and history.failures:
-        wanted_now = 1  # a try: the others follow if it goes well
-    else:
-        wanted_now = wanted
+    wanted_now = min(wanted, 1) if failed else wanted  # a try: the others follow if it goes well
     left = max(0, limits.launch_rate - len(recent(history, limits, now)))
     if wanted_now > left:
         text = f"at most {limits.launch_rate} launches in {limits.launch_window:.0f} s"

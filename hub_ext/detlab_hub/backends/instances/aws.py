@@ -1,0 +1,273 @@
+"""Instances of Amazon EC2. They are found by their tags, and are asked for with a token, so that none is made twice."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.core.provisioning import Instance, InstanceState
+
+CLUSTER_TAG, POOL_TAG, AGENT_TAG = "detlab:cluster", "detlab:pool", "detlab:agent"
+_STATES = {
+    "pending": InstanceState.PENDING,
+    "running": InstanceState.RUNNING,
+    "stopping": InstanceState.ENDING,
+    "stopped": InstanceState.STOPPED,
+    "shutting-down": InstanceState.ENDING,
+}
+"""What EC2 calls them; terminated ones are listed for an hour and are nobody's."""
+_CAPACITY = {
+    "InsufficientInstanceCapacity": "EC2 has no {type} left in this zone now",
+    "InsufficientHostCapacity": "EC2 has no host for {type} left in this zone now",
+    "InsufficientReservedInstanceCapacity": "the reservation has no {type} left",
+    "SpotMaxPriceTooLow": "the highest spot price that you pay is below that of {type} now",
+    "Unsupported": "{type} is not offered in this zone",
+}
+_QUOTA = {
+    "InstanceLimitExceeded": "the account has as many instances as it may have of {type}",
+    "VcpuLimitExceeded": "the account has as many CPUs as it may have for instances like {type}",
+    "MaxSpotInstanceCountExceeded": "the account has as many spot instances as it may have",
+}
+_CREDENTIALS = {
+    "AuthFailure": "AWS does not know the credentials that the master has",
+    "InvalidClientTokenId": "AWS does not know the credentials that the master has",
+    "UnrecognizedClientException": "AWS does not know the credentials that the master has",
+    "SignatureDoesNotMatch": "AWS refuses the signature: the secret key is wrong, or this machine's clock is",
+    "ExpiredToken": "the credentials that the master has have expired",
+    "RequestExpired": "AWS refuses the request as too old: the credentials expired, or this machine's clock is wrong",
+    "UnauthorizedOperation": "the credentials that the master has do not allow this",
+    "AccessDenied": "the credentials that the master has do not allow this",
+    "OptInRequired": "the account has not been activated for EC2",
+}
+_BUSY = {"RequestLimitExceeded", "Throttling", "ServiceUnavailable", "Unavailable", "InternalError"}
+_HINTS = {
+    Trouble.CAPACITY: "it is tried again; another instance_type or subnet may have some",
+    Trouble.QUOTA: "ask AWS for a higher quota, or lower max_instances",
+    Trouble.CREDENTIALS: "the master finds them as every AWS program does; it needs ec2:RunInstances,"
+    " ec2:CreateTags, ec2:DescribeInstances and ec2:TerminateInstances",
+    Trouble.CONFIGURATION: "correct this pool's provider in the master's configuration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AwsSettings:
+    """What instances of a pool are like.
+
+    Attributes:
+        region: Such as eu-central-1.
+        instance_type: Such as g5.xlarge.
+        image_id: An AMI on which detlab is installed, or where `setup` installs it.
+        subnet_id: Where; "" for the account's default.
+        security_group_ids: Who may reach it; empty for the default one.
+        key_name: SSH key of the administrators; "" for none.
+        iam_instance_profile: Name of its role; "" for none.
+        spot: Whether it is a spot instance, which costs less and may be taken back.
+        spot_max_price: The most per hour that one may cost; "" for the price on demand.
+        root_volume_gb: Size of its disk; None for the image's own.
+        root_device: Name of the disk in the image.
+        tags: Further tags.
+        setup: Shell commands that root runs before the agent.
+        agent_command: How the agent is started there.
+        agent_arguments: Further options of `det agent run`.
+        endpoint_url: Another service that speaks EC2's language; "" for AWS.
+    """
+
+    region: str
+    instance_type: str
+    image_id: str
+    subnet_id: str = ""
+    security_group_ids: tuple[str, ...] = ()
+    key_name: str = ""
+    iam_instance_profile: str = ""
+    spot: bool = False
+    spot_max_price: str = ""
+    root_volume_gb: int | None = None
+    root_device: str = "/dev/sda1"
+    tags: Mapping[str, str] = field(default_factory=dict)
+    setup: str = ""
+    agent_command: tuple[str, ...] = ("det", "agent", "run")
+    agent_arguments: tuple[str, ...] = ()
+    endpoint_url: str = ""
+
+
+class AwsProvider:
+    """The EC2 instances of one pool of one cluster.
+
+    Args:
+        settings: What they are like.
+        cluster: The cluster's id: other clusters of the account are left alone.
+        pool: The pool's name.
+        master: Address of the service, as agents reach it.
+    """
+
+    def __init__(self, settings: AwsSettings, cluster: str, pool: str, master: str) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._pool = pool
+        self._master = master
+        self._client: Any = None
+
+    def launch(self, order: Order) -> Instance:
+        """Run an instance; EC2 knows the order again by its client token, we by its tag. See `Provider`."""
+        for known in self.list():
+            if known.agent_id == order.agent_id:
+                return known
+        with self._words():
+            reply = self._ec2().run_instances(**self._wish(order))
+        return _instance(reply["Instances"][0])
+
+    def list(self) -> tuple[Instance, ...]:
+        """All that have our tags. See `Provider`."""
+        filters = [
+            {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]},
+            {"Name": f"tag:{POOL_TAG}", "Values": [self._pool]},
+            {"Name": "instance-state-name", "Values": sorted(_STATES)},
+        ]
+        with self._words():
+            pages = self._ec2().get_paginator("describe_instances").paginate(Filters=filters)
+            found = [each for page in pages for group in page["Reservations"] for each in group["Instances"]]
+        return tuple(_instance(each) for each in found)
+
+    def terminate(self, ids: Collection[str]) -> None:
+        """End those that have our tags. See `Provider`."""
+        ours = sorted({instance.id for instance in self.list()} & set(ids))
+        if ours:
+            with self._words():
+                self._ec2().terminate_instances(InstanceIds=ours)
+
+    def _ec2(self) -> Any:
+        """The client, made when it is first needed: without boto3 only this pool has a problem.
+
+        Raises:
+            ProviderError: boto3 is not installed.
+        """
+        if self._client is None:
+            try:
+                import boto3
+                from botocore.config import Config
+            except ImportError as error:
+                raise ProviderError(
+                    Trouble.CONFIGURATION, f"AWS needs boto3: {error}", "pip install 'detlab[aws]' beside the master"
+                ) from error
+            config = Config(connect_timeout=10, read_timeout=30, retries={"max_attempts": 2, "mode": "standard"})
+            self._client = boto3.session.Session(region_name=self._settings.region).client(
+                "ec2", endpoint_url=self._settings.endpoint_url or None, config=config
+            )
+        return self._client
+
+    def _wish(self, order: Order) -> dict[str, Any]:
+        chosen = self._settings
+        tags = {
+            "Name": f"detlab {order.pool} {order.agent_id}",
+            **chosen.tags,
+            CLUSTER_TAG: self._cluster,
+            POOL_TAG: self._pool,
+            AGENT_TAG: order.agent_id,
+        }
+        named = [{"Key": key, "Value": value} for key, value in tags.items()]
+        wish: dict[str, Any] = {
+            "ClientToken": hashlib.sha256(f"{self._cluster} {order.agent_id}".encode()).hexdigest(),
+            "ImageId": chosen.image_id,
+            "InstanceType": chosen.instance_type,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "UserData": self.user_data(order),
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+            "TagSpecifications": [{"ResourceType": kind, "Tags": named} for kind in ("instance", "volume")],
+        }
+        optional = {
+            "SubnetId": chosen.subnet_id,
+            "SecurityGroupIds": list(chosen.security_group_ids),
+            "KeyName": chosen.key_name,
+            "IamInstanceProfile": {"Name": chosen.iam_instance_profile} if chosen.iam_instance_profile else None,
+            "InstanceMarketOptions": _spot(chosen.spot_max_price) if chosen.spot else None,
+            "BlockDeviceMappings": _disk(chosen.root_device, chosen.root_volume_gb) if chosen.root_volume_gb else None,
+        }
+        return wish | {name: value for name, value in optional.items() if value}
+
+    def user_data(self, order: Order) -> str:
+        """The script that root runs on the instance once: it writes the token into a file and becomes the agent."""
+        chosen = self._settings
+        agent = [
+            *chosen.agent_command,
+            *("--master", self._master, "--name", order.agent_id, "--dir", "/var/lib/detlab/agent"),
+            *("--enrolment-token-file", "/var/lib/detlab/enrolment_token"),
+            *chosen.agent_arguments,
+        ]
+        lines = [
+            "#!/bin/sh",
+            "set -eu",
+            "mkdir -p /var/lib/detlab && chmod 711 /var/lib/detlab",
+            f"(umask 077 && printf '%s\\n' {shlex.quote(order.enrolment_token)} > /var/lib/detlab/enrolment_token)",
+            *([chosen.setup.rstrip()] if chosen.setup.strip() else []),
+            f"nohup {shlex.join(agent)} >> /var/log/detlab-agent.log 2>&1 &",
+        ]
+        return "\n".join(lines) + "\n"
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        """Say in words what AWS, or the way to it, has against a call."""
+        self._ec2()
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            HTTPClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._explain(error.response.get("Error", {})) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            text = "the master has no credentials for AWS"
+            raise ProviderError(Trouble.CREDENTIALS, text, _HINTS[Trouble.CREDENTIALS]) from error
+        except HTTPClientError as error:
+            raise ProviderError(Trouble.UNREACHABLE, f"AWS cannot be reached: {error}") from error
+        except BotoCoreError as error:
+            text = f"boto3 refuses the call: {error}"
+            raise ProviderError(Trouble.CONFIGURATION, text, _HINTS[Trouble.CONFIGURATION]) from error
+
+    def _explain(self, said: Mapping[str, Any]) -> ProviderError:
+        code, text = str(said.get("Code", "")), str(said.get("Message", "")).strip()
+        for trouble, known in (
+            (Trouble.CAPACITY, _CAPACITY),
+            (Trouble.QUOTA, _QUOTA),
+            (Trouble.CREDENTIALS, _CREDENTIALS),
+        ):
+            if code in known:
+                words = known[code].format(type=self._settings.instance_type)
+                return ProviderError(trouble, f"{words}: {text} [{code}]", _HINTS[trouble])
+        if code in _BUSY:
+            return ProviderError(Trouble.UNREACHABLE, f"AWS is busy: {text} [{code}]", "it is tried again")
+        if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")):
+            message = f"AWS refuses what was asked for: {text} [{code}]"
+            return ProviderError(Trouble.CONFIGURATION, message, _HINTS[Trouble.CONFIGURATION])
+        return ProviderError(Trouble.OTHER, f"AWS says: {text} [{code}]")
+
+
+def _spot(price: str) -> dict[str, Any]:
+    options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    return {"MarketType": "spot", "SpotOptions": options | ({"MaxPrice": price} if price else {})}
+
+
+def _disk(device: str, gigabytes: int) -> list[dict[str, Any]]:
+    return [{"DeviceName": device, "Ebs": {"VolumeSize": gigabytes, "DeleteOnTermination": True}}]
+
+
+def _instance(said: Mapping[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in said.get("Tags", ())}
+    return Instance(
+        id=said["InstanceId"],
+        agent_id=tags.get(AGENT_TAG, said["InstanceId"]),
+        state=_STATES.get(said["State"]["Name"], InstanceState.ENDING),
+        launched_at=said["LaunchTime"].timestamp(),
+        spot=said.get("InstanceLifecycle") == "spot",
+    )

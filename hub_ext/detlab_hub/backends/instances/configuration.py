@@ -1,0 +1,128 @@
+"""The `provider` of a pool, as an operator writes it in the configuration file.
+
+c.DetHub.pools = {
+    "elastic": {"provider": {"type": "local", "slots": 2, "max_instances": 4, "max_idle_agent_period": 600}},
+}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
+from detlab_hub.backends.instances.base import Provider
+from detlab_hub.backends.instances.local import LocalProvider
+from detlab_hub.core.provisioning import Limits
+from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, Agent, Pools
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks"}
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPool:
+    """A pool that grows and shrinks.
+
+    Attributes:
+        name: Of the pool.
+        provider: Where its instances come from.
+        limits: Between what it grows and shrinks.
+        template: What the agent of an instance is like.
+    """
+
+    name: str
+    provider: Provider
+    limits: Limits
+    template: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What providers have to know of the cluster.
+
+    Attributes:
+        folder: Where local instances are kept.
+        master: Address of the service, as agents reach it.
+        cluster: The cluster's id.
+        local_arguments: Options of `det agent run` that every agent of this machine has.
+    """
+
+    folder: Path
+    master: str
+    cluster: str
+    local_arguments: tuple[str, ...] = ()
+
+
+def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
+    """Make the elastic ones of the pools: those that have a provider.
+
+    Raises:
+        ValueError: Something in it is wrong; the message says where and what.
+    """
+    found = pools.by_name.values()
+    return tuple(_pool(pool.name, pool.provider, around) for pool in found if pool.provider is not None)
+
+
+def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPool:
+    where = f"provider of the pool {name!r}"
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{where}: a name has 1 to 40 small letters, digits and hyphens: instances are called after it"
+        )
+    provider = dict(said)
+    kind = provider.pop("type", None)
+    shape = {key: provider.pop(key) for key in _TEMPLATE & provider.keys()}
+    bounds = {key: provider.pop(key) for key in {one.name for one in fields(Limits)} & provider.keys()}
+    try:
+        limits, template = Limits(**bounds), _template(shape)
+        if kind == "local":
+            made: Provider = _local(where, name, provider, template.slots, around)
+        elif kind == "aws":
+            made = _aws(where, name, provider, around)
+        else:
+            raise ValueError(f"type must be local or aws, not {kind!r}")
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+    return ElasticPool(name, made, limits, template)
+
+
+def _template(said: Mapping[str, Any]) -> Agent:
+    slots = said.get("slots")
+    if type(slots) is not int or slots < 0:
+        raise ValueError("slots must say how many slots an instance has")
+    return Agent(
+        "template",
+        slots,
+        max_zero_slot_tasks=int(said.get("max_zero_slot_tasks", MAX_ZERO_SLOT_TASKS)),
+        labels=dict(said.get("labels", {})),
+        slot_type=str(said.get("slot_type", "")),
+        gpu=str(said.get("gpu", "")),
+        memory=int(said.get("gpu_memory", 0)),
+        runtimes=frozenset(said.get("runtimes", ("process",))),
+    )
+
+
+def _local(where: str, name: str, said: Mapping[str, Any], slots: int, around: Surroundings) -> LocalProvider:
+    _check(where, said, {"arguments"})
+    own = ("--slots", str(slots), "--pool", name)
+    arguments = (*own, *around.local_arguments, *map(str, said.get("arguments", ())))
+    return LocalProvider(around.folder / name, around.master, arguments)
+
+
+def _aws(where: str, name: str, said: Mapping[str, Any], around: Surroundings) -> AwsProvider:
+    _check(where, said, {one.name for one in fields(AwsSettings)})
+    lists = {key: tuple(value) for key, value in said.items() if isinstance(value, list)}
+    settings = AwsSettings(**{**said, **lists})
+    settings = replace(settings, agent_arguments=("--pool", name, *settings.agent_arguments))
+    return AwsProvider(settings, around.cluster, name, around.master)
+
+
+def _check(where: str, said: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(said) - known)
+    if unknown:
+        more = sorted(known | _TEMPLATE | {one.name for one in fields(Limits)})
+        raise ValueError(f"{where}: {', '.join(unknown)} is unknown; there are {', '.join(more)}")
