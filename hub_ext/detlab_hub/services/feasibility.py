@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
+from detlab_hub.services import quotas
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.placement import agent_of, constraints_of, known_node
 from detlab_hub.services.queuing import WHERE, pool_for, request_fields
@@ -57,13 +58,16 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     """Return warnings about a wish that has to wait for more than its turn.
 
     Raises:
-        ResourcesError: No agent could ever run it, with the reason and the largest that could.
+        ResourcesError: No agent could ever run it, with the reason and the largest that could; or a quota gives less.
         ConfigError: There is no such pool; or it is a container, and no agent that could run it has a kind of slots
             that it names an image for.
     """
     now = shell.clock()
     pool = pool_for(shell.settings, wish.resources, wish.slots)
     nodes = [node for node in shell.backend.nodes(now) if node.pool == pool.name]
+    over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
+    if over is not None:
+        raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
     present, known, kinds = await shell.read(lambda s: _agents(s, nodes, pool.name, now))
     anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in known)
     never = _impossible(anyhow, wish, pool)

@@ -29,6 +29,7 @@ from detlab_hub.services.experiments import Experiments
 from detlab_hub.services.grants import Grants
 from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
+from detlab_hub.services.jobs import Jobs
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
@@ -100,6 +101,7 @@ class Services:
         self.stream = Stream(self.shell)
         self.overview = Overview(self.shell, self.cluster, self.agents)
         self.queue = Queue(self.shell)
+        self.jobs = Jobs(self.shell)
         self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)

@@ -231,10 +231,8 @@ def test_queue(master, det, det_json) -> None:
     assert "command command-1" in shown
     assert "trial 4" in shown
     assert [item["place"] for item in det_json("q", "--mine")] == [2]
-    for words in (("queue", "list"), ("q", "ls"), ("job", "list"), ("j", "ls")):  # Determined's
+    for words in (("queue", "list"), ("q", "ls")):
         assert det(*words).stdout == shown
-    assert [item["place"] for item in det_json("job", "list", "--mine")] == [2]
-    assert det("job", "update", 1).exit_code == 2
 
 
 def test_agents_are_switched_enrolled_removed(master, det) -> None:

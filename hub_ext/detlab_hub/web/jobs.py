@@ -1,0 +1,44 @@
+"""Routes of the job queue."""
+
+from __future__ import annotations
+
+from detlab.schemas.jobwire import JobList, JobUpdate, JobView, JobWhy
+from detlab.schemas.wire import Wire
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class JobsQuery(Wire):
+    """Which jobs."""
+
+    pool: str | None = None
+    """Only those of this resource pool."""
+    mine: bool = False
+    """Only the caller's own."""
+
+
+class Jobs(Guarded):
+    """What holds slots or waits for some."""
+
+    @needs("read")
+    async def get(self, query: JobsQuery) -> JobList:
+        """List jobs by pool, in the order of each pool's queue; what is somebody else's has no name."""
+        return await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
+
+
+class Job(Guarded):
+    """One job: an experiment's number, or a user task's id."""
+
+    @needs("write")
+    async def post(self, job_id: str, body: JobUpdate) -> JobView:
+        """Change a job's priority, weight, pool or place; the same change again changes nothing."""
+        return await self.services.jobs.update(self.person, job_id, body)
+
+
+class Why(Guarded):
+    """Why a job waits."""
+
+    @needs("read")
+    async def get(self, job_id: str) -> JobWhy:
+        """Say why each waiting task of a job, or `trial-12` alone, waits and what would let it start now."""
+        return await self.services.jobs.why(self.person, job_id)

@@ -1,0 +1,71 @@
+"""The page on waiting jobs: every reason is in it, and its commands do what it says on a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+from docs_snippets import DOCS, blocks
+
+from detlab_hub.core.scheduling import ReasonCode
+from testbed.cluster import Cluster
+
+PAGE = DOCS / "how-to" / "why-is-my-job-waiting.md"
+
+
+def test_every_reason_has_its_line() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert told == {code.value for code in ReasonCode} | {"starting", "draining"}
+
+
+def det(cluster: Cluster, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "detlab.cli", *words],
+        env={**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+def ask(cluster: Cluster, *words: str) -> str:
+    made = json.loads(det(cluster, "cmd", "run", "--detach", "--json", *words, "--", "sleep", "600"))
+    return str(made["id"])
+
+
+@pytest.mark.hub
+def test_the_commands_of_the_page(docs_cluster: Cluster) -> None:
+    """A command holds one of two slots, one of two slots waits, a third stands behind it."""
+    holds = ask(docs_cluster)
+    started = time.monotonic() + 60
+    while json.loads(det(docs_cluster, "task", "describe", holds, "--json"))["display_state"] != "RUNNING":
+        assert time.monotonic() < started
+        time.sleep(0.5)
+    seven, eight = ask(docs_cluster, "--slots", "2"), ask(docs_cluster, "--slots", "2")
+    try:
+        told = {}
+        for block in blocks(PAGE, "sh"):
+            for line in block.text.splitlines():
+                words = shlex.split(
+                    line.replace("update-batch 7.", f"update-batch {seven}.").replace(" 8.", f" {eight}.")
+                )
+                words = [{"7": seven, "8": eight}.get(word, word) for word in words]
+                if "--trial" not in words:  # nothing of this page runs trials
+                    told[line] = det(docs_cluster, *words[1:])
+        why = told["det job why 7"]
+        assert "waits for 2 free slots: 1 of 2 free" in why
+        assert "→ would start now with 1 slot" in why
+        assert re.search(r"^reason +no_free_slots$", why, re.MULTILINE)
+        assert "priority 10" in told["det job update 7 --priority 10"]
+        assert "Held" in told["det quota set --user ada --slots 8"]
+        assert "vision" in told["det quota remove --user ada"]
+    finally:
+        det(docs_cluster, "quota", "remove", "--group", "vision")
+        for task in (eight, seven, holds):
+            det(docs_cluster, "task", "kill", task)
