@@ -15,7 +15,15 @@ from pydantic import BeforeValidator, Field, ValidationError
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf import structure, suggesting
 from detlab.schemas.expconf.checking import errors_of, from_pydantic, in_order
-from detlab.schemas.expconf.environment import BindMount, ByteSize, Cpus, DeviceEntry, EnvironmentConfig, MemoryLimit
+from detlab.schemas.expconf.environment import (
+    BindMount,
+    ByteSize,
+    ConstraintsConfig,
+    Cpus,
+    DeviceEntry,
+    EnvironmentConfig,
+    MemoryLimit,
+)
 from detlab.schemas.expconf.experiment import Entrypoint
 from detlab.schemas.expconf.paths import render
 from detlab.schemas.expconf.scalars import (
@@ -70,7 +78,7 @@ Seconds = Annotated[
 class TaskResources(Block):
     """How many slots the task takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints"})
 
     slots: NonNegativeInt | None = Field(None, description="Slots; by default 1 for what computes, 0 for the rest.")
     priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
@@ -84,6 +92,9 @@ class TaskResources(Block):
         None, description='Most memory of a container, in bytes or as "8G"; by default no limit.'
     )
     cpus: Cpus | None = Field(None, description="Most processors of a container, such as 1.5; by default no limit.")
+    constraints: ConstraintsConfig | None = Field(
+        None, description="What the agent must be like; by default any will do."
+    )
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")
 

@@ -346,6 +346,34 @@ async def test_snapshots_say_what_the_agents_are(make_world):
     assert agent.launches == []
 
 
+async def test_a_request_goes_where_the_gpu_its_memory_and_the_labels_are(make_world):
+    world = await make_world(training(3))
+    await node(world, "plain")
+    small = {"kind": "cuda", "name": "NVIDIA A10", "memory": 24 << 30}
+    large = {"kind": "cuda", "name": "NVIDIA A100-SXM4-80GB", "memory": 80 << 30}
+    await node(world, "small", slot=small, labels={"rack": "r1"})
+    await node(world, "large", slot=large, labels={"rack": "r2"})
+    wanted = [
+        ({"slot_type": "cpu"}, "plain"),
+        ({"gpu": "a10"}, "small"),
+        ({"memory": "40G"}, "large"),
+        ({"labels": {"rack": "r1"}}, "small"),
+        ({"gpu": "A100", "memory": "40G", "labels": {"rack": "r2"}}, "large"),
+    ]
+    for constraints, name in wanted:
+        made = await world.submit(config(resources=wants(constraints=constraints)))
+        assert (await world.finish(made.id)).state == "COMPLETED"
+        assert [agent for *_, agent in await attempts(world, made.id)] == [name], constraints
+    with pytest.raises(ResourcesError, match="no agent has a GPU of model 'H100'"):
+        await world.submit(config(resources=wants(constraints={"gpu": "H100"})))
+    with pytest.raises(ResourcesError, match="no agent has the labels rack=r1 among those"):
+        await world.submit(config(resources=wants(constraints={"gpu": "A100", "labels": {"rack": "r1"}})))
+    task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": {"memory": "30G"}}}
+    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    await world.steps(2)
+    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "large"
+
+
 async def test_a_dry_run_tells_what_would_happen_now(make_world):
     world = await make_world(training(40), pools=PREEMPTING)
     await node(world, "one", 2)

@@ -85,3 +85,21 @@ def test_what_is_for_servers_is_warned_about_where_a_task_runs_to_its_end(kind: 
     found = taskconf.unsupported(taskconf.parse(raw, kind), "process", kind)
     assert [problem.path for problem in found] == ([] if kind.served_by_hub else ["idle_timeout", "work_dir"])
     assert {problem.level for problem in found} <= {"warning"}
+
+
+def test_constraints_of_agents_are_read_and_left_out_where_there_are_none() -> None:
+    raw = {"constraints": {"gpu": "H100", "memory": "40G", "labels": {"rack": "r7"}}}
+    found = resolve({"resources": raw})["resources"]["constraints"]
+    assert (found["gpu"], found["memory"], found["labels"]) == ("H100", 40 << 30, {"rack": "r7"})
+    assert "constraints" not in resolve({})["resources"], "Determined's own config has none"
+    made = taskconf.parse({"resources": {"slots": 1, **raw}}, TaskKind.SHELL).model_dump(mode="json")
+    assert made["resources"]["constraints"]["memory"] == 40 << 30
+
+
+def test_a_mistake_in_constraints_has_its_path() -> None:
+    found = check({"resources": {"constraints": {"slot_type": "tpu", "gpus": 1, "memory": "much"}}})
+    assert {problem.path for problem in found} >= {
+        "resources.constraints.slot_type",
+        "resources.constraints.gpus",
+        "resources.constraints.memory",
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -225,14 +225,25 @@ Cpus = Annotated[float, Field(ge=0.01), BeforeValidator(as_number)]
 """Processors, of which a container may get a part."""
 
 
+class ConstraintsConfig(Block):
+    """What the agent of a trial or task must be like. Only in detlab."""
+
+    slot_type: Literal["cpu", "cuda", "rocm"] | None = Field(
+        None, description="What its slots must be; by default any."
+    )
+    gpu: Text = Field("", description="Words of the GPU's model name, such as H100; empty: any.")
+    memory: ByteSize | None = Field(None, description='Least memory of each GPU, in bytes or as "40G"; by default any.')
+    labels: dict[str, Text] = Field({}, description="Labels that it must have (`det agent run --label NAME=VALUE`).")
+
+
 class ResourcesConfig(Block):
     """How many slots a trial takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"memory", "cpus", "slots", "agent_label"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"memory", "cpus", "slots", "agent_label", "constraints"})
 
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
     max_slots: NonNegativeInt | None = Field(None, description="Most slots of the whole experiment at a time.")
-    weight: NonNegativeNumber = Field(1.0, description="Weight under the fair-share scheduler.")
+    weight: NonNegativeNumber = Field(1.0, description="Its share beside other experiments of the pool.")
     priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
         None, description="Lower goes first; by default the pool decides."
     )
@@ -243,6 +254,9 @@ class ResourcesConfig(Block):
     )
     cpus: Cpus | None = Field(
         None, description="Most processors of a container, such as 1.5; by default no limit. Only in detlab."
+    )
+    constraints: ConstraintsConfig | None = Field(
+        None, description="What the agent must be like; by default any will do. Only in detlab."
     )
     is_single_node: Flag | None = Field(None, description="Whether all slots must be on one node.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
