@@ -19,10 +19,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detlab.launch import procfs
-from detlab.launch.cgroup import oom_kills
+from detlab.launch.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
 from detlab.launch.delivery import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.output import LogSpool, OutputPump
@@ -31,6 +31,7 @@ from detlab.launch.spool import Reader, open_regular, read_mark
 from detlab.launch.starting import Child, Entry, Start, start_cold
 from detlab.launch.taskdir import (
     TaskDir,
+    failed_ranks,
     first_failing_rank,
     note_failing_rank,
     read_object,
@@ -38,7 +39,9 @@ from detlab.launch.taskdir import (
     write_json,
 )
 from detlab.launch.tokens import TokenKeeper
-from detlab.launch.watching import HUNG, LIMIT_VARIABLE, HangWatch, Verdict, limit_of
+
+if TYPE_CHECKING:
+    from detlab.launch.watching import HangWatch, Verdict
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -108,9 +111,10 @@ class Launcher:
         self._slain = False
         self._port_taken = False
         self._oom_before = oom_kills()
+        self._machine_oom_before = machine_oom_kills()
         self._hang_watch: HangWatch | None = None
         self._hang_limit = 0.0
-        self._hung = False
+        self._hung = 0
         self._logs = LogSpool(task.stream("logs"))
         self._newest_token = ""
 
@@ -138,18 +142,26 @@ class Launcher:
             while not pump.join(OUTPUT_GRACE) and self._logs.holding and deliverer.running:
                 pass  # the output waits for room in the spool, which the master makes
         if self._hung and code != 0:
-            code = HUNG
-        oom = code != 0 and self._out_of_memory()
+            code = self._hung
+        oom = code != 0 and self._out_of_memory(code)
         deliverer.finish()
         self._write_exit(code, deliverer.ending, oom=oom)
         return code
 
-    def _out_of_memory(self) -> bool:
+    def _out_of_memory(self, code: int) -> bool:
         """Whether the kernel ended a process of our container for its limit; elsewhere the count is not ours."""
         if os.getpid() != 1 or oom_kills() <= self._oom_before:
+            self._say_if_machine_ran_out(code)
             return False
         self._logs.say("detlab: the container's memory limit was reached, and the kernel ended a process of the task")
         return True
+
+    def _say_if_machine_ran_out(self, code: int) -> None:
+        """Say what speaks for the kernel as the one that killed: it is no proof, as the whole machine is counted."""
+        codes = (code, *(code for _, code in failed_ranks(self._task.ranks)))
+        ours = self._slain or self._stop_signal is not None
+        if not ours and kernel_may_have_killed(codes, self._machine_oom_before, machine_oom_kills()):
+            self._logs.say("detlab: the kernel ran out of memory and ended a process while this task ran")
 
     # --- the entrypoint -----------------------------------------------------------------------------------
 
@@ -199,6 +211,8 @@ class Launcher:
         """Make the watch over ranks that hang, of a task that may have several; tell them its limit."""
         if len(self._launch["info"]["slot_ids"]) < 2:
             return
+        from detlab.launch.watching import LIMIT_VARIABLE, HangWatch, limit_of  # other tasks start sooner without it
+
         limit = limit_of(env.get(LIMIT_VARIABLE))
         env[LIMIT_VARIABLE] = f"{limit or 0:g}"
         if limit is not None:
@@ -207,13 +221,15 @@ class Launcher:
 
     def _on_hang(self, verdict: Verdict) -> None:
         """Name the rank that hangs, have it print its stacks, and end the attempt."""
+        from detlab.launch.watching import HUNG
+
         sign = verdict.sign
         note_failing_rank(self._task.ranks, sign.rank, HUNG)
         self._logs.say(verdict.line(self._hang_limit))
         ours = (process for process in procfs.descendants(os.getpid()) if process.pid == sign.pid)
         procfs.send_signal(ours, signal.SIGUSR1)  # `core.init()` has it print the stacks of all threads
         threading.Event().wait(STACKS_GRACE)
-        self._hung = self._slain = True
+        self._slain, self._hung = True, HUNG
         procfs.send_signal(procfs.descendants(os.getpid()), signal.SIGKILL)
 
     def _wait(self) -> int:

@@ -154,16 +154,22 @@ def first_failing_rank(path: Path) -> int | None:
     Args:
         path: `TaskDir.ranks`; absent for a task of one process.
     """
+    failures = failed_ranks(path)
+    return failures[0][0] if failures else None
+
+
+def failed_ranks(path: Path) -> list[tuple[int, int]]:
+    """Return the ranks that failed by `ranks.jsonl`, each with its exit code, the first one first."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
-        return None
+        return []
     failures = []
     for line in lines:
         try:
             entry = json.loads(line)
             if entry["exit_code"] != 0:
-                failures.append((float(entry["time"]), int(entry["rank"])))
+                failures.append((float(entry["time"]), int(entry["rank"]), int(entry["exit_code"])))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # a torn line of a rank that was killed while writing
-    return min(failures)[1] if failures else None
+    return [(rank, code) for _, rank, code in sorted(failures)]

@@ -34,7 +34,7 @@ _HINTS = {
     "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
     "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
-    "hang": "its stacks are in the output if it could print them; if only slow: pytorch.init(hang_timeout=…); {logs}",
+    "hang": "its stacks are in the output; if only slow: pytorch.init(hang_timeout=…), or DET_HANG_TIMEOUT; {logs}",
     "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
 _DEFAULT_HINT = "the whole output: {logs}"
