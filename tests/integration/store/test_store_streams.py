@@ -109,6 +109,28 @@ def test_events_of_one_experiment_or_some_kinds(store: Store) -> None:
     assert ids(experiment_id=3) == []
 
 
+@pytest.mark.parametrize("others", [(), tuple(range(100, 100 + events.FEW))])
+def test_metrics_of_followed_experiments_come_with_some_kinds(store: Store, others: tuple[int, ...]) -> None:
+    """A few are asked for by a statement that is compiled once, many by one with a list: the same comes."""
+    states = add_events(store, 2, experiment_id=1, kind="experiment")
+    followed = add_events(store, 2, experiment_id=2, kind="metrics")
+    add_events(store, 2, experiment_id=3, kind="metrics")
+    add_events(store, 1, experiment_id=2, kind="trial")
+    more = add_events(store, 1, experiment_id=1, kind="experiment")
+
+    def ids(after: int = 0, limit: int = 1000, follow: tuple[int, ...] = (2,)) -> list[int]:
+        query = {"kinds": ("experiment", "task"), "followed": (*follow, *others)}
+        return [event.id for event in store.read_sync(lambda s: events.after(s, after, limit, **query))]
+
+    assert ids() == states + followed + more
+    assert ids(follow=()) == states + more
+    assert ids(after=states[1], limit=2) == followed
+    found = store.read_sync(lambda s: events.after(s, states[1], kinds=(), followed=(2, *others)))
+    assert [(event.id, event.kind, event.time, event.experiment_id, event.data) for event in found] == [
+        (number, "metrics", 1.5, 2, {"n": place}) for place, number in enumerate(followed)
+    ]
+
+
 def test_ids_grow_for_ever_also_after_everything_was_trimmed(store: Store) -> None:
     assert store.read_sync(lambda s: (events.head(s), events.floor(s))) == (0, 0)
     ids = add_events(store, 10)

@@ -6,11 +6,11 @@ is lost and the reader must take a new snapshot. There is one writer, so ids bec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Select, Table, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import Select, Table, and_, bindparam, delete, false, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
@@ -30,6 +30,8 @@ _BOUNDS = Prepared(
     )
 )
 TRIM_BATCH = 20_000
+FEW = 8
+"""So many kinds and followed experiments have a statement that is compiled once."""
 
 
 def append(
@@ -88,10 +90,6 @@ def after(
 
     Of the experiments in `followed` metrics come, too, whatever `kinds` says.
     """
-    given: dict[str, Any] = {"cursor": cursor, "most": limit, "experiment": experiment_id, "kinds": (), "followed": ()}
-    if kinds is not None:
-        given.update(kinds=sorted(kinds), followed=sorted(followed))
-    query = _after(experiment_id is not None, kinds is not None, bool(kinds is not None and followed))
     return [
         Event.model_construct(
             id=row.id,
@@ -102,8 +100,36 @@ def after(
             task_id=row.task_id,
             data=row.data,
         )
-        for row in s.connection().execute(query, given)
+        for row in _rows_after(s, cursor, limit, experiment_id, kinds, followed)
     ]
+
+
+def _rows_after(
+    s: Session,
+    cursor: int,
+    limit: int,
+    experiment_id: int | None,
+    kinds: Collection[str] | None,
+    followed: Collection[int],
+) -> Iterable[Any]:
+    given: dict[str, Any] = {"cursor": cursor, "most": limit}
+    if experiment_id is None and kinds is not None and len(kinds) + len(followed) <= FEW:
+        given.update((f"kind{place}", kind) for place, kind in enumerate(kinds))
+        given.update((f"followed{place}", one) for place, one in enumerate(followed))
+        return _after_few(len(kinds), len(followed)).all(s, given)
+    given.update(experiment=experiment_id, kinds=sorted(kinds or ()), followed=sorted(followed))
+    query = _after(experiment_id is not None, kinds is not None, bool(kinds is not None and followed))
+    return s.connection().execute(query, given)
+
+
+@cache
+def _after_few(kinds: int, followed: int) -> Prepared:
+    """The statement for so few kinds and followed experiments that each has a parameter: what tails ask for."""
+    row = _EVENTS.c
+    some = [row.kind == bindparam(f"kind{place}") for place in range(kinds)]
+    theirs = [row.experiment_id == bindparam(f"followed{place}") for place in range(followed)]
+    wanted = or_(false(), *some, and_(row.kind == "metrics", or_(false(), *theirs)))
+    return Prepared(select(*row).where(row.id > bindparam("cursor"), wanted).order_by(row.id).limit(bindparam("most")))
 
 
 @cache

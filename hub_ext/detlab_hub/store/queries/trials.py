@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -15,6 +16,12 @@ _NEWEST = (
     .where(AllocationRow.trial_id.in_(bindparam("trials", expanding=True)))
     .group_by(AllocationRow.trial_id)
     .subquery()
+)
+_NEWEST_OF_ONE = Prepared(
+    select(AllocationRow.id)
+    .where(AllocationRow.trial_id == bindparam("trial"))
+    .order_by(AllocationRow.run.desc())
+    .limit(1)
 )
 _LATEST = select(AllocationRow).join(
     _NEWEST, (_NEWEST.c.trial_id == AllocationRow.trial_id) & (_NEWEST.c.run == AllocationRow.run)
@@ -42,6 +49,10 @@ def next_index(s: Session, experiment_id: int) -> int:
 def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, AllocationRow]:
     """Return trial -> its newest allocation, for those that have one."""
     found: dict[int, AllocationRow] = {}
+    if len(trial_ids) == 1:
+        key = _NEWEST_OF_ONE.scalar(s, {"trial": trial_ids[0]})
+        newest = None if key is None else s.get(AllocationRow, key)
+        return {} if newest is None else {trial_ids[0]: newest}
     for part in chunks(trial_ids):
         rows = s.scalars(_LATEST, {"trials": list(part)})
         found.update((row.trial_id, row) for row in rows if row.trial_id is not None)
