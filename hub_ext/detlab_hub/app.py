@@ -25,6 +25,7 @@ import detlab
 from detlab.errors import DetlabError
 from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
+from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
@@ -228,6 +229,23 @@ class DetHub(Application):
             )
         return pools
 
+    def _elastic(self, settings: Settings) -> tuple[ElasticPool, ...]:
+        """Return the pools that have a provider.
+
+        Raises:
+            DetlabError: A provider is wrong.
+        """
+        arguments: tuple[str, ...] = ("--homes", str(self._root / "homes"))
+        if os.geteuid() == 0:
+            arguments += ("--users-file", self.users_file)
+            if self.user_map_file:
+                arguments += ("--user-map", self.user_map_file)
+        around = Surroundings(self._root / "instances", settings.service_url, settings.cluster_id, arguments)
+        try:
+            return make_pools(settings.pools, around)
+        except ValueError as error:
+            raise DetlabError(f"the configuration of the pools: {error}", hint="correct c.DetHub.pools") from error
+
     def _users(self) -> UserIds:
         """Return who owns whose files, as the agents have it."""
         said = _read_secret(self.user_map_file) if self.user_map_file else ""
@@ -255,7 +273,8 @@ class DetHub(Application):
         store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
         hub = HubServers(self.hub_api_url, self.hub_token())
         try:
-            services = Services(store, settings=self.settings(), hub=hub)
+            settings = self.settings()
+            services = Services(store, settings=settings, hub=hub, elastic=self._elastic(settings))
             await services.start()
             try:
                 await self._serve_http(services, stop)

@@ -10,7 +10,7 @@ import click
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.printing import clean, duration, moment, note, say, say_json, table
-from detlab.client import task_operations
+from detlab.client import elastic_operations, task_operations
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
@@ -43,6 +43,42 @@ def cluster() -> None:
     Example:
       det cluster simulate pool.yaml
     """
+
+
+@cluster.command()
+@json_option
+@pass_invocation
+def instances(invocation: Invocation) -> None:
+    """List what the master launched for elastic pools, and what their providers did not do (administrators).
+
+    \b
+    Example:
+      det cluster instances
+    """
+    pools = invocation.client.session.run(elastic_operations.elastic_pools())
+    if invocation.as_json:
+        say_json(pools)
+        return
+    if not pools:
+        say("No pool is elastic: none has a provider in c.DetHub.pools.")
+        return
+    rows = [
+        (pool.name, item.id, item.agent_id, item.state, item.agent_state, "spot" if item.spot else "",
+         moment(item.launched_at))
+        for pool in pools for item in pool.instances
+    ]  # fmt: skip
+    if rows:
+        table(("Pool", "Instance", "Agent", "State", "Agent is", "Kind", "Launched"), rows)
+    for pool in pools:
+        bounds = f"{pool.min_instances} to {pool.max_instances}"
+        say(clean(f"Pool {pool.name}: {len(pool.instances)} instances ({bounds}), {pool.wanted} more are wanted"))
+        if pool.held_back:
+            say(clean(f"  waits: {pool.held_back}"))
+        for error in pool.errors:
+            times = f" ({error.times} times)" if error.times > 1 else ""
+            say(clean(f"  {moment(error.time)} {error.doing}{times}: {error.message}"))
+            if error.hint:
+                say(clean(f"    → {error.hint}"))
 
 
 @agent.command(name="list")

@@ -64,7 +64,12 @@ def _delete_quota(h: Any) -> None:
     _tell_quotas(h)
 
 
+def _instances(h: Any) -> None:
+    h.tell({"items": h.master.elastic_pools})
+
+
 JOB_ROUTES: list[Route] = [
+    ("GET", r"instances", _instances),
     ("GET", r"jobs", _jobs),
     ("POST", r"jobs/([^/]+)", _update),
     ("GET", r"jobs/([^/]+)/why", _why),

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
@@ -15,8 +15,9 @@ from detlab.errors import Unavailable
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, placement, removal, vouching
+from detlab_hub.services import audit, placement, provisioning, removal, vouching
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
@@ -34,6 +35,7 @@ from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
+from detlab_hub.services.provisioning import Provisioning
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.quotas import Quotas
 from detlab_hub.services.retention import Retention
@@ -79,6 +81,7 @@ class Services:
         clock: Clock = time.time,
         draw: random.Random | None = None,
         hub: HubServers | None = None,
+        elastic: Sequence[ElasticPool] = (),
     ) -> None:
         connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
@@ -109,6 +112,7 @@ class Services:
         self.audit = Audit(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
+        self.provisioning = Provisioning(self.shell, connections, elastic)
         self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
         self._ticked = clock()
@@ -141,6 +145,8 @@ class Services:
             (GUARD_PERIOD, self.servers.look_for_idle),
             (RECONCILE_PERIOD, self.servers.reconcile),
         ]
+        if self.provisioning.elastic:
+            periods.append((provisioning.PERIOD, self.provisioning.look))
         self._loops = [
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]

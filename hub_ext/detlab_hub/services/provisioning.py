@@ -1,0 +1,296 @@
+"""Elastic pools, carried out: asks the providers what there is, decides, launches and ends.
+
+The providers' own lists are the truth, so that a master that dies between a launch and anything that follows it forgets
+no instance. What is kept in memory may be lost: idle times then begin anew.
+
+Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
+nothing: no task is placed on what goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden
+from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.instances import Order, ProviderError
+from detlab_hub.backends.instances.configuration import ElasticPool
+from detlab_hub.core.provisioning import (
+    Decision,
+    Ending,
+    History,
+    Instance,
+    Situation,
+    decide,
+    launch_failed,
+    launched,
+)
+from detlab_hub.services import audit, placement
+from detlab_hub.services.callers import Caller
+from detlab_hub.services.placement import PLACED
+from detlab_hub.services.shell import Shell
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import tokens
+from detlab_hub.store.tables import AgentRow, AllocationRow
+
+_log = logging.getLogger(__name__)
+PERIOD = 5.0
+"""Seconds between two looks: Determined's."""
+_LISTED_WITHIN = 120.0
+"""A provider's list may lag behind a launch by so much."""
+_ERRORS = 10
+_HELD = select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct()
+
+
+@dataclass
+class _State:
+    """What is remembered of a pool between two looks."""
+
+    history: History = field(default_factory=History)
+    fresh: dict[str, Instance] = field(default_factory=dict)
+    """Launched, and not seen in a list yet."""
+    instances: tuple[Instance, ...] = ()
+    decision: Decision | None = None
+    errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
+    enrolled: set[str] = field(default_factory=set)
+    """Agents whose enrolment tokens are void already."""
+
+
+def new_name(pool: str) -> str:
+    """Name an instance's agent; nobody guesses it, and none comes twice."""
+    return f"{pool}-{secrets.token_hex(6)}"
+
+
+class Provisioning:
+    """The elastic pools of this master.
+
+    Args:
+        shell: Store and clock.
+        connections: The agents that are there.
+        pools: The pools.
+        name: Names the agent of a new instance.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        connections: Connections,
+        pools: Sequence[ElasticPool] = (),
+        name: Callable[[str], str] = new_name,
+    ) -> None:
+        self._shell = shell
+        self._connections = connections
+        self._name = name
+        self._pools = {pool.name: (pool, _State()) for pool in pools}
+
+    @property
+    def elastic(self) -> bool:
+        """Whether there is any elastic pool."""
+        return bool(self._pools)
+
+    def list(self, caller: Caller) -> list[ElasticPoolView]:
+        """The pools with their instances and the last errors of their providers.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may see instances")
+        now = self._shell.clock()
+        return [self._view(pool, state, now) for pool, state in self._pools.values()]
+
+    def _view(self, pool: ElasticPool, state: _State, now: float) -> ElasticPoolView:
+        decision = state.decision
+        return ElasticPoolView(
+            name=pool.name,
+            min_instances=pool.limits.min_instances,
+            max_instances=pool.limits.max_instances,
+            wanted=0 if decision is None else decision.wanted,
+            held_back="" if decision is None or decision.held_back is None else decision.held_back[1],
+            instances=[
+                InstanceView(
+                    id=instance.id,
+                    agent_id=instance.agent_id,
+                    state=instance.state.value,
+                    agent_state=self._connections.state_of(instance.agent_id, now),
+                    launched_at=instance.launched_at,
+                    spot=instance.spot,
+                )
+                for instance in state.instances
+            ],
+            errors=list(reversed(state.errors)),
+        )
+
+    # --- the loop
+
+    async def look(self) -> None:
+        """Look at every pool once, at all at the same time: a slow provider is its own pool's problem."""
+        looks = (self._look_at(pool, state) for pool, state in self._pools.values())
+        for found in await asyncio.gather(*looks, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
+
+    async def _look_at(self, pool: ElasticPool, state: _State) -> None:
+        try:
+            listed = await asyncio.to_thread(pool.provider.list)
+        except ProviderError as error:
+            self._note(pool, state, "list", error)
+            return
+        now = self._shell.clock()
+        before, state.instances = state.instances, self._with_fresh(state, listed, now)
+        seen = state.instances
+        scene = await self._situation(pool, seen, now)
+        decision = decide(scene, state.history, pool.limits)
+        state.decision, state.history = decision, decision.history
+        await self._void_tokens(state)
+        gone = {i.agent_id for i in before} - {i.agent_id for i in seen}
+        await self._forget(sorted(gone))
+        await self._end(pool, state, decision.endings)
+        if not self._shell.draining:
+            await self._launch(pool, state, decision.launch)
+
+    async def _situation(self, pool: ElasticPool, instances: tuple[Instance, ...], now: float) -> Situation:
+        """The pool as the scheduler sees it, and every agent that runs something, whatever its pool is."""
+        shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
+
+        def read(s: Session) -> Situation:
+            snapshots = placement.snapshots(s, nodes, refusals, now, shell.settings)
+            held = frozenset(name for name in s.scalars(_HELD) if name)
+            return Situation(snapshots[pool.name], pool.template, instances, now, held)
+
+        return await shell.read(read)
+
+    def _with_fresh(self, state: _State, listed: Sequence[Instance], now: float) -> tuple[Instance, ...]:
+        """What is listed, and what was launched so lately that the list may lag behind."""
+        names = {instance.id for instance in listed}
+        state.fresh = {
+            name: instance
+            for name, instance in state.fresh.items()
+            if name not in names and now < instance.launched_at + _LISTED_WITHIN
+        }
+        return (*listed, *state.fresh.values())
+
+    def _note(self, pool: ElasticPool, state: _State, what: str, error: ProviderError) -> None:
+        """Keep an error for people; the same again only moves on its time."""
+        view = ProviderErrorView(
+            time=self._shell.clock(), doing=what, trouble=error.trouble.value, message=error.message, hint=error.hint
+        )
+        last = state.errors[-1] if state.errors else None
+        if last is not None and (last.doing, last.message) == (view.doing, view.message):
+            state.errors[-1] = view.model_copy(update={"times": last.times + 1})
+            return
+        state.errors.append(view)
+        _log.warning("elastic pool %s: %s: %s", pool.name, what, error)
+
+    # --- launches
+
+    async def _launch(self, pool: ElasticPool, state: _State, count: int) -> None:
+        for _ in range(count):
+            agent_id = self._name(pool.name)
+            order = await self._shell.write(partial(_order, pool=pool, agent_id=agent_id))
+            try:
+                made = await asyncio.to_thread(pool.provider.launch, order)
+            except ProviderError as error:
+                state.history = launch_failed(state.history, self._shell.clock())
+                self._note(pool, state, "launch", error)
+                await self._shell.write(partial(_void, agent_id=agent_id))
+                return  # the rest is for the next look, when it is time again
+            now = self._shell.clock()
+            state.history = launched(state.history, 1, now)
+            state.fresh[made.id] = replace(made, launched_at=now)
+            state.instances = (*state.instances, made)
+            _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
+
+    async def _void_tokens(self, state: _State) -> None:
+        """An agent that is there has its own key: nobody enrols with its token any more."""
+        now = self._shell.clock()
+        there = {i.agent_id for i in state.instances if self._connections.state_of(i.agent_id, now) == "connected"}
+        new = sorted(there - state.enrolled)
+        if new:
+
+            def void(turn: Turn) -> None:
+                for agent_id in new:
+                    _void(turn, agent_id)
+
+            await self._shell.write(void)
+        state.enrolled = there
+
+    # --- endings
+
+    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[Ending]) -> None:
+        known = {instance.id: instance for instance in state.instances}
+        for ending in endings:
+            instance = known[ending.id]
+            if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
+                continue  # a task was placed there since we looked
+            try:
+                await asyncio.to_thread(pool.provider.terminate, [instance.id])
+            except ProviderError as error:
+                self._note(pool, state, "terminate", error)
+                return
+            _log.info("elastic pool %s: ended %s: %s", pool.name, instance.id, ending.detail)
+            state.fresh.pop(instance.id, None)
+            state.instances = tuple(i for i in state.instances if i.id != instance.id)
+            await self._forget([instance.agent_id], f"{pool.name}: {ending.detail}")
+
+    async def _forget(self, agent_ids: Sequence[str], why: str = "its instance is gone") -> None:
+        """Strike agents whose instances are gone off the list, once they run nothing."""
+        for agent_id in agent_ids:
+            if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
+                self._connections.dismiss(agent_id)
+
+
+def _subject(agent_id: str) -> str:
+    return f"instance {agent_id}"
+
+
+def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
+    """An order with a token that lives as long as the agent is waited for."""
+    until = turn.now + pool.limits.max_agent_starting_period
+    token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
+    return Order(agent_id, pool.name, turn.now, token)
+
+
+def _void(turn: Turn, agent_id: str) -> None:
+    tokens.revoke(turn.session, "enrol", _subject(agent_id))
+
+
+def _is_busy(s: Session, agent_id: str) -> bool:
+    placed = select(AllocationRow.id).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
+    return s.scalars(placed.limit(1)).first() is not None
+
+
+def _close(turn: Turn, agent_id: str) -> bool:
+    """Let nothing start on an agent any more; False if something runs there."""
+    if _is_busy(turn.session, agent_id):
+        return False
+    row = turn.session.get(AgentRow, agent_id)
+    if row is not None and row.enabled:
+        row.enabled = False
+        turn.changed_cluster()
+    return True
+
+
+def _strike(turn: Turn, agent_id: str, why: str) -> bool:
+    """Remove an agent that comes no more, with its key; False if something is still placed there."""
+    if _is_busy(turn.session, agent_id):
+        return False
+    _void(turn, agent_id)
+    tokens.revoke(turn.session, "agent", agent_id)
+    row = turn.session.get(AgentRow, agent_id)
+    if row is not None:
+        turn.session.delete(row)
+    audit.note(turn, audit.CLUSTER, "instance.end", f"agent {agent_id}", why)
+    turn.changed_cluster()
+    return True

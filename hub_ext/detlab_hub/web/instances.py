@@ -1,0 +1,16 @@
+"""The route of elastic pools."""
+
+from __future__ import annotations
+
+from detlab.schemas.elasticwire import ElasticPoolList
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Instances(Guarded):
+    """What the master launched for elastic pools."""
+
+    @needs("admin")
+    async def get(self) -> ElasticPoolList:
+        """List elastic pools with their instances, why they do not grow, and the last errors of their providers."""
+        return ElasticPoolList(items=self.services.provisioning.list(self.person))
