@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
+from detlab.cli.log_picking import LEVELS, STREAMS, Picking, picking
 from detlab.cli.printing import clean, json_text, note, say
 from detlab.cli.watching import connection_notes
 from detlab.client.resources import Experiment, Trial
@@ -29,6 +32,7 @@ class LogOptions:
     head: int | None = None
     rank: int | None = None
     search: str | None = None
+    picking: Picking = field(default_factory=Picking)
 
 
 def log_options(function: Callable[..., T]) -> Callable[..., T]:
@@ -39,13 +43,30 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
     @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--search", metavar="TEXT", help="Only lines with this text.")
+    @click.option("--regex", metavar="PATTERN", help="Only lines in which this regular expression is found.")
+    @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines at least as severe.")
+    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines that were written there.")
+    @click.option("--since", metavar="TIME", help="Only lines from then on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
+    @click.option("--until", metavar="TIME", help="Only lines before then.")
     @wraps(function)
     def wrapped(
-        *args: Any, follow: bool, tail: int | None, head: int | None, rank: int | None, search: str | None, **more: Any
+        *args: Any,
+        follow: bool,
+        tail: int | None,
+        head: int | None,
+        rank: int | None,
+        search: str | None,
+        regex: str | None,
+        level: str | None,
+        stream: str | None,
+        since: str | None,
+        until: str | None,
+        **more: Any,
     ) -> T:
         if head is not None and (follow or tail is not None):
             raise click.UsageError("--head shows the first lines: leave out --tail and -f")
-        return function(*args, options=LogOptions(follow, tail, head, rank, search), **more)
+        wanted = picking(level, stream, since, until, regex, time.time())
+        return function(*args, options=LogOptions(follow, tail, head, rank, search, wanted), **more)
 
     return wrapped
 
@@ -73,7 +94,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
             _print(line, as_json, prefixed)
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
-            note(f"{_title(trial)} has no output{' like that' if options.search else ' yet'}.")
+            note(f"{_title(trial)} has no output{' like that' if options.search or options.picking.picky else ' yet'}.")
     if not options.follow:
         return 0
     try:
@@ -87,7 +108,12 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
 def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
     """Return what is written so far and was asked for."""
     if options.head is not None:
-        return list(islice(source.iter_logs(rank=options.rank, search=options.search), options.head))
+        every = source.iter_logs(rank=options.rank, search=options.search)
+        return list(islice(options.picking.of(every), options.head))
+    if options.picking.picky and options.tail != 0:
+        # The master does not know all of it, so that all lines come here.
+        every = source.iter_logs(rank=options.rank, search=options.search)
+        return list(deque(options.picking.of(every), maxlen=options.tail))
     # With `--tail 0 -f` the last line is fetched for its id alone.
     fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
     return source.logs(fetch, rank=options.rank, search=options.search)
@@ -97,7 +123,7 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
     """Print the output of a trial or a user task after a line until it has ended."""
     notes = connection_notes(what=_title(trial)) if isinstance(trial, Task) else connection_notes()
     lines = trial.iter_logs(follow=True, after=after, rank=options.rank, search=options.search, notice=notes)
-    for line in lines:
+    for line in options.picking.of(lines):
         _print(line, as_json, prefixed)
 
 
