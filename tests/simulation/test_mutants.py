@@ -19,7 +19,7 @@ MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 40
 """Enough for each of them, several times over."""
-CAUGHT_BY = {"exit_said_once": 1, "replay_applied_twice": 2, "slots_given_twice": 18}
+CAUGHT_BY = {"exit_said_once": 2, "replay_applied_twice": 2, "slots_given_twice": 18}
 """The seed that caught it last, where seed 0 does not: it is tried first. One that no longer does costs time, no
 proof."""
 
