@@ -1,0 +1,46 @@
+"""Providers as operators write them: what is wrong is said with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab_hub.backends.instances.configuration import Surroundings, make_pools
+from detlab_hub.core.scheduling import read_pools
+
+AROUND = Surroundings(Path("instances"), "http://127.0.0.1:1/", "c1")
+AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "t", "image_id": "i"}
+
+
+def made(provider: dict[str, Any], name: str = "p") -> Any:
+    pools, mistakes = read_pools({name: {"provider": provider}})
+    assert not mistakes
+    return make_pools(pools, AROUND)
+
+
+@pytest.mark.parametrize(
+    ("provider", "words"),
+    [
+        ({"slots": 1}, "type must be local or aws"),
+        ({"type": "gcp", "slots": 1}, "type must be local or aws"),
+        ({"type": "local"}, "slots must say"),
+        ({"type": "local", "slots": True}, "slots must say"),
+        ({"type": "local", "slots": 1, "max_instance": 3}, "max_instance is unknown"),
+        ({"type": "local", "slots": 1, "min_instances": 6}, "min_instances must be between"),
+        ({"type": "aws", "slots": 1, "region": "r"}, "instance_type"),
+        ({**AWS, "instance_types": ["a"]}, "instance_types is unknown"),
+    ],
+)
+def test_mistakes_name_the_pool_and_the_setting(provider: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        made(provider)
+    assert "provider of the pool 'p'" in str(raised.value)
+
+
+def test_names_that_name_no_folder_are_refused_and_pools_without_a_provider_are_not_elastic() -> None:
+    with pytest.raises(ValueError, match="small letters"):
+        made({"type": "local", "slots": 1}, "..")
+    assert make_pools(read_pools({"static": {}})[0], AROUND) == ()
+    assert len(made(AWS)) == 1
