@@ -10,7 +10,10 @@ imports what the master imports. *At rest*: half a minute after that, resident m
 20 seconds. *Streams*: one trial reports 100 metrics each second, one by one, and so many readers follow its experiment
 through configurable-http-proxy. Each report carries the time at which it was sent; what counts is until a reader has
 read it, and that each reader gets every one, once and in order. CPU is that of master plus proxy, as a share of one
-core; the readers run in a process of their own. MLflow's server stands beside start and rest.
+core; the readers run in a process of their own. Beside it stands a floor: the same lines, at the pace of the master's
+looks, from a server that does nothing but write (`fanout.py`), through the same proxy; and the same reports with one
+reader alone.
+MLflow's server stands beside start and rest.
 """
 
 from __future__ import annotations
@@ -21,18 +24,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import httpx
 from ingest import Trial
 from master import API, Master, Node, running_trials
 from measure import Figure, absent, conclude, cpu_of, median_of, memory_of, options, percentile, spread
 from mlflow_server import NAME as MLFLOW
 from mlflow_server import mlflow_server
 
+from detlab_hub.services.tails import PERIOD
 from testbed.cluster import Cluster, running_cluster
 
 START, MEMORY, IDLE = 3.0, 150.0, 1.0
@@ -43,6 +49,8 @@ RATE = 100
 """Reports each second."""
 READERS = str(Path(__file__).parent / "readers.py")
 """The process that reads all streams."""
+FANOUT = str(Path(__file__).parent / "fanout.py")
+"""The server of the floor, which only writes."""
 
 
 @dataclass
@@ -111,19 +119,43 @@ def rest(cluster: Cluster, root: Path, given: argparse.Namespace) -> list[Figure
     ]
 
 
-def one_round(found: Watched, cluster: Cluster, trial: Trial, path: str, streams: int, seconds: float) -> None:
-    """Open the streams, report, and hear what the readers read."""
-    count = int(seconds * RATE)
-    command = [sys.executable, READERS, "127.0.0.1", str(cluster.port), path, cluster.token, str(streams)]
-    with subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE, text=True) as readers:
+def read_by(cluster: Cluster, path: str, streams: int, count: int) -> subprocess.Popen[str]:
+    """Start the readers of a path behind the proxy; return when all streams are open."""
+    command = [sys.executable, READERS, "127.0.0.1", str(cluster.port), path, cluster.token, str(streams), str(count)]
+    readers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert readers.stdout is not None
+    assert readers.stdout.readline().strip() == "open"
+    return readers
+
+
+def one_round(
+    found: Watched,
+    cluster: Cluster,
+    server: int,
+    path: str,
+    streams: int,
+    count: int,
+    report: Callable[[int], object],
+) -> None:
+    """Open the streams, report so often, and hear what the readers read.
+
+    Args:
+        found: Where it is added.
+        cluster: Whose proxy it goes through.
+        server: Process id of who sends.
+        path: What is read.
+        streams: How many read it.
+        count: How many reports.
+        report: Called for each at its time, with its number.
+    """
+    with read_by(cluster, path, streams, count) as readers:
         assert readers.stdout is not None
-        assert readers.stdout.readline().strip() == "open"
-        pids = [pid for pid in (cluster.pid("master"), cluster.pid("proxy"), readers.pid) if pid is not None]
+        pids = [pid for pid in (server, cluster.pid("proxy"), readers.pid) if pid is not None]
         before = [cpu_of([pid]) for pid in pids]
         began = time.perf_counter()
         for number in range(count):
             time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
-            trial.report_now()
+            report(number)
         taken = time.perf_counter() - began
         cpu = [(cpu_of([pid]) - then) / taken * 100 for pid, then in zip(pids, before, strict=True)]
         said: dict[str, Any] = json.loads(readers.stdout.read())
@@ -132,6 +164,29 @@ def one_round(found: Watched, cluster: Cluster, trial: Trial, path: str, streams
     found.p99.append(percentile(said["late"], 99) * 1000)
     found.busy.append(cpu[0] + cpu[1])
     found.parts.append((cpu[0], cpu[1], cpu[2], count / taken))
+
+
+def floor_round(found: Watched, cluster: Cluster, streams: int, count: int) -> None:
+    """The same from a server that only writes, through the same proxy."""
+    command = [sys.executable, FANOUT, str(streams), str(count), str(RATE), str(PERIOD), "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        target = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        token = (cluster.folder / "secrets" / "proxy_token").read_text().strip()
+        route = f"http://127.0.0.1:{cluster.plan['proxy_api_port']}/api/routes/floor"
+        head = {"Authorization": f"token {token}"}
+        httpx.post(route, json={"target": target}, headers=head, trust_env=False).raise_for_status()
+        begin = server.stdin
+
+        def report(number: int) -> None:
+            if number == 0:
+                begin.write("\n")
+                begin.flush()
+
+        one_round(found, cluster, server.pid, "/floor", streams, count, report)
+        begin.close()
+        httpx.delete(route, headers=head, trust_env=False).raise_for_status()
 
 
 def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
@@ -148,18 +203,37 @@ def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
     trial.report_now()
     path = f"{API}experiments/{launch['info']['experiment_id']}/stream"
     streams, seconds = (20, 2.0) if given.quick else (given.streams, 10.0)
-    found = Watched()
+    count = int(seconds * RATE)
+    server = cluster.pid("master")
+    assert server is not None
+    found, floor, alone = Watched(), Watched(), Watched()
     for _ in range(given.rounds):
-        one_round(found, cluster, trial, path, streams, seconds)
+        floor_round(floor, cluster, streams, count)
+        one_round(found, cluster, server, path, streams, count, lambda _: trial.report_now())
+        one_round(alone, cluster, server, path, 1, count, lambda _: trial.report_now())
     node.hang_up()
     label = f"detlab, {streams} streams at {RATE} events/s through the proxy"
-    own, proxy, readers, rate = (median_of(part[place] for part in found.parts) for place in range(4))
-    who = f"master {own:.0f} %, proxy {proxy:.0f} %; besides the readers {readers:.0f} %; {rate:.0f} reports/s"
     return [
         Figure(f"{label}: readers that lost any", found.lost, "", at_most=0),
-        Figure("  … until read, p99", median_of(found.p99), "ms", at_most=LATE, note=f"p50 {median_of(found.p50):.0f}"),
-        Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=who),
+        Figure("  … until read, p99", median_of(found.p99), "ms", at_most=LATE, note=p50_of(found)),
+        Figure(
+            "    floor: the same lines from a server that only writes", median_of(floor.p99), "ms", note=p50_of(floor)
+        ),
+        Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=who_of(found, "master")),
+        Figure("    floor: that server", median_of(floor.busy), "%", note=who_of(floor, "server")),
+        Figure("    of it the reports: with one reader", median_of(alone.busy), "%", note=who_of(alone, "master")),
     ]
+
+
+def p50_of(found: Watched) -> str:
+    """The median delay as text."""
+    return f"p50 {median_of(found.p50):.0f}"
+
+
+def who_of(found: Watched, server: str) -> str:
+    """Who took the CPU, as text."""
+    own, proxy, readers, rate = (median_of(part[place] for part in found.parts) for place in range(4))
+    return f"{server} {own:.0f} %, proxy {proxy:.0f} %; besides the readers {readers:.0f} %; {rate:.0f} reports/s"
 
 
 def main() -> int:
