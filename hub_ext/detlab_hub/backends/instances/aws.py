@@ -221,6 +221,7 @@ class AwsProvider:
             NoCredentialsError,
             PartialCredentialsError,
         )
+        from botocore.exceptions import ConnectionError as NoConnection
 
         try:
             yield
@@ -229,7 +230,7 @@ class AwsProvider:
         except (NoCredentialsError, PartialCredentialsError) as error:
             text = "the master has no credentials for AWS"
             raise ProviderError(Trouble.CREDENTIALS, text, _HINTS[Trouble.CREDENTIALS]) from error
-        except HTTPClientError as error:
+        except (HTTPClientError, NoConnection) as error:
             raise ProviderError(Trouble.UNREACHABLE, f"AWS cannot be reached: {error}") from error
         except BotoCoreError as error:
             text = f"boto3 refuses the call: {error}"
