@@ -68,6 +68,8 @@ class Credentials:
             view = _view(row)
             turn.session.delete(row)
             audit.note(turn, caller, "token.revoke", f"token {view.id}", f"{view.kind} {view.subject}")
+            if view.kind == "task":
+                turn.outbox.ended_allocations.append(view.subject)  # who holds it must not be remembered any longer
             agent = turn.session.get(AgentRow, view.subject) if view.kind == "agent" else None
             if agent is not None:
                 departures.note(turn, caller, agent)
