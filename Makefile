@@ -36,7 +36,7 @@ SECOND_TRY := grep -q :: .pytest_cache/clusters/v/cache/lastfailed && $(CLUSTERS
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak aws bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -87,15 +87,6 @@ $(VENV)-bench-%/.installed: bench/peers/%.txt
 	@echo "==> $* into $(VENV)-bench-$*"
 	$(PYTHON) -m venv $(VENV)-bench-$*
 	$(VENV)-bench-$*/bin/python -m pip --disable-pip-version-check install --quiet -r $<
-	@touch $@
-
-aws: $(VENV)-aws/.installed  ## elastic pools on EC2, as moto has it: in an environment of its own, as boto3 needs an older python-dateutil
-	$(VENV)-aws/bin/python -m pytest -q -p no:cacheprovider tests/integration/instances/test_aws_provider.py
-
-$(VENV)-aws/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-aws
-	grep -v '^python-dateutil==' constraints.txt > $(VENV)-aws/constraints.txt
-	$(VENV)-aws/bin/python -m pip --disable-pip-version-check install --quiet -c $(VENV)-aws/constraints.txt -e '.[aws,hub,test]' 'moto>=5.1'
 	@touch $@
 
 unit: setup-test  ## the quick tests only

@@ -1,4 +1,4 @@
-"""Instances of EC2, as moto has it: run by `make aws`."""
+"""Instances of EC2, as moto has it."""
 
 from __future__ import annotations
 
