@@ -33,6 +33,8 @@ _BYTES = 4096
 _AWAKE = 200e-6
 """Seconds of the processor between two looks from which on the main thread has not slept through."""
 _WAITS_IN = ("torch.distributed", "torch.nn.parallel.distributed", "torch.autograd.graph", "detlab.core._distributed")
+_AT_WORK = ("torch.distributed.checkpoint", "torch.distributed.rpc", "torch.distributed.elastic")
+"""Of those, what does work of its own while the main thread waits for it: never judged."""
 _NOT_ITS_NAME = ("wrapper", "<lambda>")
 """What torch's decorators call every operation."""
 _NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python")
@@ -65,7 +67,9 @@ def place_of(frame: FrameType | None) -> Place:
     operation, ours, key = "", False, 0
     for found in _outwards(frame):
         name = str(found.f_globals.get("__name__", ""))
-        if name.startswith(_WAITS_IN):
+        if name.startswith(_AT_WORK):
+            ours = True
+        elif name.startswith(_WAITS_IN):
             if found.f_code.co_name not in _NOT_ITS_NAME:
                 operation = found.f_code.co_name
             key = found.f_lasti

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -211,13 +212,20 @@ class Launcher:
         """Make the watch over ranks that hang, of a task that may have several; tell them its limit."""
         if len(self._launch["info"]["slot_ids"]) < 2:
             return
-        from detlab.launch.watching import LIMIT_VARIABLE, HangWatch, limit_of  # other tasks start sooner without it
+        from detlab.launch.watching import (  # other tasks start sooner without it
+            BUSY_FACTOR,
+            LIMIT_VARIABLE,
+            HangWatch,
+            limit_of,
+        )
 
-        limit = limit_of(env.get(LIMIT_VARIABLE))
+        said = env.get(LIMIT_VARIABLE)
+        limit = limit_of(said)
         env[LIMIT_VARIABLE] = f"{limit or 0:g}"
         if limit is not None:
             self._hang_limit = limit
-            self._hang_watch = HangWatch(self._task, limit, self._on_hang)
+            busy = math.inf if said is None else BUSY_FACTOR * limit
+            self._hang_watch = HangWatch(self._task, limit, self._on_hang, busy)
 
     def _on_hang(self, verdict: Verdict) -> None:
         """Name the rank that hangs, have it print its stacks, and end the attempt."""

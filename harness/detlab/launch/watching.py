@@ -26,7 +26,10 @@ HUNG = 75
 LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
 DEFAULT_LIMIT = 1800.0
 BUSY_FACTOR = 4.0
-"""How many times as long a rank may stay away that computes, reads or writes: it may be in an endless loop."""
+"""How many times as long a rank may stay away that computes, reads or writes, where a user has set the limit: it may be
+in an endless loop. By default it may for ever: a wrong end costs more than slots."""
+_ASLEEP = 60.0
+"""Seconds between two looks from which on the whole task has been frozen, or the machine was suspended."""
 _LONGEST_INTERVAL = 5.0
 _BUSY = 0.02
 """Share of a processor from which on a rank, with all its processes, is at work."""
@@ -101,16 +104,17 @@ def limit_of(value: str | None) -> float | None:
     return limit if 0 < limit < math.inf else None
 
 
-def judge(signs: Mapping[int, Sign], size: int, limit: float) -> Verdict | None:
+def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> Verdict | None:
     """Return which rank hangs, None while that cannot be said. Pure.
 
     Somebody must have waited for the whole limit, and each rank that is not with those must have done nothing for as
-    long (or have been away for `BUSY_FACTOR` times as long): a rank may be slow for want of another that works.
+    long (or have been away for `busy` seconds): a rank may be slow for want of another that works.
 
     Args:
         signs: By rank, what is known.
         size: How many ranks there are; with fewer signs nothing is said.
         limit: In seconds.
+        busy: For how many seconds a rank may stay away that is at work.
     """
     if len(signs) < size:
         return None
@@ -121,24 +125,24 @@ def judge(signs: Mapping[int, Sign], size: int, limit: float) -> Verdict | None:
         return None
     if not outside:
         return _out_of_step(waiting, limit)
-    if not all(_is_away(s, limit) for s in outside):
+    if not all(_is_away(s, limit, busy) for s in outside):
         return None
     guilty = min(outside, key=lambda s: (s.silent < limit, -s.still, s.rank))
     return Verdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
 
 
-def _is_away(sign: Sign, limit: float) -> bool:
+def _is_away(sign: Sign, limit: float, busy: float) -> bool:
     if sign.silent >= limit:
         return sign.still >= limit
     if sign.state != "user":
         return False  # we ourselves let it wait: for the master, or for room on a disk
-    return sign.since >= limit and (sign.still >= limit or sign.since >= BUSY_FACTOR * limit)
+    return sign.since >= limit and (sign.still >= limit or sign.since >= busy)
 
 
 def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
     """All wait, in different operations: the one that the fewest are in is wrong; of equals, that of the last rank."""
-    if any(sign.since < limit for sign in waiting):
-        return None
+    if any(sign.since < limit or sign.still < limit for sign in waiting):
+        return None  # one that computes, reads or writes does so in threads of its own
     count: dict[str, int] = {}
     for sign in waiting:
         count[sign.operation] = count.get(sign.operation, 0) + 1
@@ -168,6 +172,7 @@ class HangWatch:
         task: The task's directory.
         limit: Seconds after which a rank that does not come is taken for hanging.
         hung: Called once, from a thread, with what was found.
+        busy: Seconds that a rank may stay away that is at work; by default as long as it is.
         clock: Monotonic, in seconds.
     """
 
@@ -176,15 +181,19 @@ class HangWatch:
         task: TaskDir,
         limit: float,
         hung: Callable[[Verdict], None],
+        busy: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spool = task.spool
         self._limit = limit
         self._hung = hung
+        self._busy = busy
         self._clock = clock
         self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
         self._closing = threading.Event()
         self._seen: dict[int, _Seen] = {}
+        self._looked = clock()
+        self._judges_from = -math.inf
 
     def start(self) -> None:
         """Begin."""
@@ -205,10 +214,17 @@ class HangWatch:
         """Look at all ranks once."""
         pulses = [pulse for path in self._spool.glob("pulse.*") if (pulse := _read_pulse(path)) is not None]
         now = self._clock()
+        if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
+            # Frozen, all of it: nobody has waited for anybody in that time, though clocks went on.
+            self._seen.clear()
+            self._judges_from = now + self._limit
+        self._looked = now
         waited = any(pulse["state"] == "inside" and pulse["since"] >= 2 * self._interval for pulse in pulses)
         signs = {int(pulse["rank"]): self._sign(pulse, now, waited) for pulse in pulses}
         self._seen = {rank: seen for rank, seen in self._seen.items() if rank in signs}
-        return judge(signs, max((int(pulse["size"]) for pulse in pulses), default=2), self._limit)
+        if now < self._judges_from:
+            return None
+        return judge(signs, max((int(pulse["size"]) for pulse in pulses), default=2), self._limit, self._busy)
 
     def _sign(self, pulse: Mapping[str, Any], now: float, waited: bool) -> Sign:
         rank, pid, beat = int(pulse["rank"]), int(pulse["pid"]), int(pulse["beat"])

@@ -28,7 +28,9 @@ _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
 """What code that does not change raises each time it starts."""
-_NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?P<command>\S+): (?:command )?not found")
+_LOOKED_AT = 2000
+"""Characters of a line."""
+_NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?<!\S)(?P<command>\S{1,300}): (?:command )?not found")
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
 _NAN = re.compile(
@@ -103,14 +105,16 @@ def judge(
         allocation_id: Names the task's directory in tracebacks.
         cells: Line map of captured cells: file name -> {"cell", "line_offset"}.
     """
-    lines = [_without_torch_rank(line) for line in lines]
+    # What anybody has printed: the time of a pattern may grow with the square of a line's length.
+    whole = [_without_torch_rank(line) for line in lines]
+    lines = [Line(line.rank, line.text[:_LOOKED_AT]) for line in whole]
     hang = None if evidence.out_of_memory else hang_of(lines, evidence.size)
     if hang is not None:
-        return _of_hang(hang, lines, allocation_id, cells or {})
+        return _of_hang(hang, whole, allocation_id, cells or {})
     failing = failing_rank(lines, evidence.rank)
     texts = [line.text for line in lines if failing is None or line.rank == failing]
     ours = [line.text for line in lines if line.rank is None and line.text.startswith("detlab: ")]
-    tail = tuple(texts[-TAIL:])
+    tail = tuple([line.text for line in whole if failing is None or line.rank == failing][-TAIL:])
     trace = _last_trace(texts)
     name = signal_name(_exit_of(lines, failing, evidence.exit_code))
     where = _where(trace, allocation_id, cells or {})

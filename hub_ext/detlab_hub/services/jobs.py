@@ -91,7 +91,7 @@ class Jobs:
             hint = f"there are: {', '.join(sorted(pools))}"
             raise ConfigError([Problem("pool", f"there is no resource pool {change.pool!r}", hint)])
 
-        def run(turn: Turn) -> JobView:
+        def run(turn: Turn) -> None:
             row = _owned(turn.session, caller, job_id)
             if row.state in _OVER:
                 raise Conflict(f"{_words(row)} has ended")
@@ -107,11 +107,14 @@ class Jobs:
                     turn.changed_experiment(row.id)
                 else:
                     turn.changed_task(row)
-            turn.session.flush()
-            live = entries(jobs.live(turn.session))
-            return self._view(turn.session, caller, live.get(str(row.id)) or entry_of(row), live)
 
-        return await shell.write(run)
+        def look(s: Session) -> JobView:
+            row = _owned(s, caller, job_id)
+            live = entries(jobs.live(s))
+            return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live)
+
+        await shell.write(run)
+        return await shell.read(look)  # not in the transaction: it runs the scheduler to say when the job may start
 
     # --- how
 

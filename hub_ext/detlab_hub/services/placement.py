@@ -7,6 +7,7 @@ finds it there, and takes nobody else in its stead.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -354,8 +355,13 @@ def _holder(
     position: float | None,
     groups: list[str],
 ) -> _Holder:
-    job = Job(name, priority, max(weight, 1e-6), max_slots, created_at, position)
+    job = Job(name, priority, _weight(weight), max_slots, created_at, position)
     return _Holder(pool, job, frozenset(groups))
+
+
+def _weight(weight: float) -> float:
+    """A weight with which the scheduler can count: one job's must not stop the scheduling of all."""
+    return min(max(weight, 1e-6), 1e6) if math.isfinite(weight) else 1.0
 
 
 def _with_elsewhere(job: Job, slots: int) -> Job:

@@ -41,11 +41,12 @@ def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owne
     resources = config.get("resources") or {}
     pool = pool_for(settings, resources, slots)
     priority, weight = resources.get("priority"), resources.get("weight")
+    most = resources.get("max_slots")
     return {
         "resource_pool": pool.name,
         "priority": pool.priority if priority is None else int(priority),
         "weight": 1.0 if weight is None else float(weight),
-        "max_slots": resources.get("max_slots"),
+        "max_slots": None if most is None else min(int(most), 2**31 - 1),  # the column's largest
         "owner_groups": sorted(owner.groups),
     }
 

@@ -6,7 +6,7 @@ keeps it; nothing of theirs starts until they hold less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from sqlalchemy.orm import Session
 
@@ -75,16 +75,15 @@ class Quotas:
         if not caller.admin:
             raise Forbidden("only administrators may change quotas")
 
-        def run(turn: Turn) -> QuotaList:
+        def run(turn: Turn) -> None:
             done = change(turn)
             if done is not None:
                 audit.note(turn, caller, action, f"{to.kind} {to.name}", done)
                 turn.changed_cluster()
                 turn.outbox.kick_scheduler = True
-            turn.session.flush()
-            return _list(turn.session, caller)
 
-        return await self._shell.write(run)
+        await self._shell.write(run)
+        return await self.list(caller)  # not in the transaction: it looks at all that runs
 
 
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
@@ -97,24 +96,30 @@ def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | N
 
 def _list(s: Session, caller: Caller) -> QuotaList:
     rows = jobs.quotas(s) if caller.admin else jobs.quotas_of(s, caller.name, caller.groups)
-    live = jobs.live(s) if rows else []
-    return QuotaList(items=[_view(row, [one for one in live if _binds(row, one)]) for row in rows])
+    used = _used(jobs.live(s)) if rows else {}
+    return QuotaList(items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows])
 
 
-def _binds(row: QuotaRow, one: jobs.Live) -> bool:
-    if row.kind == jobs.USER:
-        return clean_text(one.owner) == row.name
-    return row.name in one.groups
+def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(slots held, slots waited for) by (kind, name) of those whom a quota may bind."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in live:
+        waiting = one.slots_needed if one.pending else 0
+        bound = [(jobs.USER, clean_text(one.owner)), *((jobs.GROUP, group) for group in set(one.groups))]
+        for key in bound:
+            held, waits = sums.get(key, (0, 0))
+            sums[key] = held + one.held, waits + waiting
+    return sums
 
 
-def _view(row: QuotaRow, bound: Sequence[jobs.Live]) -> QuotaView:
+def _view(row: QuotaRow, held: int, waiting: int) -> QuotaView:
     return QuotaView.model_validate(
         {
             "kind": row.kind,
             "name": row.name,
             "slots": row.slots,
-            "held": sum(one.held for one in bound),
-            "waiting": sum(one.slots_needed for one in bound if one.pending),
+            "held": held,
+            "waiting": waiting,
             "set_by": row.set_by,
             "set_at": row.set_at,
         }

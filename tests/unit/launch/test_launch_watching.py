@@ -23,7 +23,7 @@ SLEEPS = Sign(1, "user", 119.0, still=119.0, where="train.py, line 9, in train",
 
 def found(*signs: Sign, size: int | None = None) -> int | None:
     by_rank = {rank: replace(sign, rank=rank) for rank, sign in enumerate(signs)}
-    verdict = judge(by_rank, size or len(by_rank), LIMIT)
+    verdict = judge(by_rank, size or len(by_rank), LIMIT, BUSY_FACTOR * LIMIT)
     return None if verdict is None else verdict.sign.rank
 
 
@@ -57,10 +57,18 @@ def found(*signs: Sign, size: int | None = None) -> int | None:
         ((INSIDE, replace(INSIDE, operation="barrier"), INSIDE), 1),
         ((INSIDE, replace(INSIDE, operation="barrier")), 1),
         ((INSIDE, replace(INSIDE, operation="barrier", since=99.0)), None),
+        # One of them works on in threads, such as those that write a checkpoint.
+        ((INSIDE, replace(INSIDE, operation="save", still=3.0)), None),
     ],
 )
 def test_a_rank_is_named_when_the_others_wait_and_it_does_nothing(signs: tuple[Sign, ...], rank: int | None) -> None:
     assert found(*signs) == rank
+
+
+def test_without_a_limit_of_the_user_a_rank_at_work_is_left_alone_for_ever() -> None:
+    busy = {0: replace(INSIDE, since=1e6), 1: replace(SLEEPS, rank=1, since=1e6, still=0.0)}
+    assert judge(busy, 2, LIMIT) is None
+    assert judge(busy, 2, LIMIT, BUSY_FACTOR * LIMIT) is not None
 
 
 def test_with_a_rank_that_was_never_heard_nothing_is_said() -> None:
@@ -136,7 +144,7 @@ class Ranks:
         self.task.spool.mkdir()
         self.now, self.beat = 0.0, 0
         self.process = subprocess.Popen([sys.executable, "-c", program])
-        self.watch = HangWatch(self.task, 10.0, lambda _: None, clock=lambda: self.now)
+        self.watch = HangWatch(self.task, 10.0, lambda _: None, 40.0, clock=lambda: self.now)
 
     def say(self, rank: int, state: str, **more: object) -> None:
         told = {"rank": rank, "size": 2, "pid": self.process.pid, "host": "n1", "beat": self.beat, "state": state}
@@ -163,6 +171,16 @@ def ranks(request, tmp_path):
 @pytest.mark.parametrize("ranks", ["import time; time.sleep(60)"], indirect=True)
 def test_a_process_that_sleeps_is_named_after_the_limit(ranks) -> None:
     threading.Event().wait(0.5)  # until it has started
+    verdicts = [ranks.look() for _ in range(14)]
+    assert verdicts[:10] == [None] * 10
+    assert verdicts[-1] == 1
+
+
+@pytest.mark.parametrize("ranks", ["import time; time.sleep(60)"], indirect=True)
+def test_time_in_which_the_whole_task_was_frozen_does_not_count(ranks) -> None:
+    threading.Event().wait(0.5)  # until it has started
+    assert [ranks.look() for _ in range(8)] == [None] * 8
+    ranks.now += 3 * 3600.0
     verdicts = [ranks.look() for _ in range(14)]
     assert verdicts[:10] == [None] * 10
     assert verdicts[-1] == 1

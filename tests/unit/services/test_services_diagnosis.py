@@ -56,3 +56,9 @@ def test_a_rank_that_hangs_shows_its_own_stacks_and_cell() -> None:
     found = diagnose(lines, exit_code=1, rank=1, allocation_id=TASK, cells=cells)
     assert found.where == "cell 4, line 7"
     assert found.log_tail == (HANG, "Thread 0x1 (most recent call first):")
+
+
+def test_a_line_of_a_megabyte_holds_up_nobody() -> None:
+    hostile = [Line(0, "x" * 1_000_000), Line(0, "x:" * 500_000), Line(0, "nan" * 300_000)] * 7
+    for exit_code in (1, 2, 126, 127):
+        assert diagnose(hostile, exit_code=exit_code).kind

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
 
-from detlab_hub.core.scheduling.fitting import Placement, Rooms
+from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.order import Place, by_weight, of_one_weight, place_of, position_of
@@ -61,6 +61,7 @@ class _Pass:
         """Who did not fit when nobody else had failed to: with fewer slots they would have started."""
         self._heads: list[Task] = []
         """Tasks that did not fit and that others may not keep from starting."""
+        self._head_shapes: set[Shape] = set()
         self._usable: frozenset[str] = frozenset()
         """Agents on which any of them could run."""
         self._earliest: float | None = None
@@ -131,6 +132,8 @@ class _Pass:
             if not self._heads:
                 self._earliest = earliest_start(self._planner, tasks[0])
             shapes = {self._planner.rooms.shape(task): task for task in tasks}
+            shapes = {shape: task for shape, task in shapes.items() if shape not in self._head_shapes}
+            self._head_shapes.update(shapes)
             agents = (agent for task in shapes.values() for agent in self._planner.rooms.suitable(task))
             self._usable |= {agent.id for agent in agents}
         self._heads += tasks

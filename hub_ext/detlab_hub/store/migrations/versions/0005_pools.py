@@ -56,7 +56,9 @@ def _take_from_configs() -> None:
     for experiment_id, text in connection.execute(living).all():
         most = (json.loads(text).get("resources") or {}).get("max_slots")
         if most is not None:
-            connection.execute(sa.update(table).where(table.c.id == experiment_id).values(max_slots=int(most)))
+            connection.execute(
+                sa.update(table).where(table.c.id == experiment_id).values(max_slots=min(int(most), 2**31 - 1))
+            )
 
 
 def downgrade() -> None:
