@@ -97,7 +97,8 @@ def test_keys_go_there_and_ctrl_d_ends_it(server: Server) -> None:
 
 def test_ctrl_c_interrupts_there_not_here(server: Server) -> None:
     with on_a_terminal(server.command()) as terminal:
-        terminal.type(b"echo g$((0))o; sleep 300; echo $((1+1))no\r")
+        # Said by what then sleeps: the keys must not come while the shell is still between the two.
+        terminal.type(b"sh -c 'echo g$((0))o; exec sleep 300'; echo $((1+1))no\r")
         terminal.until(b"g0o")
         terminal.type(b"\x03")
         terminal.type(b"echo st$((3*3))ll\r")

@@ -47,13 +47,13 @@ def standing_still(store: Store) -> Iterator[tuple[threading.Event, Future[int]]
 
 @pytest.mark.postgres
 def test_a_master_that_stands_still_in_a_write_keeps_nobody_from_taking_over_on_postgresql(
-    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+    postgres_server: postgres.Server,
 ) -> None:
     """Without a bound the lease's row stayed locked, and the second one waited for as long as the first stood still."""
-    monkeypatch.setattr(engine, "IDLE_MS", 500)
     postgres_server.sql("CREATE DATABASE standing_still")
     url = postgres_server.url("standing_still")
     first = Store.open(url, holder="first", clock=lambda: START)
+    soon_ended(first)
     with standing_still(first) as (go_on, under_way), ThreadPoolExecutor(1) as pool:
         second = pool.submit(Store.open, url, holder="second", clock=lambda: LATER).result(60)
         go_on.set()
@@ -71,16 +71,16 @@ def test_a_master_that_stands_still_in_a_write_keeps_nobody_from_taking_over_on_
 @pytest.mark.postgres
 @pytest.mark.parametrize(("then", "heard_by"), [(START, "the commit"), (LATER, "the lease's renewal")])
 def test_a_master_whose_write_postgresql_ended_for_idleness_goes_on_if_nobody_took_over(
-    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch, then: float, heard_by: str
+    postgres_server: postgres.Server, then: float, heard_by: str
 ) -> None:
     """SQLSTATE 25P03: nothing of the write is there, so that it may be tried again; it ended the master.
 
     The master hears of it by the first statement that follows: the commit, or before it the renewal of its lease.
     """
-    monkeypatch.setattr(engine, "IDLE_MS", 500)
     now = [START]
     with postgres_server.database("idle_write") as url:
         store = Store.open(url, holder="first", clock=lambda: now[0])
+        soon_ended(store)
         with standing_still(store) as (go_on, under_way):
             with psycopg.connect(url) as other:  # waits as long as the write has its transaction
                 other.execute("SELECT epoch FROM lease FOR UPDATE")
@@ -169,6 +169,16 @@ def connection_of(store: Store) -> psycopg.Connection:
     """The writer's connection, which nobody uses now."""
     with store._write_engine.connect() as connection:
         return connection.connection.driver_connection
+
+
+def soon_ended(store: Store) -> None:
+    """Bound the transactions of the writer's connection by half a second.
+
+    Only of this connection, and not before: under load, half a second may pass between two statements of the schema.
+    """
+    connection = connection_of(store)
+    connection.execute("SET idle_in_transaction_session_timeout TO 500")
+    connection.commit()
 
 
 def ended_by_the_server(connection: psycopg.Connection) -> None:
