@@ -100,6 +100,8 @@ class Completion:
             return _paths(word, lambda path: path.is_dir())
         if before and before[0] == "--runtime":
             return ["process", "docker"]
+        if before and before[0] == "--pool":
+            return self._pools()
         return self._cells() if before and before[0].lstrip().startswith("%") else []
 
     def _cells(self) -> list[str]:
@@ -108,6 +110,15 @@ class Completion:
             return []
         try:
             return [task.id for task in self._session.connected.list_tasks(kind="cell", limit=20)]
+        except DetlabError:
+            return []
+
+    def _pools(self) -> list[str]:
+        """The resource pools, less those whose names would be several words of a line."""
+        if self._session.connected is None:
+            return []
+        try:
+            return [pool.name for pool in self._session.connected.list_pools() if len(pool.name.split()) == 1]
         except DetlabError:
             return []
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "login": Lazy("Remember the token of a cluster.", "detlab.cli.user:login"),
     "logout": Lazy("Forget the token of a cluster.", "detlab.cli.user:logout"),
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.notebook:notebook"),
+    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.pool:pool"),
     "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
     "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.queueing:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.quota:quota"),

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_trial as get_trial
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
+    from detlab.client.singleton import list_pools as list_pools
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
@@ -82,6 +83,7 @@ _HOMES = {
         "get_task",
         "get_trial",
         "list_agents",
+        "list_pools",
         "list_experiments",
         "list_tasks",
         "login",

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import operations, task_operations
+from detlab.client import operations, pool_operations, task_operations
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundle import Bundle
@@ -18,6 +18,7 @@ from detlab.client.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.session import AsyncSession
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
+from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
 
@@ -120,6 +121,10 @@ class AsyncClient:
     async def list_agents(self) -> list[AgentView]:
         """Return all agents."""
         return await self.session.run(operations.agents())
+
+    async def list_pools(self) -> list[PoolView]:
+        """Return the resource pools: how each is scheduled, and how full it is."""
+        return await self.session.run(pool_operations.pools())
 
     # --- experiments --------------------------------------------------------------------------------------
 

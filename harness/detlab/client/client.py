@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import operations, task_operations
+from detlab.client import operations, pool_operations, task_operations
 from detlab.client.bundle import Bundle
 from detlab.client.calls import Backoff, Progress
 from detlab.client.discovery import ClusterAddress, find_cluster, with_token
@@ -17,6 +17,7 @@ from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.session import Session
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
+from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ForecastView, ProblemView, UserView
 
@@ -121,6 +122,10 @@ class Client:
     def list_agents(self) -> list[AgentView]:
         """Return all agents."""
         return self.session.run(operations.agents())
+
+    def list_pools(self) -> list[PoolView]:
+        """Return the resource pools: how each is scheduled, and how full it is."""
+        return self.session.run(pool_operations.pools())
 
     # --- experiments --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
 from detlab.errors import DetlabError
+from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import AgentView, UserView
 
@@ -162,6 +163,11 @@ def get_checkpoint(uuid: str) -> Checkpoint:
 def list_agents() -> list[AgentView]:
     """Return all agents."""
     return current_client().list_agents()
+
+
+def list_pools() -> list[PoolView]:
+    """Return the resource pools: how each is scheduled, and how full it is."""
+    return current_client().list_pools()
 
 
 def create_task(

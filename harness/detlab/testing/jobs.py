@@ -68,8 +68,13 @@ def _instances(h: Any) -> None:
     h.tell({"items": h.master.elastic_pools})
 
 
+def _pools(h: Any) -> None:
+    h.tell({"items": h.master.pools})
+
+
 JOB_ROUTES: list[Route] = [
     ("GET", r"instances", _instances),
+    ("GET", r"pools", _pools),
     ("GET", r"jobs", _jobs),
     ("POST", r"jobs/([^/]+)", _update),
     ("GET", r"jobs/([^/]+)/why", _why),

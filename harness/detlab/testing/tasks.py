@@ -18,6 +18,7 @@ from detlab.schemas import taskconf
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.expconf.checking import errors_of
 from detlab.schemas.jobwire import JobView, JobWhy, QuotaView
+from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
@@ -54,6 +55,7 @@ class FakeTaskMaster(FakeMaster):
     whys: dict[str, JobWhy] = field(default_factory=dict)
     quotas: dict[tuple[str, str], QuotaView] = field(default_factory=dict)
     elastic_pools: list[ElasticPoolView] = field(default_factory=list)
+    pools: list[PoolView] = field(default_factory=list)
     audit: list[AuditItem] = field(default_factory=list)
     usage: list[UsageRow] = field(default_factory=list)
     task_tokens: dict[str, TokenView] = field(default_factory=dict)

@@ -35,6 +35,7 @@ from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
+from detlab_hub.services.pools import PoolViews
 from detlab_hub.services.provisioning import Provisioning
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.quotas import Quotas
@@ -105,6 +106,7 @@ class Services:
         self.overview = Overview(self.shell, self.cluster, self.agents)
         self.queue = Queue(self.shell)
         self.jobs = Jobs(self.shell)
+        self.pools = PoolViews(self.shell)
         self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)

@@ -61,6 +61,17 @@ async def test_jobs_of_two_tenants(master: Any, cluster: Cluster, ben: str) -> N
             assert reply.status_code == 422, f"{wrong}: {reply.text}"
 
 
+async def test_pools_are_for_everybody(master: Any, cluster: Cluster, ben: str) -> None:
+    reads = cluster.make_token("custom:detlab:read", user="ben")
+    async with master.client() as admin, master.client(ben) as other, master.client(reads) as reader:
+        await submit(admin)
+        await master.services.schedule()
+        (pool,) = (await reader.get("pools")).json()["items"]
+        assert (pool["name"], pool["scheduler"], pool["takes"]) == ("default", "priority", ["slots", "no_slots"])
+        assert (pool["agents"], pool["slots_total"], pool["tasks_waiting"]) == (0, 0, 1)
+        assert (await other.get("pools")).json() == (await admin.get("pools")).json()
+
+
 async def test_quotas_are_administrators_to_set(master: Any, ben: str) -> None:
     async with master.client() as admin, master.client(ben) as other:
         body = {"kind": "user", "name": "ben", "slots": 0}

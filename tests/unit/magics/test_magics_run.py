@@ -9,11 +9,14 @@ import tarfile
 import numpy as np
 import pytest
 
+from detlab.client import Client
 from detlab.client.task_facts import TaskFacts
 from detlab.errors import BundleTooLarge
 from detlab.run.values import decode
+from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
+from detlab.testing.tasks import FakeTaskMaster
 from detlab_magics.borrowed import CellFailed, status_of
 from detlab_magics.borrowing import check_text, names_of, ship
 from detlab_magics.celloutput import BATCH_CHARS, MOST_CHARS, CellOutput, shown
@@ -316,3 +319,18 @@ def test_completion_offers_variables_and_options(line, offers):
     _, found = completion.offers([], line)
     assert {offer for offer in offers if not offer.startswith("_")} <= set(found)
     assert not any("_hidden" in offer for offer in found)
+
+
+def test_completion_offers_the_pools_that_one_word_names():
+    with FakeTaskMaster() as master:
+        master.pools = [
+            PoolView(name=name, scheduler="priority", fitting="best", priority=42)
+            for name in ("default", "gpu", "two words")
+        ]
+        session = KernelSession()
+        completion = Completion(session, magic_options())
+        assert completion.offers([], "%%det_run --pool ") == ("", [])  # nobody has connected yet
+        with Client(master.url, master.token) as session.connected:
+            assert completion.offers([], "%%det_run --pool g") == ("g", ["default", "gpu"])
+        with Client(master.url, "no token of theirs") as session.connected:
+            assert completion.offers([], "%%det_run --pool g") == ("g", [])

@@ -1,0 +1,116 @@
+"""`det pool`: resource pools, how they are scheduled and how full they are."""
+
+from __future__ import annotations
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.printing import clean, duration, facts, say, say_json, table
+from detlab.client import job_operations
+from detlab.errors import NotFound
+from detlab.schemas.poolwire import PoolView
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def pool() -> None:
+    """Resource pools: sets of agents with a scheduler of their own.
+
+    \b
+    Examples:
+      det pool list
+      det pool describe default
+    """
+
+
+@pool.command(name="list")
+@json_option
+@pass_invocation
+def list_pools(invocation: Invocation) -> None:
+    """List the pools: how they are scheduled, their agents and slots, and what waits in them.
+
+    \b
+    Examples:
+      det pool list
+      det pool list --json | jq '.[] | {name, free: (.slots_total - .slots_used)}'
+    """
+    found = invocation.client.list_pools()
+    if invocation.as_json:
+        say_json(found)
+        return
+    columns = ("Pool", "Scheduler", "Preempts", "Fitting", "Agents", "Used", "Slots", "Running", "Waiting",
+               "Slots wanted", "Description")  # fmt: skip
+    right = ("Agents", "Used", "Slots", "Running", "Waiting", "Slots wanted")
+    table(columns, [_row(item) for item in found], right=right)
+
+
+def _row(item: PoolView) -> tuple[object, ...]:
+    about = ", ".join(text for text in (item.description, "elastic" if item.elastic else "") if text)
+    return (
+        item.name, item.scheduler, "yes" if item.preemption else "no", item.fitting, item.agents, item.slots_used,
+        item.slots_total, item.tasks_running, item.tasks_waiting, item.slots_waiting, about,
+    )  # fmt: skip
+
+
+@pool.command()
+@click.argument("name", metavar="NAME")
+@json_option
+@pass_invocation
+def describe(invocation: Invocation, name: str) -> None:
+    """Show a pool, its agents and the jobs in it.
+
+    \b
+    Example:
+      det pool describe default
+    """
+    client = invocation.client
+    there = client.list_pools()
+    found = next((item for item in there if item.name == name), None)
+    if found is None:
+        names = ", ".join(clean(item.name) for item in there)
+        raise NotFound(f"there is no pool {clean(name)}", hint=f"there are: {names}")
+    agents = [agent for agent in client.list_agents() if agent.pool == name]
+    jobs = client.session.run(job_operations.jobs(pool=name))
+    if invocation.as_json:
+        say_json({**found.model_dump(mode="json"), "its_agents": agents, "jobs": jobs})
+        return
+    _explain(found)
+    if agents:
+        say()
+        table(
+            ("Agent", "State", "Used", "Slots", "Tasks"),
+            [
+                (
+                    agent.id,
+                    agent.state if agent.enabled else f"{agent.state}, disabled",
+                    sum(slot.allocation_id is not None for slot in agent.slots),
+                    len(agent.slots),
+                    agent.running,
+                )
+                for agent in agents
+            ],
+            right=("Used", "Slots", "Tasks"),
+        )
+    say(f"\n{len(jobs)} jobs hold slots or wait for some: det job list --pool {clean(name)}")
+
+
+def _explain(found: PoolView) -> None:
+    words = {"slots": "what has slots", "no_slots": "what has no slots"}
+    away = f", {found.agents_away} not heard of" if found.agents_away else ""
+    closed = f", {found.agents_closed} of them take no new work" if found.agents_closed else ""
+    facts(
+        [
+            ("pool", found.name),
+            ("description", found.description),
+            ("scheduler", found.scheduler),
+            ("preemption", "yes" if found.preemption else "no"),
+            ("fitting", found.fitting + (", heterogeneous" if found.heterogeneous else "")),
+            ("priority", f"{found.priority} of what names none"),
+            ("patience", duration(found.patience)),
+            ("agents", f"{found.agents}{away}{closed}"),
+            ("elastic", "yes" if found.elastic else ""),
+            ("slots", f"{found.slots_used} of {found.slots_total} used, {found.tasks_running} tasks run"),
+            ("waiting", f"{found.tasks_waiting} tasks, for {found.slots_waiting} slots"),
+            ("default for", " and ".join(words.get(word, word) for word in found.takes)),
+        ]
+    )

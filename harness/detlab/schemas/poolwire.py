@@ -1,0 +1,47 @@
+"""Wire models of resource pools."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.wire import Wire
+
+
+class PoolView(Wire):
+    """A resource pool: how it is scheduled, and how full it is. It names nothing of anybody."""
+
+    name: str
+    description: str = ""
+    scheduler: str
+    """priority, fair_share or round_robin"""
+    preemption: bool = False
+    """Whether trials are preempted in it: `fair_share` always does, `round_robin` never."""
+    fitting: str
+    """best or worst"""
+    heterogeneous: bool = False
+    priority: int
+    """Of what is submitted without one."""
+    patience: float = 0.0
+    """Seconds of waiting after which later tasks of the same priority do not overtake any more."""
+    elastic: bool = False
+    """A provider starts and stops its agents."""
+    takes: list[str] = Field(default_factory=list)
+    """Of what names no pool: `slots` if it gets what has slots, `no_slots` if it gets what has none."""
+    agents: int = 0
+    """That are connected."""
+    agents_away: int = 0
+    """That were not heard for a while, and are not given up."""
+    agents_closed: int = 0
+    """Of the connected ones, those that take no new work."""
+    slots_total: int = 0
+    slots_used: int = 0
+    tasks_running: int = 0
+    tasks_waiting: int = 0
+    slots_waiting: int = 0
+    """What the tasks that wait ask for, together."""
+
+
+class PoolList(Wire):
+    """GET pools: in the operator's order."""
+
+    items: list[PoolView] = Field(default_factory=list)

@@ -1,0 +1,57 @@
+"""How full the pools are: counted by the database, as thousands of tasks may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TaskRow
+
+
+class Queued(NamedTuple):
+    """What waits in a pool."""
+
+    pool: str
+    tasks: int
+    slots: int
+
+
+class Held(NamedTuple):
+    """What an allocation holds, and where."""
+
+    pool: str | None
+    """Of its agent; None if the agent is not known any more."""
+    slots: list[str]
+
+
+def queued(s: Session) -> list[Queued]:
+    """What waits, by pool."""
+    pool = func.coalesce(ExperimentRow.resource_pool, TaskRow.resource_pool)
+    query = (
+        select(pool, func.count(), func.sum(AllocationRow.slots_needed))
+        .outerjoin(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+        .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+        .where(AllocationRow.state == AllocationState.PENDING)
+        .group_by(pool)
+    )
+    return [Queued(*row) for row in s.execute(query)]
+
+
+def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
+    """What has a place, in any of these states."""
+    query = (
+        select(AgentRow.pool, AllocationRow.slots)
+        .select_from(AllocationRow)
+        .outerjoin(AgentRow, AgentRow.id == AllocationRow.agent_id)
+        .where(AllocationRow.state.in_(placed))
+    )
+    return [Held(*row) for row in s.execute(query)]
+
+
+def closed(s: Session) -> frozenset[str]:
+    """Agents that take no new work."""
+    return frozenset(s.scalars(select(AgentRow.id).where(AgentRow.enabled.is_(False))))

@@ -1,0 +1,16 @@
+"""The route of resource pools."""
+
+from __future__ import annotations
+
+from detlab.schemas.poolwire import PoolList
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Pools(Guarded):
+    """Resource pools."""
+
+    @needs("read")
+    async def get(self) -> PoolList:
+        """List the pools: how each is scheduled, its agents, its slots, and what waits in it."""
+        return await self.services.pools.list()

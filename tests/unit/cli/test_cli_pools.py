@@ -1,0 +1,56 @@
+"""`det pool`, against a scripted master."""
+
+from __future__ import annotations
+
+import pytest
+
+from detlab.schemas.jobwire import JobView
+from detlab.schemas.poolwire import PoolView
+
+HOSTILE = "\x1b[31mred\x1b]0;x\x07"
+
+
+@pytest.fixture(autouse=True)
+def two(master) -> None:
+    master.pools = [
+        PoolView(name="default", scheduler="priority", fitting="best", priority=42, takes=["slots", "no_slots"]),
+        PoolView(
+            name="gpu", description=HOSTILE, scheduler="fair_share", preemption=True, fitting="worst", priority=30,
+            patience=300.0, elastic=True, agents=3, agents_away=1, agents_closed=2, slots_total=8, slots_used=5,
+            tasks_running=2, tasks_waiting=4, slots_waiting=9,
+        ),
+    ]  # fmt: skip
+    master.jobs = [JobView(id="7", kind="experiment", owner="a", pool="gpu", state="queued", order=1, priority=1)]
+
+
+def test_list(det, det_json) -> None:
+    shown = det("pool", "list").stdout
+    assert "\x1b" not in shown
+    assert det("pool", "ls").stdout == shown
+    row = next(line for line in shown.splitlines() if line.startswith("gpu"))
+    assert row.split() == ["gpu", "fair_share", "yes", "worst", "3", "5", "8", "2", "4", "9", "red,", "elastic"]
+    assert [(one["name"], one["slots_total"]) for one in det_json("pool", "list")] == [("default", 0), ("gpu", 8)]
+
+
+def test_describe(det, det_json) -> None:
+    shown = det("pool", "describe", "gpu").stdout
+    for said in (
+        "3, 1 not heard of, 2 of them take no new work",
+        "5 of 8 used, 2 tasks run",
+        "4 tasks, for 9 slots",
+        "30 of what names none",
+        "1 jobs hold slots or wait for some: det job list --pool gpu",
+    ):
+        assert said in shown
+    assert "\x1b" not in shown
+    assert "what has slots and what has no slots" in det("pool", "describe", "default").stdout
+    told = det_json("pool", "describe", "gpu")
+    assert (told["scheduler"], told["agents"], [job["id"] for job in told["jobs"]]) == ("fair_share", 3, ["7"])
+
+
+def test_a_pool_that_is_not_there(det) -> None:
+    done = det("pool", "describe", HOSTILE)
+    assert done.exit_code == 1
+    assert "there is no pool red" in done.stderr
+    assert "there are: default, gpu" in done.stderr
+    assert "\x1b" not in done.stderr
