@@ -26,7 +26,7 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.services.callers import AgentCaller
 from detlab_hub.services.launching import build_launch
 from detlab_hub.services.lives import apply_allocation, send_kill
-from detlab_hub.services.placement import PLACED, holder_of
+from detlab_hub.services.scene import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow

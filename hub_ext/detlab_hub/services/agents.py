@@ -30,7 +30,8 @@ from detlab_hub.services import audit, departures, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
-from detlab_hub.services.placement import PLACED, known_node
+from detlab_hub.services.offers import known_node
+from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens

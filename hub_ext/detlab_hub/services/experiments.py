@@ -27,7 +27,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.scheduling import Job, Task
-from detlab_hub.services import audit, feasibility, placement, removal, views
+from detlab_hub.services import audit, feasibility, offers, placement, removal, views
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
@@ -123,7 +123,7 @@ class Experiments:
             single_node=True,
             user=caller.name,
             groups=caller.groups,
-            constraints=placement.constraints_of(asked["constraints"]),
+            constraints=offers.constraints_of(asked["constraints"]),
             max_time=asked["max_time"],
             runtime=config["runtime"],
         )

@@ -20,7 +20,7 @@ from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services import quotas
 from detlab_hub.services.launching import kind_of_slots
-from detlab_hub.services.placement import agent_of, constraints_of, known_node
+from detlab_hub.services.offers import agent_of, constraints_of, known_node
 from detlab_hub.services.queuing import WHERE, pool_for, request_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import AgentRow

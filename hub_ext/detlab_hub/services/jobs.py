@@ -17,7 +17,7 @@ from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
 from detlab_hub.core.scheduling.moving import Overtaking, move
-from detlab_hub.services import audit, placement, waiting
+from detlab_hub.services import audit, scene, waiting
 from detlab_hub.services.access import Right, experiment_for, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.joblines import Entry, by_priority, entries, entry_of, lines, views
@@ -121,7 +121,7 @@ class Jobs:
     def _snapshots(self, s: Session) -> Mapping[str, Snapshot]:
         shell = self._shell
         now = shell.clock()
-        return placement.snapshots(s, shell.backend.nodes(now), shell.refusals, now, shell.settings)
+        return scene.snapshots(s, shell.backend.nodes(now), shell.refusals, now, shell.settings)
 
     def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry]) -> JobView:
         """The view of one job, with its place among all."""

@@ -35,9 +35,9 @@ from detlab_hub.core.provisioning import (
     launch_failed,
     launched,
 )
-from detlab_hub.services import audit, placement
+from detlab_hub.services import audit, scene
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.placement import PLACED
+from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import tokens
@@ -164,7 +164,7 @@ class Provisioning:
         shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
 
         def read(s: Session) -> Situation:
-            snapshots = placement.snapshots(s, nodes, refusals, now, shell.settings)
+            snapshots = scene.snapshots(s, nodes, refusals, now, shell.settings)
             held = frozenset(name for name in s.scalars(_HELD) if name)
             return Situation(snapshots[pool.name], pool.template, instances, now, held)
 

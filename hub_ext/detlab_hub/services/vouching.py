@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from sqlalchemy import func, select, update
 
-from detlab_hub.services.placement import PLACED
+from detlab_hub.services.scene import PLACED
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, TokenRow
 

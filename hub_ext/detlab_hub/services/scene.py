@@ -1,0 +1,354 @@
+"""The scene: from the rows and the agents that are there to a snapshot of each pool.
+
+A trial and a user task run on one agent: gangs over several come later. A task that was told to leave holds its slots
+until it is out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.backends.base import Node
+from detlab_hub.core.lifecycle.allocation import PreemptReason
+from detlab_hub.core.scheduling import Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.services.offers import agent_of, constraints_of
+from detlab_hub.services.settings import Settings
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow
+
+PLACED = (
+    AllocationState.ASSIGNED,
+    AllocationState.PULLING,
+    AllocationState.STARTING,
+    AllocationState.RUNNING,
+    AllocationState.TERMINATING,
+)
+"""States in which an allocation owns its slots."""
+AN_HOUR = 3600.0
+Refusals = Mapping[tuple[int | str, str], float]
+"""(trial or user task, agent that refused it) -> until when it is not asked again."""
+
+
+class Waiting(NamedTuple):
+    """Of an allocation that waits what a pass asks for, and no more: all are looked at each time, few get a place."""
+
+    id: str
+    trial_id: int | None
+    task_id: str | None
+    experiment_id: int | None
+    owner: str
+    slots_needed: int
+    runtime: str
+    constraints: dict[str, Any] | None
+    max_time: float | None
+    requested_at: float
+    idx: int | None
+
+
+class Placed(NamedTuple):
+    """The same of one that has a place."""
+
+    id: str
+    trial_id: int | None
+    task_id: str | None
+    experiment_id: int | None
+    owner: str
+    state: str
+    agent_id: str | None
+    slots: list[str]
+    started_at: float | None
+    max_time: float | None
+    preempt_at: float | None
+    idx: int | None
+
+
+_PENDING = Prepared(
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.task_id,
+        AllocationRow.experiment_id,
+        AllocationRow.owner,
+        AllocationRow.slots_needed,
+        AllocationRow.runtime,
+        AllocationRow.constraints,
+        AllocationRow.max_time,
+        AllocationRow.requested_at,
+        TrialRow.idx,
+    )
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(AllocationRow.state == AllocationState.PENDING)
+)
+_TAKEN = Prepared(
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.task_id,
+        AllocationRow.experiment_id,
+        AllocationRow.owner,
+        AllocationRow.state,
+        AllocationRow.agent_id,
+        AllocationRow.slots,
+        AllocationRow.started_at,
+        AllocationRow.max_time,
+        AllocationRow.preempt_at,
+        TrialRow.idx,
+    )
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(or_(*(AllocationRow.state == state for state in PLACED)))
+)
+_LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.state == state for state in PLACED))
+_EXPERIMENTS = Prepared(
+    select(
+        ExperimentRow.id,
+        ExperimentRow.resource_pool,
+        ExperimentRow.priority,
+        ExperimentRow.weight,
+        ExperimentRow.max_slots,
+        ExperimentRow.created_at,
+        ExperimentRow.position,
+        ExperimentRow.owner_groups,
+    ).where(ExperimentRow.id.in_(select(AllocationRow.experiment_id).where(_LIVE)))
+)
+_TASKS = Prepared(
+    select(
+        TaskRow.id,
+        TaskRow.resource_pool,
+        TaskRow.priority,
+        TaskRow.weight,
+        TaskRow.max_slots,
+        TaskRow.created_at,
+        TaskRow.position,
+        TaskRow.owner_groups,
+    ).where(TaskRow.id.in_(select(AllocationRow.task_id).where(_LIVE)))
+)
+_QUOTAS = Prepared(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
+_DISABLED = Prepared(select(AgentRow.id).where(AgentRow.enabled.is_(False)))
+_PREEMPTED = Prepared(
+    select(AllocationRow.trial_id, func.count())
+    .where(
+        AllocationRow.trial_id.in_(
+            select(AllocationRow.trial_id).where(
+                or_(
+                    and_(AllocationRow.state == AllocationState.PENDING, AllocationRow.run > 1),
+                    *(AllocationRow.state == state for state in PLACED),
+                ),
+                AllocationRow.trial_id.is_not(None),
+            )
+        ),
+        AllocationRow.preempt_reason == PreemptReason.PREEMPT.value,
+        AllocationRow.preempt_at > bindparam("since"),
+    )
+    .group_by(AllocationRow.trial_id)
+)
+
+
+class _Holder(NamedTuple):
+    """What the rows say of an experiment or a user task as a job of the queue."""
+
+    pool: str
+    job: Job
+    groups: frozenset[str]
+
+
+@dataclass
+class Scene:
+    """What the rows and the agents say at one moment: what the snapshots of all pools are made of."""
+
+    settings: Settings
+    now: float
+    nodes: Sequence[Node]
+    disabled: frozenset[str]
+    pending: list[Waiting]
+    placed: list[Placed]
+    holders: dict[str, _Holder]
+    quotas: list[Any]
+    refused: Mapping[int | str, frozenset[str]]
+    tired: frozenset[int]
+    """Trials that were preempted as often in the last hour as they may be (I10)."""
+    held: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """(pool, job, owner, slots) of everything that holds slots."""
+
+    def __post_init__(self) -> None:
+        pools = {node.id: node.pool for node in self.nodes}
+        for row in self.placed:
+            name = job_of(row)
+            pool = pools.get(row.agent_id or "", self.holders[name].pool)
+            self.held.append((pool, name, row.owner, len(row.slots)))
+
+    def rank(self, row: Waiting) -> tuple[int, float, float, int, str]:
+        """By what the whole queue is sorted; each pool's scheduler may have reasons to start others first."""
+        job = self.holders[job_of(row)].job
+        moved = job.submitted if job.position is None else job.position
+        return job.priority, moved, job.submitted, row.idx or 0, row.id
+
+    def snapshot(self, pool: PoolConfig) -> Snapshot:
+        """Of one pool."""
+        nodes = [node for node in self.nodes if node.pool == pool.name]
+        slots = {node.id: frozenset(node.slots) for node in nodes}
+        tasks = [self._waits(row, pool) for row in self.pending if self.holders[job_of(row)].pool == pool.name]
+        tasks += [self._holds(row, slots[row.agent_id]) for row in self.placed if row.agent_id in slots]
+        names = {task.job for task in tasks}
+        return Snapshot(
+            pool=pool.rules,
+            agents=tuple(agent_of(node, closed=node.id in self.disabled) for node in nodes),
+            jobs=self._jobs(pool.name, names),
+            tasks=tuple(tasks),
+            quotas=self._quotas(pool.name),
+            private=True,
+        )
+
+    def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
+        elsewhere = Counter[str]()
+        for where, job, _, slots in self.held:
+            if where != pool:
+                elsewhere[job] += slots
+        return {
+            name: self.holders[name].job
+            if not elsewhere[name]
+            else _with_elsewhere(self.holders[name].job, elsewhere[name])
+            for name in names
+        }
+
+    def _quotas(self, pool: str) -> tuple[Quota, ...]:
+        found = []
+        for kind, name, slots in self.quotas:
+            held = 0
+            for where, job, owner, count in self.held:
+                if where != pool and (owner == name if kind == "user" else name in self.holders[job].groups):
+                    held += count
+            user, group = (name, None) if kind == "user" else (None, name)
+            found.append(Quota(slots, user=user, group=group, elsewhere=held))
+        return tuple(found)
+
+    def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
+        name = job_of(row)
+        return Task(
+            id=row.id,
+            job=name,
+            slots=row.slots_needed,
+            requested=float(row.idx or 0),
+            preemptible=row.trial_id is not None and row.trial_id not in self.tired,
+            single_node=True,
+            blocked_nodes=self.refused.get(holder_of(row), _NOBODY),
+            user=row.owner,
+            groups=self.holders[name].groups,
+            constraints=constraints_of(row.constraints),
+            max_time=row.max_time,
+            runtime=row.runtime,
+            overdue=self.now - row.requested_at > pool.patience,
+        )
+
+    def _holds(self, row: Placed, there: frozenset[str]) -> Task:
+        name = job_of(row)
+        leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
+        left = None if row.max_time is None else max(0.0, (row.started_at or self.now) + row.max_time - self.now)
+        return Task(
+            id=row.id,
+            job=name,
+            slots=len(row.slots),
+            state=TaskState.RUNNING,
+            requested=float(row.idx or 0),
+            # A slot that was disabled since is nobody's to give.
+            on={row.agent_id or "": len(there.intersection(row.slots))},
+            preemptible=row.trial_id is not None and row.trial_id not in self.tired,
+            single_node=True,
+            user=row.owner,
+            groups=self.holders[name].groups,
+            max_time=left,
+            leaving=leaving,
+        )
+
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+def look(s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings) -> Scene | None:
+    """Read what the snapshots are made of; None if nothing waits."""
+    pending = [Waiting(*row) for row in _PENDING.all(s, {})]
+    return None if not pending else _scene(s, pending, nodes, refusals, now, settings)
+
+
+def snapshots(
+    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
+) -> dict[str, Snapshot]:
+    """A snapshot of each pool, by its name. Tasks are named as their allocations."""
+    scene = _scene(s, [Waiting(*row) for row in _PENDING.all(s, {})], nodes, refusals, now, settings)
+    return {name: scene.snapshot(pool) for name, pool in settings.pools.by_name.items()}
+
+
+def _scene(
+    s: Session, pending: list[Waiting], nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
+) -> Scene:
+    refused: defaultdict[int | str, frozenset[str]] = defaultdict(frozenset)
+    for (holder, agent_id), until in refusals.items():
+        if until > now:
+            refused[holder] |= {agent_id}
+    holders = {_experiment(row[0]): _holder(_experiment(row[0]), *row[1:]) for row in _EXPERIMENTS.all(s, {})}
+    holders.update((row[0], _holder(*row)) for row in _TASKS.all(s, {}))
+    preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
+    counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
+    return Scene(
+        settings=settings,
+        now=now,
+        nodes=nodes,
+        disabled=frozenset(row[0] for row in _DISABLED.all(s, {})),
+        pending=pending,
+        placed=[Placed(*row) for row in _TAKEN.all(s, {})],
+        holders=holders,
+        quotas=_QUOTAS.all(s, {}),
+        refused=refused,
+        tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
+    )
+
+
+def may_preempt(pool: PoolConfig) -> bool:
+    """Whether a pool ever takes slots from running tasks."""
+    return pool.rules.scheduler is Scheduler.FAIR_SHARE or (
+        pool.rules.scheduler is Scheduler.PRIORITY and pool.rules.preemption
+    )
+
+
+def _holder(
+    name: str,
+    pool: str,
+    priority: int,
+    weight: float,
+    max_slots: int | None,
+    created_at: float,
+    position: float | None,
+    groups: list[str],
+) -> _Holder:
+    job = Job(name, priority, _weight(weight), max_slots, created_at, position)
+    return _Holder(pool, job, frozenset(groups))
+
+
+def _weight(weight: float) -> float:
+    """A weight with which the scheduler can count: one job's must not stop the scheduling of all."""
+    return min(max(weight, 1e-6), 1e6) if math.isfinite(weight) else 1.0
+
+
+def _with_elsewhere(job: Job, slots: int) -> Job:
+    return Job(job.id, job.priority, job.weight, job.max_slots, job.submitted, job.position, slots)
+
+
+def _experiment(number: int | None) -> str:
+    return f"experiment {number}"
+
+
+def job_of(row: Waiting | Placed) -> str:
+    """What an allocation's job is called, in reasons, too."""
+    return row.task_id if row.task_id is not None else _experiment(row.experiment_id)
+
+
+def holder_of(row: AllocationRow | Waiting) -> int | str:
+    """What an allocation runs: a trial's number, or a user task's id."""
+    return row.task_id if row.task_id is not None else row.trial_id or 0
