@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from detlab.client.logins import user_state_folder
@@ -16,6 +16,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import ports, process
+from detlab_hub.embedded.front import Said, choose_front
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
@@ -59,12 +60,20 @@ class Options:
         slots: CPU slots; None leaves it to the agent.
         config: Traitlets file beside `detlab_config.py`.
         timeout: Seconds the cluster may take to come up.
+        ip: Address to listen on; None leaves it to the configuration.
+        tls: Speak TLS, whatever the configuration says.
+        behind_tls_proxy: Something in front of it speaks TLS.
+        renew_certificate: Make a new certificate in place of the one of earlier starts.
     """
 
     port: int = 8642
     slots: int | None = None
     config: Path | None = None
     timeout: float = 90.0
+    ip: str | None = None
+    tls: bool = False
+    behind_tls_proxy: bool = False
+    renew_certificate: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,10 +142,15 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         files.append(options.config.absolute())
     wishes = EmbeddedCluster(config=read_config(files))
     operator, others = wishes.users()
+    front = choose_front(
+        folder,
+        wishes,
+        Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
+    )
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
-    if not (before and before.port == options.port and _runs(report, names.PROXY)):
-        _check_port(options.port)
+    if not (before and (before.ip, before.port) == (front.ip, options.port) and _runs(report, names.PROXY)):
+        _check_port(options.port, front.ip)
     hub, api, master = _private_ports(before, report)
     return Plan(
         port=options.port,
@@ -152,7 +166,9 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         docker=None if wishes.docker == "auto" else bool(wishes.docker),
         docker_mounts=list(wishes.docker_mounts),
         docker_volumes=list(wishes.docker_volumes),
+        agent_name=wishes.agent_name,
         warm_pool=wishes.warm_pool,
+        **asdict(front),
     )
 
 
@@ -161,12 +177,12 @@ def _runs(report: Report | None, part: str) -> bool:
     return found is not None and found.running is not None
 
 
-def _check_port(port: int) -> None:
-    if ports.is_free(port):
+def _check_port(port: int, ip: str) -> None:
+    if ports.is_free(port, ip):
         return
     owner = ports.owner_of(port)
     raise DetlabError(
-        f"port {port} of 127.0.0.1 is taken" + (f" by {owner}" if owner else ""),
+        f"port {port} of {ip} is taken" + (f" by {owner}" if owner else ""),
         hint="Stop that program, or take another port: det up --port N",
     )
 
@@ -217,7 +233,8 @@ class Waiting:
         Raises:
             PartFailed: A part ended twice, or the time is up.
         """
-        master = MasterClient(self._plan.service_url, self._folder.secret("user_token"))
+        plan = self._plan
+        master = MasterClient(plan.service_url, self._folder.secret("user_token"), plan.certificate)
         try:
             while True:
                 ready = self._look_for_failures() and self._behind_the_proxy() and master.healthy()
@@ -259,7 +276,7 @@ class Waiting:
             return PartFailed(names.HUB, late, self._folder.log(names.HUB))
         if not answers(f"{plan.master_url}health"):
             return PartFailed(names.MASTER, late, self._folder.log(names.MASTER))
-        if not answers(plan.service_url):
+        if not answers(plan.service_url, plan.certificate):
             return PartFailed(names.PROXY, late, self._folder.log(names.PROXY))
         direct = MasterClient(plan.master_url, self._folder.secret("user_token"))
         try:

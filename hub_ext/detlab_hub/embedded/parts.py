@@ -97,12 +97,15 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
     hub = f"http://127.0.0.1:{plan.hub_port}"
     argv = [
         *find_proxy(),
-        *("--ip", "127.0.0.1", "--port", str(plan.port)),
+        *("--ip", plan.ip, "--port", str(plan.port)),
         *("--api-ip", "127.0.0.1", "--api-port", str(plan.proxy_api_port)),
         *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
         *("--log-level", "warn"),
     ]
     env = {"CONFIGPROXY_AUTH_TOKEN": folder.secret("proxy_token")}
+    if plan.certificate_file:
+        argv += ["--ssl-cert", plan.certificate_file, "--ssl-key", plan.key_file]
+        env["DETLAB_CERTIFICATE"] = plan.fingerprint  # a proxy with another certificate is another part
     return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env)
 
 
@@ -119,7 +122,7 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         f"--DetHub.state_dir={folder.root}",
         f"--DetHub.port={plan.master_port}",
         f"--DetHub.hub_api_url={plan.hub_api_url}",
-        f"--DetHub.public_url={plan.url}",
+        f"--DetHub.public_url={plan.public_url}",
         f"--DetHub.service_url={plan.master_url}",
     ]
     if plan.user_map:
@@ -131,6 +134,9 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
 
 
 def _agent(folder: StateFolder, plan: Plan) -> Part:
+    if (certificate := plan.certificate) is not None:
+        # It dials loopback itself; its tasks may be told the public address.
+        write_atomically(folder.root / "agent" / "master.pem", certificate, mode=0o644)
     argv = [
         *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),
@@ -144,6 +150,8 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--allow-mount", path]
     for volume in plan.docker_volumes:
         argv += ["--volume", volume]
+    if plan.agent_name:
+        argv += ["--name", plan.agent_name]
     if plan.warm_pool:
         argv.append("--warm-pool")
     if plan.slots is not None:

@@ -56,10 +56,34 @@ class EmbeddedCluster(Configurable):
         help="Directories of this machine that every container has, each as HOST[:CONTAINER][:ro]; by default none.",
     ).tag(config=True)
 
+    agent_name = Unicode(help="What the cluster's own agent is called; default: this machine's name.").tag(config=True)
+
     warm_pool = Bool(
         False,
         help="Whether the agent forks trials that are plain Python programs from a process that has imported torch."
         " What they lose and gain: docs/decisions/0009-warm-pool.md.",
+    ).tag(config=True)
+
+    ip = Unicode(
+        "127.0.0.1",
+        help="Address of this machine on which the cluster is reached; 0.0.0.0 for all of them. Beyond loopback it must"
+        " speak TLS, or stand behind what does.",
+    ).tag(config=True)
+
+    public_host = Unicode(
+        help="Name or address by which other machines reach it; default: `ip`, or this machine's name."
+    ).tag(config=True)
+
+    tls = Bool(False, help="Speak TLS, with a certificate that is made once and pinned by agents.").tag(config=True)
+
+    certificate_file = Unicode(
+        help="Certificate (PEM, with those between it and its authority) to use in place of one of detlab's making."
+    ).tag(config=True)
+
+    key_file = Unicode(help="Key of `certificate_file` (PEM, without a password).").tag(config=True)
+
+    behind_tls_proxy = Bool(
+        False, help="A server that speaks TLS stands before it: it may speak plain HTTP beyond loopback."
     ).tag(config=True)
 
     def users(self) -> tuple[str, list[str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
+from detlab.trust import read_certificate
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
@@ -51,7 +52,13 @@ class Plan:
         docker: Whether the agent runs containers; None: if it can.
         docker_mounts: Host directories of which containers may have parts.
         docker_volumes: Host directories that every container has, as HOST[:CONTAINER][:ro].
+        agent_name: What the agent is called; "" is the machine's name.
         warm_pool: Whether the agent forks trials from a process that has imported torch.
+        ip: Address on which the proxy listens.
+        public_host: Name or address by which other machines reach it; empty: `ip`.
+        certificate_file: Certificate of the proxy; empty: it speaks plain HTTP.
+        key_file: The certificate's key.
+        fingerprint: Of that certificate.
     """
 
     port: int
@@ -67,12 +74,37 @@ class Plan:
     docker: bool | None = None
     docker_mounts: list[str] = field(default_factory=list)
     docker_volumes: list[str] = field(default_factory=list)
+    agent_name: str = ""
     warm_pool: bool = False
+    ip: str = "127.0.0.1"
+    public_host: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    fingerprint: str = ""
 
     @property
     def url(self) -> str:
-        """Public address of the Hub."""
-        return f"http://127.0.0.1:{self.port}"
+        """Address of the Hub for this machine."""
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.ip, self.ip)  # noqa: S104  (to ask, not to listen)
+        return self._address(here)
+
+    @property
+    def public_url(self) -> str:
+        """Address of the Hub for everybody."""
+        return self._address(self.public_host) if self.public_host else self.url
+
+    def _address(self, host: str) -> str:
+        scheme = "https" if self.certificate_file else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def certificate(self) -> str | None:
+        """The certificate (PEM) that whoever asks this machine's own address may pin; None without TLS.
+
+        Raises:
+            DetlabError: Its file cannot be read.
+        """
+        return read_certificate(Path(self.certificate_file)) if self.certificate_file else None
 
     @property
     def service_url(self) -> str:
@@ -164,6 +196,16 @@ class StateFolder:
     def user_map_file(self) -> Path:
         """The operator's own map of Hub users to uids, for the agent."""
         return self.root / "user_map.json"
+
+    @property
+    def certificate_file(self) -> Path:
+        """The certificate that `det up` made, for everybody to read."""
+        return self.root / "certificate.pem"
+
+    @property
+    def key_file(self) -> Path:
+        """The certificate's key, for the operator alone."""
+        return self.secrets / "certificate_key.pem"
 
     def log(self, part: str) -> Path:
         """Return the log file of a part."""

@@ -158,6 +158,13 @@ def test_a_changed_setting_changes_the_digest(folder: StateFolder, monkeypatch: 
     assert two["hub"].digest == three["hub"].digest
 
 
+def test_the_agent_has_the_operators_name_for_it(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETLAB_PROXY_COMMAND", "chp")
+    assert "--name" not in make_parts(folder, plan())["agent"].argv
+    argv = make_parts(folder, plan(agent_name="node-1"))["agent"].argv
+    assert argv[argv.index("--name") + 1] == "node-1"
+
+
 def test_a_missing_proxy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DETLAB_PROXY_COMMAND", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
