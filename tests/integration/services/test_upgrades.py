@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, World, config, training
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, select, text
 
 from detlab_hub.store import migrate
 from detlab_hub.store.engine import parse_url
+from detlab_hub.store.tables import TaskRow
 
 UPGRADES = Path(__file__).with_name("upgrades")
 REVISIONS = sorted(path.name.partition(".")[0] for path in UPGRADES.glob("*.json.gz"))
@@ -61,6 +62,8 @@ async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
     assert schema_of(empty_db_url) > revision
     said = json.loads(unpacked(f"{revision}.json"))
     assert missing(said[str(ENDED)], await told(world, ENDED)) == []
+    if "task" in said:
+        assert missing(without_id(said["task"]), without_id(await told_of_task(world))) == []
     assert {trial["state"] for trial in said[str(HALF)]["trials"]} >= {"ACTIVE"}, "it was in the middle"
     await world.add_agent("node", slots=2)
     ended = await world.finish(HALF)
@@ -80,7 +83,28 @@ async def told(world: World, experiment: int) -> dict[str, Any]:
         "trials": [trial.model_dump(mode="json") for trial in trials],
         "checkpoints": [one.model_dump(mode="json") for one in await service.checkpoints(ALICE, experiment)],
         "curves": [one.model_dump(mode="json") for one in (await service.curves(ALICE, experiment)).curves],
+        "lines": [
+            line.model_dump(mode="json")
+            for trial in trials
+            for line in (await world.services.trials.logs(ALICE, trial.id))[0]
+        ],
     }
+
+
+async def told_of_task(world: World) -> dict[str, Any]:
+    """What the master says of the user task, as `make.fill` asked the old one."""
+    tasks = world.services.usertasks
+    (task_id,) = await world.services.shell.read(lambda s: s.scalars(select(TaskRow.id)).all())
+    lines, _ = await tasks.logs(ALICE, task_id)
+    return {
+        "view": (await tasks.get(ALICE, task_id)).model_dump(mode="json"),
+        "lines": [line.model_dump(mode="json") for line in lines],
+    }
+
+
+def without_id(task: dict[str, Any]) -> Any:
+    """The ids of tasks are drawn, in each database anew."""
+    return json.loads(json.dumps(task).replace(task["view"]["id"], "the task"))
 
 
 def missing(old: Any, new: Any, where: str = "") -> list[str]:

@@ -6,6 +6,8 @@ from detlab_hub.store.tables.cluster import (
     AuditRow,
     EventRow,
     Lease,
+    LogChunk,
+    LogCut,
     LogRow,
     Meta,
     QuotaRow,
@@ -24,6 +26,7 @@ from detlab_hub.store.tables.experiments import (
     TrialRow,
     WorkspaceRow,
 )
+from detlab_hub.store.tables.gangs import PartRow
 from detlab_hub.store.tables.metrics import (
     ExperimentMetric,
     MetricName,
@@ -47,10 +50,13 @@ __all__ = [
     "GrantRow",
     "Idempotency",
     "Lease",
+    "LogChunk",
+    "LogCut",
     "LogRow",
     "Meta",
     "MetricName",
     "OutputRow",
+    "PartRow",
     "Point",
     "ProjectRow",
     "QuotaRow",

@@ -116,6 +116,55 @@ class LogRow(Base):
     text: Mapped[str] = mapped_column(CleanText)
 
 
+class LogChunk(Base):
+    """Some consecutive lines of the output of a trial or a user task, in the order in which they came."""
+
+    __tablename__ = "log_chunks"
+    __table_args__ = (
+        Index(None, "trial_id", "last"),
+        Index(None, "task_id", "last"),
+        Index(None, "last_time"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    task_id: Mapped[str | None] = mapped_column(CleanText, default=None)
+    run: Mapped[int] = mapped_column(default=0)
+    first: Mapped[int] = mapped_column(BigInteger)
+    """Id of its first line."""
+    last: Mapped[int] = mapped_column(BigInteger)
+    """Id of its last line."""
+    first_time: Mapped[float] = mapped_column(Double)
+    """The earliest time of its lines; they may come out of order."""
+    last_time: Mapped[float] = mapped_column(Double)
+    """The latest."""
+    levels: Mapped[int]
+    """Bits of the levels that its lines have."""
+    streams: Mapped[int]
+    """Bits of the streams that its lines were written to."""
+    ranks: Mapped[str] = mapped_column(CleanText)
+    """`,0,3,` for those two ranks; `*`: any."""
+    size: Mapped[int]
+    """Characters of `body`."""
+    facts: Mapped[dict[str, Any]] = mapped_column(Json)
+    """Of each line what is not its text."""
+    body: Mapped[str] = mapped_column(CleanText)
+    """The lines, joined by line feeds."""
+
+
+class LogCut(Base):
+    """Lines of a trial (`trial:13`) or a user task (`task:notebook-…`) that retention has removed."""
+
+    __tablename__ = "log_cuts"
+
+    holder: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    through: Mapped[int] = mapped_column(BigInteger)
+    """Id of the last line that was removed."""
+    lines: Mapped[int] = mapped_column(BigInteger)
+    cut_at: Mapped[float] = mapped_column(Double)
+
+
 class AuditRow(Base):
     """Who did what, for administrators. Written in the transaction of the deed; never changed."""
 

@@ -78,6 +78,8 @@ class ExperimentRow(Base):
     """Where it was moved to in the queue, on the scale of `created_at`; NULL: it was not moved."""
     owner_groups: Mapped[list[str]] = mapped_column(Json, default=list)
     """Groups of the Hub that its owner was in when it was submitted, for quotas."""
+    log_retention_days: Mapped[int | None] = mapped_column(default=None)
+    """Days for which lines are kept, -1 for ever; NULL: as the master says."""
     bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
@@ -138,6 +140,8 @@ class TrialRow(Base):
     searcher_metric_seen: Mapped[bool] = mapped_column(default=False)
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
     failure: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    policy_matches: Mapped[list[Any]] = mapped_column(Json, default=list)
+    """What its log policies have found, in order: mappings of `wire.PolicyMatch`."""
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
     metrics_run: Mapped[int] = mapped_column(default=0)
     """Newest run that has reported metrics; `queries.metrics` supersedes earlier runs when it grows."""
@@ -175,6 +179,8 @@ class AllocationRow(Base):
     state: Mapped[str] = mapped_column(CleanText)
     agent_id: Mapped[str | None] = mapped_column(CleanText, default=None)
     slots: Mapped[list[str]] = mapped_column(Json, default=list)
+    nodes: Mapped[int] = mapped_column(default=1)
+    """On so many agents; with more than one there is a `PartRow` for each, and the two above are the chief's."""
     slots_needed: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=42)
     constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)

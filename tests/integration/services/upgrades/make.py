@@ -1,4 +1,4 @@
-"""Dump the databases that a commit's master writes: one search that has ended, one in the middle.
+"""Dump the databases that a commit's master writes: one search that has ended, one in the middle, a user task.
 
     git worktree add ../old COMMIT
     python tests/integration/services/upgrades/make.py ../old REVISION
@@ -17,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,34 @@ ROOTS = ("harness", "hub_ext", "tests/integration/services")
 
 
 async def fill(url: str, folder: Path) -> dict[str, Any]:
-    """Run two searches, the second to its middle; return what the master says of both."""
+    """Run a search, a user task, and a search to its middle; all write lines. Return what the master says of them."""
     from services_scripted import ALICE, World, asha, config, training
 
-    world = World(url, folder, script=training(9))
+    from detlab.schemas.taskwire import CreateTask, TaskKind
+
+    def talking(launch: Any) -> Iterator[Any]:
+        for number in range(3):
+            yield ("log", number % 2, f"line {number} of {launch.kind} \N{GREEK SMALL LETTER BETA}")
+        if launch.kind == "trial":
+            yield from training(9)(launch)
+
+    world = World(url, folder, script=talking)
     await world.boot()
     await world.add_agent("node", slots=2)
     ended = await world.submit(config(asha(), name="ended \N{GREEK SMALL LETTER ALPHA} <b>"))
     await world.finish(ended.id)
-    half = await world.submit(config(asha(), name="half"))
+    wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
+    task = (await world.services.usertasks.create(ALICE, wanted)).task
     await world.steps(9)
-    said: dict[str, Any] = {}
+    half = await world.submit(config(asha(), name="half"))
+    await world.steps(12)
+    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    said: dict[str, Any] = {
+        "task": {
+            "view": (await world.services.usertasks.get(ALICE, task.id)).model_dump(mode="json"),
+            "lines": [line.model_dump(mode="json") for line in lines],
+        }
+    }
     for experiment in (ended.id, half.id):
         service = world.services.experiments
         trials, _ = await service.trials(ALICE, experiment)
@@ -44,6 +62,11 @@ async def fill(url: str, folder: Path) -> dict[str, Any]:
             "trials": [trial.model_dump(mode="json") for trial in trials],
             "checkpoints": [one.model_dump(mode="json") for one in await service.checkpoints(ALICE, experiment)],
             "curves": [one.model_dump(mode="json") for one in (await service.curves(ALICE, experiment)).curves],
+            "lines": [
+                line.model_dump(mode="json")
+                for trial in trials
+                for line in (await world.services.trials.logs(ALICE, trial.id))[0]
+            ],
         }
     world.close()
     return said
