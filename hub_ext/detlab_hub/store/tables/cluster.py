@@ -45,6 +45,12 @@ class AgentRow(Base):
     address: Mapped[str] = mapped_column(CleanText, default="")
     enabled: Mapped[bool] = mapped_column(default=True)
     """False: an administrator lets nothing new start on it."""
+    drain: Mapped[str] = mapped_column(CleanText, default="")
+    """What becomes of its trials while it is drained: `leave` or `finish`; empty: it is not drained."""
+    drain_until: Mapped[float | None] = mapped_column(Double, default=None)
+    """When what is still there is ended."""
+    slots_off: Mapped[list[str]] = mapped_column(Json, default=list)
+    """Slots that an administrator lets nothing new have; also such as it does not offer now."""
     runtimes: Mapped[list[str]] = mapped_column(Json, default=lambda: ["process"])
     pool: Mapped[str] = mapped_column(CleanText, default="default")
     """Resource pool, as the agent says."""

@@ -44,6 +44,9 @@ def upgrade() -> None:
     op.add_column("trials", sa.Column("policy_matches", sa.Text(), nullable=False, server_default="[]"))
     op.add_column("experiments", sa.Column("log_retention_days", sa.Integer(), nullable=True))
     op.add_column("allocations", sa.Column("nodes", sa.Integer(), nullable=False, server_default="1"))
+    op.add_column("agents", sa.Column("drain", sa.Text(), nullable=False, server_default=""))
+    op.add_column("agents", sa.Column("drain_until", sa.Double(), nullable=True))
+    op.add_column("agents", sa.Column("slots_off", sa.Text(), nullable=False, server_default="[]"))
     op.create_table(
         "allocation_parts",
         sa.Column("allocation_id", sa.Text(), nullable=False),
@@ -64,6 +67,10 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("allocation_parts")
+    with op.batch_alter_table("agents") as batch_op:
+        batch_op.drop_column("slots_off")
+        batch_op.drop_column("drain_until")
+        batch_op.drop_column("drain")
     with op.batch_alter_table("allocations") as batch_op:
         batch_op.drop_column("nodes")
     with op.batch_alter_table("experiments", table_kwargs={"sqlite_autoincrement": True}) as batch_op:
