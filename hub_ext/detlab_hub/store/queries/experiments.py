@@ -19,6 +19,7 @@ from detlab_hub.store.tables import (
     GrantRow,
     Idempotency,
     LogRow,
+    PartRow,
     Point,
     Rollup,
     SearcherJournal,
@@ -115,6 +116,8 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
         left -= _delete_bulk(s, trial_id, left)
         if left <= 0:
             return False
+    mine = select(AllocationRow.id).where(AllocationRow.experiment_id == experiment_id)
+    s.execute(delete(PartRow).where(PartRow.allocation_id.in_(mine)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

@@ -1,0 +1,44 @@
+"""The parts of allocations that span several agents."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.tables import AllocationRow, PartRow
+
+
+def on_agent(agent_id: str) -> ColumnElement[bool]:
+    """Of an allocation: it runs on this agent, or a part of it does."""
+    return on_agents((agent_id,))
+
+
+def on_agents(agent_ids: Collection[str]) -> ColumnElement[bool]:
+    """Of an allocation: it runs on one of these agents, or a part of it does."""
+    parts = select(PartRow.allocation_id).where(PartRow.agent_id.in_(agent_ids))
+    return or_(AllocationRow.agent_id.in_(agent_ids), AllocationRow.id.in_(parts))
+
+
+def of_allocation(s: Session, row: AllocationRow) -> Sequence[PartRow]:
+    """The parts of an allocation in their order; none of one that is on one agent."""
+    if row.nodes < 2:
+        return ()
+    return s.scalars(select(PartRow).where(PartRow.allocation_id == row.id).order_by(PartRow.rank)).all()
+
+
+def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
+    """The part of an allocation that an agent has."""
+    return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
+
+
+def places(s: Session, states: Collection[str]) -> list[tuple[str, str, list[str]]]:
+    """(allocation, agent, slots) of each part of the allocations in these states, in order."""
+    query = (
+        select(PartRow.allocation_id, PartRow.agent_id, PartRow.slots)
+        .join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
+        .where(AllocationRow.state.in_(states))
+        .order_by(PartRow.allocation_id, PartRow.rank)
+    )
+    return [(row[0], row[1], row[2]) for row in s.execute(query)]

@@ -1,0 +1,39 @@
+"""The nodes of an attempt that spans several agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from detlab_hub.store.tables.base import Base, CleanText, Json
+
+
+class PartRow(Base):
+    """What one agent has of an allocation with `nodes` > 1, the chief's part (`rank` 0) included.
+
+    An allocation on one agent has no parts: it is all in its own row. Parts go with their allocation, by the statements that delete it (no foreign key: SQLite drops what refers to a
+    table when a migration makes that anew).
+    """
+
+    __tablename__ = "allocation_parts"
+    __table_args__ = (Index(None, "agent_id"),)
+
+    allocation_id: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """Its place in the order of nodes."""
+    agent_id: Mapped[str] = mapped_column(CleanText)
+    slots: Mapped[list[str]] = mapped_column(Json, default=list)
+    started: Mapped[bool] = mapped_column(default=False)
+    """Its launcher was heard of."""
+    ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+    end: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """How it ended (`EndKind`); NULL: it has not."""
+    heard: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """What its agent said of its end (`TaskExited`)."""
+    meeting: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """What its launcher said when it came to the rendezvous (`Arrival`); NULL again when the attempt is over."""
+    metrics_seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    logs_seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Of its launcher, which counts its own records; those of rank 0 are in the allocation's row."""
