@@ -106,6 +106,44 @@ Sizes: TypeAlias = Mapping[_Size, list[tuple[int, str]]]
 """Agents by size, each list in the order of hashes."""
 
 
+class Room:
+    """Whether a task would fit if agents had other numbers of free slots: counted only, nothing is changed.
+
+    A task fits on one agent that has all its slots; on several if enough of them have the same part of its slots each,
+    or, where they may have different parts, as many slots together. Idle agents are no exception to that.
+
+    Args:
+        slots: So many it needs.
+        sizes: The agents that it may have.
+        several: It may be on several of them.
+        heterogeneous: With different numbers of slots on them.
+    """
+
+    __slots__ = ("_counts", "_parts", "_several", "_slots", "_total")
+
+    def __init__(self, slots: int, sizes: Sizes, *, several: bool, heterogeneous: bool) -> None:
+        self._slots = slots
+        self._several = several and heterogeneous
+        parts = [slots, *(each for each in range(slots // 2, 0, -1) if slots % each == 0)] if several else [slots]
+        self._parts = tuple(enumerate(parts))
+        free = [(size.free, len(keys)) for size, keys in sizes.items()]
+        self._counts = [sum(count for slots, count in free if slots >= each) for each in parts]
+        self._total = sum(slots * count for slots, count in free)
+
+    def change(self, before: int, after: int) -> None:
+        """An agent has another number of free slots."""
+        self._total += after - before
+        for place, each in self._parts:
+            self._counts[place] += (after >= each) - (before >= each)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the task would fit."""
+        if self._several and self._total >= self._slots:
+            return True
+        return any(self._counts[place] * each >= self._slots for place, each in self._parts)
+
+
 class Rooms:
     """The agents of a pool with what is free on each; placing and removing tasks changes it.
 
@@ -211,6 +249,12 @@ class Rooms:
     def free_slots(self, task: Task) -> int:
         """How many slots are free on open agents that are suitable for the task."""
         return sum(size.free * len(keys) for size, keys in self._sizes(self.shape(task)).items())
+
+    def room_for(self, shape: Shape) -> Room:
+        """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
+        several = not shape.single_node and shape.slots > 1
+        sizes = self._sizes(shape)
+        return Room(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
 
     def _index(self, kind: Kind) -> _Index:
         """The open agents that are suitable for a kind of tasks."""

@@ -178,23 +178,23 @@ class _Pass:
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""
-        released = sorted(self._released, key=self._rank)  # the most valuable first
+        released = {task.id: task for task in self._released}
         if len(released) * len(self._for_whom) <= _TRIES and len(self._for_whom) > 1:
             rooms = Rooms(self._planner.pool, self._planner.agents)
             for task in self._planner.running:
-                if task not in released and not task.leaving:
+                if task.id not in released and not task.leaving:
                     rooms.place(task, task.on)
             for task, placement in self._planner.started.values():
                 rooms.place(task, placement)
-            for victim in released:
+            for victim in sorted(self._released, key=self._rank):  # the most valuable first
                 rooms.place(victim, victim.on)
                 if all_fit(rooms, [task for task, _ in self._for_whom]):
-                    self._released.remove(victim)
+                    del released[victim.id]
                 else:
                     rooms.remove(victim, victim.on)
-        self._planner.release += self._released
+        self._planner.release += released.values()
         for task, victims in self._for_whom:
-            gone = [victim for victim in victims if victim.leaving or victim in self._released]
+            gone = [victim for victim in victims if victim.leaving or victim.id in released]
             self._planner.wait(task, self._planner.releasing(task, gone))
 
 

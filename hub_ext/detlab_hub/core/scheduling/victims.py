@@ -2,15 +2,42 @@
 
 Determined takes tasks away from the lowest priority and the newest on until the one that waits fits, and releases all
 of them, needed or not. Here each that turns out not to be needed keeps its slots.
+
+Who goes is found by counting, without a change to the working copy: whether a task fits depends on how many agents have
+how many free slots, and nothing but what is on its own agents makes room for a task that wants one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
 from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, suits
 from detlab_hub.core.scheduling.model import Task
+
+_Where: TypeAlias = tuple[Kind, frozenset[str]]
+"""Which agents a task may have: its kind, and those that it blocks."""
+
+
+_STALE = 32
+"""A row of candidates is made anew when so many have been taken, and more of a long one."""
+
+
+class _Reaches:
+    """For tasks of so many slots on one agent: how far one has to go in the row of candidates on each agent.
+
+    Attributes:
+        heap: (number of the last candidate that has to go, agent); true or, where something was placed since, too low.
+        seen: So many changes are in it.
+    """
+
+    __slots__ = ("heap", "seen")
+
+    def __init__(self, heap: list[tuple[int, str]], seen: int) -> None:
+        heapify(heap)
+        self.heap = heap
+        self.seen = seen
 
 
 class Victims:
@@ -29,7 +56,11 @@ class Victims:
         for number, task in enumerate(self._candidates):
             for name in task.on:
                 self._by_agent.setdefault(name, []).append(number)
-        self._heaps: dict[tuple[int, Kind, frozenset[str]], list[tuple[int, str]]] = {}
+        self._suits: dict[_Where, frozenset[str]] = {}
+        self._rows: dict[_Where, tuple[list[int], int]] = {}
+        self._reaches: dict[tuple[int, _Where], _Reaches] = {}
+        self._gained: list[str] = []
+        """Agents on which candidates were taken, one after the other."""
         self._failed: dict[Shape, int] = {}
 
     @property
@@ -47,12 +78,12 @@ class Victims:
         shape = self._rooms.shape(task)
         if self._failed.get(shape, 0) >= limit:
             return None, []
-        reach = self._reach_of(task, limit) if task.slots else None
-        if reach is None and (task.single_node or task.slots == 1):
-            chosen = None
+        if task.slots == 0:
+            chosen = None if task.single_node else self._in_order(task, limit)
+        elif task.single_node or task.slots == 1:
+            chosen = self._on_one(shape, limit)
         else:
-            # What is on one agent alone has to go up to `reach`; with others' slots it may fit before.
-            chosen = self._in_order(task, limit if reach is None else reach + 1)
+            chosen = self._on_several(shape, limit)
         if chosen is None:
             self._failed[shape] = limit
             return None, []
@@ -64,20 +95,61 @@ class Victims:
         self._taken[number] = 1
         victim = self._candidates[number]
         self._rooms.remove(victim, victim.on)
+        self._gained += victim.on
 
-    def _reach_of(self, task: Task, limit: int) -> int | None:
-        """The number of the last candidate that has to go until one agent has room for all of the task; None: never."""
-        shape = self._rooms.shape(task)
-        heap = self._heaps.get((task.slots, shape.kind, shape.blocked_nodes))
-        if heap is None:
-            names = (name for name in self._by_agent if name not in shape.blocked_nodes)
-            reaches = ((self._reach(name, task.slots, shape.kind), name) for name in names)
-            heap = [(reach, name) for reach, name in reaches if reach is not None]
-            heapify(heap)
-            self._heaps[task.slots, shape.kind, shape.blocked_nodes] = heap
+    def _may_have(self, where: _Where) -> frozenset[str]:
+        """The agents with candidates that such a task may have."""
+        found = self._suits.get(where)
+        if found is None:
+            kind, blocked = where
+            nodes = (self._rooms.nodes.get(name) for name in self._by_agent if name not in blocked)
+            fits = (node for node in nodes if node is not None and suits(kind, node.agent))
+            found = self._suits[where] = frozenset(node.agent.id for node in fits if self._rooms.is_open(node))
+        return found
+
+    # --- on one agent
+
+    def _on_one(self, shape: Shape, limit: int) -> list[int] | None:
+        where = shape.kind, shape.blocked_nodes
+        last = self._first_reach(shape.slots, where, limit)
+        if last is None:
+            return None
+        # Of all that stand before the last one only those on the agents where it makes the room are needed.
+        agents = self._may_have(where).intersection(self._candidates[last].on)
+        agents = {name for name in agents if self._reach(name, shape.slots) == last}
+        free = {name: self._rooms.nodes[name].free for name in agents}
+        row = sorted({number for name in agents for number in self._by_agent[name] if number <= last})
+        chosen = [number for number in row if not self._taken[number]]
+        for number in chosen:
+            self._add(free, number, 1)
+        for number in reversed(chosen.copy()):
+            self._add(free, number, -1)
+            if max(free.values()) >= shape.slots:
+                chosen.remove(number)
+            else:
+                self._add(free, number, 1)
+        return chosen
+
+    def _add(self, free: dict[str, int], number: int, sign: int) -> None:
+        for name, slots in self._candidates[number].on.items():
+            if name in free:
+                free[name] += sign * slots
+
+    def _first_reach(self, slots: int, where: _Where, limit: int) -> int | None:
+        """The number of the last candidate that has to go until one agent has so many free slots; None: never."""
+        names = self._may_have(where)
+        known = self._reaches.get((slots, where))
+        if known is None:
+            known = self._reaches[slots, where] = _Reaches(list(self._all_reaches(slots, names)), len(self._gained))
+        heap = known.heap
+        if known.seen < len(self._gained):
+            # Where somebody left who stands further back, one need not go as far as before.
+            for entry in self._all_reaches(slots, names.intersection(self._gained[known.seen :])):
+                heappush(heap, entry)
+            known.seen = len(self._gained)
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
-            now = self._reach(name, task.slots, shape.kind)  # others may have been placed or taken there
+            now = self._reach(name, slots)  # others may have been placed there
             if now == reach:
                 return reach
             heappop(heap)
@@ -85,18 +157,66 @@ class Victims:
                 heappush(heap, (now, name))
         return None
 
-    def _reach(self, name: str, slots: int, kind: Kind) -> int | None:
+    def _all_reaches(self, slots: int, names: Iterable[str]) -> Iterable[tuple[int, str]]:
+        reaches = ((self._reach(name, slots), name) for name in names)
+        return ((reach, name) for reach, name in reaches if reach is not None)
+
+    def _reach(self, name: str, slots: int) -> int | None:
         """The number of the last candidate that has to go for so many free slots on an agent; None: never."""
-        node = self._rooms.nodes.get(name)
-        if node is None or not suits(kind, node.agent) or not self._rooms.is_open(node):
-            return None
-        free = node.free
+        free = self._rooms.nodes[name].free
         for number in self._by_agent[name]:
             if not self._taken[number]:
                 free += self._candidates[number].on[name]
                 if free >= slots:
                     return number
         return None
+
+    # --- on several
+
+    def _on_several(self, shape: Shape, limit: int) -> list[int] | None:
+        """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
+        where = shape.kind, shape.blocked_nodes
+        names, room = self._may_have(where), self._rooms.room_for(shape)
+        free: dict[str, int] = {}
+        chosen: list[int] = []
+
+        def change(number: int, sign: int) -> None:
+            for name, slots in self._candidates[number].on.items():
+                if name in names:
+                    old = free.get(name)
+                    before = self._rooms.nodes[name].free if old is None else old
+                    free[name] = before + sign * slots
+                    room.change(before, free[name])
+
+        for number in self._row(where, names):
+            if number >= limit:
+                return None
+            if not self._taken[number]:
+                change(number, 1)
+                chosen.append(number)
+                if room.enough:
+                    break
+        else:
+            return None
+        for number in reversed(chosen.copy()):
+            change(number, -1)
+            if room.enough:
+                chosen.remove(number)
+            else:
+                change(number, 1)
+        return chosen
+
+    def _row(self, where: _Where, names: frozenset[str]) -> list[int]:
+        """The candidates on agents that such a task may have; without most of those that were taken."""
+        known = self._rows.get(where)
+        if known is not None and len(self._gained) - known[1] < _STALE + len(known[0]) // _STALE:
+            return known[0]
+        row = {number for name in names for number in self._by_agent[name]} if known is None else known[0]
+        left = sorted(number for number in row if not self._taken[number])
+        self._rows[where] = left, len(self._gained)
+        return left
+
+    # --- tasks without slots
 
     def _in_order(self, task: Task, limit: int) -> list[int] | None:
         """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
