@@ -12,6 +12,7 @@
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
          ├─ ClusterUnreachable      cluster.unreachable the master does not answer
+         │   └─ UntrustedMaster     cluster.untrusted   somebody answers whose certificate is not believed
          └─ ApiError                api.error           the master answered with an error (HTTP status)
              ├─ AuthError           auth.denied         401: who are you?
              ├─ Forbidden           auth.forbidden      403: known, not allowed
@@ -165,6 +166,12 @@ class ClusterUnreachable(DetlabError):
     """The master does not answer."""
 
     default_code = "cluster.unreachable"
+
+
+class UntrustedMaster(ClusterUnreachable):
+    """Somebody answers at the master's address whose certificate is not the pinned one, or not believed."""
+
+    default_code = "cluster.untrusted"
 
 
 class ApiError(DetlabError):

@@ -12,7 +12,7 @@ import platformdirs
 from detlab.errors import DetlabError
 from detlab.launch.identity import DEFAULT_RANGE, IdentityError, parse_range
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
-from detlab_agent.endpoints import UnsafeMaster, find_endpoints
+from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
 from detlab_agent.slots import GpuError
 
 
@@ -177,7 +177,7 @@ def run(
         logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         settings = AgentSettings(
-            endpoints=find_endpoints(master, insecure_http=insecure_http),
+            endpoints=find_endpoints(master, insecure_http=insecure_http, pin_file=directory.absolute() / PIN_FILE),
             directory=directory,
             agent_id=name,
             slots=slots,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
 
+from detlab.errors import DetlabError
 from detlab.launch.backoff import Backoff
 from detlab.schemas import wire
 from detlab_agent.endpoints import Endpoints
@@ -31,14 +33,21 @@ _MAX_MESSAGE = 64 << 20
 _master_message: TypeAdapter[wire.MasterMessage] = TypeAdapter(wire.MasterMessage)
 
 
-async def dial(url: str, token: str) -> WebSocketClientConnection:
-    """Open the connection at a WebSocket address, authenticated by the agent's key."""
+async def dial(url: str, token: str, context: ssl.SSLContext | None = None) -> WebSocketClientConnection:
+    """Open the connection at a WebSocket address, authenticated by the agent's key.
+
+    Args:
+        url: The address.
+        token: The key.
+        context: Whom to believe, with TLS.
+    """
     request = HTTPRequest(
         url,
         headers={"Authorization": f"Bearer {token}"},
         connect_timeout=10.0,
         request_timeout=30.0,
         validate_cert=True,
+        ssl_options=context,
         follow_redirects=False,
     )
     return await websocket_connect(request, max_message_size=_MAX_MESSAGE)
@@ -71,7 +80,7 @@ class Connector:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, cap=15.0))
     heartbeat: float = HEARTBEAT
     silence: float = SILENCE
-    dial: Callable[[str, str], Awaitable[WebSocketClientConnection]] = dial
+    dial: Callable[..., Awaitable[WebSocketClientConnection]] = dial
     clock: Callable[[], float] = time.time
     _connection: WebSocketClientConnection | None = None
     _again: bool = False
@@ -92,8 +101,10 @@ class Connector:
                 trouble = "the master closed the connection"
             except HTTPClientError as error:
                 trouble = await self._on_refusal(error)
-            except (NotEnrolled, MasterAway, ConnectionLost) as error:
+            except (NotEnrolled, MasterAway, ConnectionLost, DetlabError) as error:
                 trouble = str(error)
+            except ssl.SSLCertVerificationError:
+                trouble = str(self.endpoints.refused())
             except (OSError, StreamClosedError, WebSocketClosedError, WebSocketError, TimeoutError) as error:
                 trouble = f"{self.endpoints.base}: {error or type(error).__name__}"
             if self._again:
@@ -120,7 +131,8 @@ class Connector:
 
     async def _session(self, token: str) -> None:
         """One connection from the handshake to its end."""
-        connection = await self.dial(self.endpoints.connect, token)
+        context = self.endpoints.context()
+        connection = await self.dial(self.endpoints.connect, token, *([context] if context is not None else []))
         self._connection = connection
         try:
             await connection.write_message(self.hello().model_dump_json())

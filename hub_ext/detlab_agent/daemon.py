@@ -217,6 +217,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         Homes((settings.homes or directory / "homes").absolute()),
         settings.address,
         settings.service_ports,
+        settings.endpoints,
     )
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
     warm = WarmPool(os.environ) if settings.warm_pool else None

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from detlab.client.discovery import service_url
+from detlab.client.discovery import is_loopback, service_url
+from detlab.errors import UntrustedMaster
+from detlab.launch.taskdir import write_atomic
 from detlab.schemas.wire import API_PREFIX
+from detlab.trust import accept, fingerprint_of, read_certificate, tls_context, trust_for
+
+if TYPE_CHECKING:
+    import ssl
+
+PIN_FILE = "master.pem"
+"""Where an agent keeps the pinned certificate, in its directory."""
 
 
 class UnsafeMaster(Exception):
@@ -16,9 +26,15 @@ class UnsafeMaster(Exception):
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Addresses of one master. `base` ends with `/services/detlab/`."""
+    """Addresses of one master, and who is believed to be it.
+
+    Attributes:
+        base: Ends with `/services/detlab/`.
+        pin_file: Holds the certificate that was pinned, once one was; None: none ever is.
+    """
 
     base: str
+    pin_file: Path | None = None
 
     @property
     def api(self) -> str:
@@ -39,8 +55,81 @@ class Endpoints:
         """Where a code bundle is."""
         return f"{self.api}bundles/{digest}"
 
+    @property
+    def pinned(self) -> str | None:
+        """The pinned certificate (PEM), None if there is none.
 
-def find_endpoints(url: str, *, insecure_http: bool = False) -> Endpoints:
+        Raises:
+            DetlabError: Its file is damaged.
+        """
+        path = self.pin_file
+        return read_certificate(path) if path is not None and path.exists() else None
+
+    def trust(self) -> bool | ssl.SSLContext:
+        """Return whom to believe, as httpx takes it.
+
+        Raises:
+            DetlabError: The file of the pin is damaged.
+        """
+        return trust_for(self.base, self.pinned)
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return whom to believe, as tornado takes it; None for plain http.
+
+        Raises:
+            DetlabError: The file of the pin is damaged.
+        """
+        return tls_context(self.base, self.pinned)
+
+    def pin(self, fingerprint: str) -> None:
+        """Pin the certificate with this fingerprint, if that is the one that the master shows.
+
+        Raises:
+            UntrustedMaster: It shows another one or none, or is reached by plain http; or there is another pin.
+            OSError: It cannot be reached.
+        """
+        if not self.base.startswith("https:"):
+            raise UntrustedMaster(
+                f"the enrolment token belongs to a master that speaks TLS, and {self.base} is plain http",
+                hint="Give the https address that det agent enrol printed",
+            )
+        held = self.pinned
+        if held is not None and fingerprint_of(held) != fingerprint:
+            raise self.refused()
+        if held is None and self.pin_file is not None:
+            write_atomic(self.pin_file, accept(self.base, fingerprint).encode(), mode=0o644, durable=True)
+
+    def refused(self) -> UntrustedMaster:
+        """Return the error for a master whose certificate is not believed."""
+        held = self.pinned
+        if held is None:
+            return UntrustedMaster(
+                f"no authority that this machine trusts vouches for the certificate of {self.base}",
+                hint="One of detlab's own making is pinned by the enrolment token: ask for a new one (det agent enrol);"
+                " for one of your own authority, name its file in SSL_CERT_FILE",
+            )
+        where = self.pin_file.parent if self.pin_file else "DIR"
+        return UntrustedMaster(
+            f"{self.base} does not show the certificate {fingerprint_of(held)} that this agent has pinned: it was "
+            "renewed since or has expired, or somebody stands in between. Nothing was sent",
+            hint="Ask an administrator for the fingerprint of now (det status), and pin that: "
+            f"det agent pin {self.base} --dir {where} --fingerprint sha256:…",
+        )
+
+    def as_reached(self, master_url: str) -> str:
+        """Return how tasks of this agent reach the master, given what the master says.
+
+        The agent's own way is known to lead there. It is theirs as well where it is pinned, and where the master names
+        its own machine, which is not this one.
+        """
+        ours, theirs = urlsplit(self.base), urlsplit(master_url)
+        if ours.scheme == "https" and self.pinned is not None:
+            return self.base
+        far = ours.scheme == "https" or not is_loopback(ours.hostname or "")
+        return self.base if far and is_loopback(theirs.hostname or "") else master_url
+
+
+def find_endpoints(url: str, *, insecure_http: bool = False, pin_file: Path | None = None) -> Endpoints:
     """Return the addresses for the URL of a Hub or of the service.
 
     Raises:
@@ -49,18 +138,9 @@ def find_endpoints(url: str, *, insecure_http: bool = False) -> Endpoints:
     """
     base = service_url(url)
     parts = urlsplit(base)
-    if parts.scheme == "http" and not insecure_http and not _is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and not insecure_http and not is_loopback(parts.hostname or ""):
         raise UnsafeMaster(
             f"{base} is plain http to another machine: everybody on the way could read this agent's token and "
             "run code here. Use https, or --insecure-http if the network is trusted"
         )
-    return Endpoints(base)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return Endpoints(base, pin_file)

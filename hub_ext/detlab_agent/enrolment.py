@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from detlab.errors import master_said
+from detlab.errors import DetlabError, master_said
 from detlab.launch.taskdir import read_object, write_json
 from detlab.schemas.wire import EnrolReply, EnrolRequest
+from detlab.trust import is_refusal, split_enrolment
 from detlab_agent.endpoints import Endpoints
 
 _log = logging.getLogger(__name__)
@@ -65,17 +67,19 @@ class KeyRing:
             NotEnrolled: No enrolment token, or the master refuses it.
             MasterAway: No answer.
         """
-        token = self._enrolment_token()
+        token = await self._trusting(self._enrolment_token())
         request = EnrolRequest(agent_id=self.agent_id)
         try:
-            secure = not self.endpoints.base.startswith("http:")  # without TLS, nobody shows a certificate
-            async with httpx.AsyncClient(timeout=30.0, follow_redirects=False, verify=secure) as client:
+            trust = self.endpoints.trust()
+            async with httpx.AsyncClient(timeout=30.0, follow_redirects=False, verify=trust) as client:
                 reply = await client.post(
                     self.endpoints.enrol,
                     content=request.model_dump_json(),
                     headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
                 )
         except httpx.HTTPError as error:
+            if is_refusal(error):
+                raise NotEnrolled(str(self.endpoints.refused())) from error
             raise MasterAway(f"{self.endpoints.base}: {error or type(error).__name__}") from error
         said = None if reply.is_success else master_said(reply.content)
         if reply.status_code in {401, 403} and said is not None:
@@ -89,6 +93,23 @@ class KeyRing:
         write_json(self.path, {"agent_id": self.agent_id, "token": answer.token}, durable=True)
         _log.info("enrolled as %s", self.agent_id)
         return answer.token
+
+    async def _trusting(self, enrolment: str) -> str:
+        """Pin the certificate that an enrolment string names, if it names one; return the token in it.
+
+        Raises:
+            NotEnrolled: The master shows another one.
+            MasterAway: No answer.
+        """
+        try:
+            token, fingerprint = split_enrolment(enrolment)
+            if fingerprint is not None:
+                await asyncio.to_thread(self.endpoints.pin, fingerprint)
+        except DetlabError as error:
+            raise NotEnrolled(str(error)) from error
+        except OSError as error:
+            raise MasterAway(f"{self.endpoints.base}: {error or type(error).__name__}") from error
+        return token
 
     def _enrolment_token(self) -> str:
         if self.enrolment_token_file is None:

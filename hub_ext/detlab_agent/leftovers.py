@@ -36,8 +36,8 @@ class _NoMarks:
 class _KeyTransport(HttpTransport):
     """Send with the agent's key of the moment: it may enrol anew while a delivery waits out an outage."""
 
-    def __init__(self, api_url: str, key: Callable[[], str]) -> None:
-        super().__init__(api_url)
+    def __init__(self, endpoints: Endpoints, key: Callable[[], str]) -> None:
+        super().__init__(endpoints.api, endpoints.trust())
         self._key = key
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
@@ -64,7 +64,7 @@ class LeftoverShipper:
         """
         query = urlencode({"allocation_id": task.allocation_id})
         deliverer = Deliverer(
-            lambda: _KeyTransport(self._endpoints.api, self._token),
+            lambda: _KeyTransport(self._endpoints, self._token),
             f"agents/records?{query}",
             task.leftovers(),
             TokenKeeper(self._token(), math.inf, 0.0),

@@ -17,11 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
-from traitlets import Dict, Enum, Float, Integer, List, Unicode, default
+from traitlets import Bool, Dict, Enum, Float, Integer, List, Unicode, default
 from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
 import detlab
+from detlab.client.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
@@ -48,6 +49,10 @@ class DetHub(Application):
     db_url = Unicode(help="Database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.").tag(config=True)
     ip = Unicode(help="Address to listen on; default: JUPYTERHUB_SERVICE_URL's, else loopback.").tag(config=True)
     port = Integer(help="Port to listen on; default: JUPYTERHUB_SERVICE_URL's, else 8643.").tag(config=True)
+    behind_tls_proxy = Bool(
+        False,
+        help="What is before this process speaks TLS: it may listen beyond loopback. It speaks plain HTTP itself.",
+    ).tag(config=True)
     base_path = Unicode(help="Prefix of all routes.").tag(config=True)
     hub_api_url = Unicode(help="Where this process reaches the Hub's API; ends with /hub/api.").tag(config=True)
     hub_prefix = Unicode(help="The Hub's own public prefix.").tag(config=True)
@@ -265,8 +270,23 @@ class DetHub(Application):
             )
         return token
 
+    def _check_address(self) -> None:
+        """Refuse to carry tokens over a network in the clear.
+
+        Raises:
+            DetlabError: The address can be reached from other machines, and nobody said that TLS stands before it.
+        """
+        if not (self.behind_tls_proxy or is_loopback(self.ip)):
+            raise DetlabError(
+                f"the master would listen on {self.ip}, which other machines reach, and speaks plain HTTP: everybody on"
+                " the way could read its tokens",
+                hint="Listen on loopback, behind the Hub's proxy with TLS; or, where what is before it speaks TLS, set"
+                " c.DetHub.behind_tls_proxy = True",
+            )
+
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, or the database is lost. Running tasks go on when the master stops."""
+        self._check_address()
         self.hub_token()  # without one nothing can be served: say so before anything is made
         self._pools()
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -49,16 +49,44 @@ _dir_option = click.option(
     help="traitlets file for Hub and master, read after DIR/detlab_config.py.",
 )
 @click.option("--timeout", type=float, default=90.0, show_default=True, help="Seconds to wait for the cluster.")
-def up(*, folder: Path, port: int, slots: int | None, foreground: bool, config: Path | None, timeout: float) -> None:
+@click.option("--ip", metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.  [default: 127.0.0.1]")
+@click.option("--tls", is_flag=True, help="Speak TLS, with a certificate of its own that agents and logins pin.")
+@click.option("--behind-tls-proxy", is_flag=True, help="Listen beyond loopback without TLS: a server before it has it.")
+@click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it anew.")
+def up(
+    *,
+    folder: Path,
+    port: int,
+    slots: int | None,
+    foreground: bool,
+    config: Path | None,
+    timeout: float,
+    ip: str | None,
+    tls: bool,
+    behind_tls_proxy: bool,
+    renew_certificate: bool,
+) -> None:
     """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
 
-    Returns when it is healthy and its slots are registered. Starting it twice is harmless.
+    Returns when it is healthy and its slots are registered. Starting it twice is harmless. It listens on loopback
+    unless told otherwise, and beyond that only with TLS.
     """
     from detlab_hub.embedded import attached, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
     state = StateFolder(folder)
-    options = lifecycle.Options(port=port, slots=slots, config=config, timeout=timeout)
+    if renew_certificate and state.locked:
+        raise DetlabError("the cluster runs, and shows the certificate that it has", hint="det down, then this again")
+    options = lifecycle.Options(
+        port=port,
+        slots=slots,
+        config=config,
+        timeout=timeout,
+        ip=ip,
+        tls=tls or renew_certificate,
+        behind_tls_proxy=behind_tls_proxy,
+        renew_certificate=renew_certificate,
+    )
     if foreground:
         sys.exit(
             asyncio.run(
@@ -66,7 +94,9 @@ def up(*, folder: Path, port: int, slots: int | None, foreground: bool, config: 
             )
         )
     cluster = lifecycle.up(state, options)
-    if cluster.already and (cluster.plan.port != port or (slots and cluster.plan.slots != slots)):
+    plan = cluster.plan
+    other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)
+    if cluster.already and (plan.port != port or (slots and plan.slots != slots) or other_front):
         click.echo("It already runs with the settings below; to change them: det down, then det up.")
     _print_cluster(cluster, folder)
 
@@ -77,13 +107,15 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     password = cluster.password_file.read_text(encoding="ascii").strip()
     lines = [
         "detlab is up." if not cluster.already else "detlab is up already.",
-        f"  log in       {plan.url}/hub/login",
+        f"  log in       {plan.public_url}/hub/login",
         f"  user         {plan.operator}",
         f"  password     {password}" if sys.stdout.isatty() else f"  password     in {cluster.password_file}",
-        f"  experiments  {plan.service_url}",
+        f"  experiments  {plan.public_url}/services/detlab/",
         f"  slots        {view.slots_total} on {view.agents} {'agent' if view.agents == 1 else 'agents'}",
         f"  state        {cluster.folder}",
     ]
+    if plan.fingerprint:
+        lines.append(f"  certificate  {plan.fingerprint}")
     if sys.stdout.isatty():
         lines.insert(4, f"               (kept in {cluster.password_file})")
     lines += [
@@ -155,6 +187,8 @@ def _print_status(found: Any) -> None:
     if found.view is not None:
         view = found.view
         console.print(f"url          {found.url}", markup=False)
+        if found.fingerprint:
+            console.print(f"certificate  {found.fingerprint}", markup=False, soft_wrap=True)
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
     if found.problem:

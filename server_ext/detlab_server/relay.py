@@ -11,6 +11,7 @@ from tornado.iostream import StreamClosedError
 
 from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError, master_said
+from detlab.trust import trust_for
 from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.version import VERSION
 
@@ -88,7 +89,9 @@ class RelayHandler(GuardedHandler):
             # Proxies of the environment are for the world outside, not for a cluster on this machine; and reading the
             # certificates of the world holds up everybody here for 50 ms, for a master without TLS for nothing.
             async with httpx.AsyncClient(
-                trust_env=not address.loopback, verify=not address.url.startswith("http:"), timeout=ANSWER_SECONDS
+                trust_env=not address.loopback,
+                verify=trust_for(address.url, address.certificate),
+                timeout=ANSWER_SECONDS,
             ) as client:
                 await self._pass_on(client, address, path)
         except DetlabError as problem:

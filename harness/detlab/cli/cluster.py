@@ -9,8 +9,10 @@ import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
+from detlab.cli.pinning import agents_way
 from detlab.cli.printing import clean, duration, moment, note, say, say_json, table
 from detlab.client import elastic_operations, task_operations
+from detlab.trust import join_enrolment
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
@@ -18,7 +20,10 @@ NO_AGENTS = "No agents. Start one: det agent run --master URL"
 @click.group(
     cls=LazyGroup,
     short={"ls": "list"},
-    lazy={"run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent")},
+    lazy={
+        "run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent"),
+        "pin": Lazy("Have an agent of this machine pin the master's certificate anew.", "detlab.cli.pinning:pin"),
+    },
 )
 def agent() -> None:
     """Agents: the machines that run trials and tasks.
@@ -151,12 +156,13 @@ def enrol(invocation: Invocation, ttl: float) -> None:
     """
     client = invocation.client
     found = client.session.run(task_operations.enrol_agent(ttl))
+    url, fingerprint = agents_way(client)
     if invocation.as_json:
-        say_json(found)
+        say_json({**found, "master": url, "fingerprint": fingerprint})
         return
-    say(clean(found.get("token")))
+    say(clean(join_enrolment(str(found.get("token")), fingerprint)))
     note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
-    note(f"  → det agent run --master {clean(client.address.url)} --enrolment-token-file FILE")
+    note(f"  → det agent run --master {clean(url)} --enrolment-token-file FILE")
 
 
 @agent.command()

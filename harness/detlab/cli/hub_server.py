@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detlab.client.discovery import ClusterAddress
 from detlab.client.version import USER_AGENT
 from detlab.errors import ClusterUnreachable
+from detlab.trust import trust_for
 
 if TYPE_CHECKING:
     import httpx
@@ -40,6 +41,7 @@ def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Re
             timeout=ANSWER_SECONDS,
             follow_redirects=False,  # a redirect leads to a login page, and would carry the token along
             trust_env=not address.loopback,
+            verify=trust_for(url, address.certificate),
             **body,
         )
     except httpx.TransportError as error:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from detlab.cli.hub_server import ask, headers
 from detlab.client.discovery import ClusterAddress
 from detlab.errors import ApiError, DetlabError
+from detlab.trust import tls_context
 
 if TYPE_CHECKING:
     import httpx
@@ -55,6 +56,7 @@ class Terminals:
         import websocket
 
         url = f"ws{self._url.removeprefix('http')}terminals/websocket/{quote(name, safe='')}"
+        context = tls_context(self._url, self._address.certificate)
         try:
             socket = websocket.create_connection(
                 url,
@@ -63,6 +65,7 @@ class Terminals:
                 suppress_origin=True,
                 redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
                 http_no_proxy=["*"] if self._address.loopback else None,
+                sslopt={"context": context} if context else None,
             )
         except websocket.WebSocketBadStatusException as error:
             raise self._refused(error.status_code) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from pathlib import Path
 from typing import IO
 
 import click
@@ -59,8 +60,19 @@ def whoami(invocation: Invocation) -> None:
     metavar="FILE",
     help="File that holds the token; `-` reads standard input. Without it the token is asked for.",
 )
+@click.option(
+    "--fingerprint",
+    metavar="SHA256",
+    help="Of the master's certificate, if no authority vouches for it: only that one is believed from now on.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="That certificate itself (PEM), in place of its fingerprint.",
+)
 @json_option
-def login(url: str, token_file: IO[str] | None) -> None:
+def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certificate: Path | None) -> None:
     """Remember the token of the cluster at URL for this user, after trying it.
 
     Make a token on the Hub's page /hub/token. It is kept in a file that only you can read, and is never an
@@ -69,19 +81,22 @@ def login(url: str, token_file: IO[str] | None) -> None:
     \b
     Examples:
       det login https://hub.example.org
+      det login https://node-1:8642 --fingerprint sha256:…
       det login http://127.0.0.1:8642 --token-file .detlab/secrets/user_token
       echo "$TOKEN" | det login https://hub.example.org --token-file -
     """
+    from detlab.cli.pinning import chosen_pin
     from detlab.client.client import Client
-    from detlab.client.discovery import service_url
+    from detlab.client.discovery import ClusterAddress, find_cluster, service_url
     from detlab.client.logins import Logins
 
     address = service_url(url)
+    pin = chosen_pin(address, fingerprint, certificate) or find_cluster(address).certificate
     token = _token(token_file, address)
-    with Client(address, token) as client:
+    with Client(address=ClusterAddress(address, token, "the given address", certificate=pin)) as client:
         found = client.whoami()
     logins = Logins.default()
-    logins.store(address, token)
+    logins.store(address, token, pin)
     if click.get_current_context().ensure_object(Invocation).as_json:
         say_json({"user": found.name, "url": address, "file": str(logins.path)})
     else:

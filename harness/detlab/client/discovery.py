@@ -14,6 +14,7 @@ of the login file. State folders count only if they belong to this user or to ro
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.logins import Logins, user_state_folder
-from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable
+from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
+from detlab.trust import fingerprint_of, named_certificate
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
@@ -39,17 +41,23 @@ class ClusterAddress:
         token: A Hub token, or None if none was found.
         source: How it was found, for people: `DET_URL`, `the folder /x/.detlab`, …
         folder: The state folder, if one named the cluster.
+        certificate: The pinned certificate (PEM) of a master with TLS; None to trust what the system trusts.
     """
 
     url: str
     token: str | None = field(repr=False)
     source: str
     folder: Path | None = None
+    certificate: str | None = field(default=None, repr=False)
 
     @property
     def loopback(self) -> bool:
         """Whether the address is on this machine (proxies of the environment are then bypassed)."""
         return urlsplit(self.url).hostname in _LOOPBACK
+
+    def untrusted(self) -> UntrustedMaster:
+        """Return the error for somebody who answers there with a certificate that is not believed."""
+        return _untrusted(self)
 
     def unreachable(self, reason: str) -> ClusterUnreachable:
         """Return the error for a master that does not answer, with the command that helps."""
@@ -62,6 +70,31 @@ class ClusterAddress:
             f"no answer from {self.url} (named by {self.source}): {reason}",
             hint="Check the address and that the cluster runs. To start one on this machine: det up",
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine for itself only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _untrusted(address: ClusterAddress) -> UntrustedMaster:
+    pin = address.certificate
+    if pin is None:
+        return UntrustedMaster(
+            f"no authority that this machine trusts vouches for the certificate of {address.url}",
+            hint="If it is one of detlab's own making, det status prints its fingerprint there; pin it:\n"
+            f"  det login {address.url} --fingerprint sha256:…\n"
+            "One of your own authority: name its file in SSL_CERT_FILE",
+        )
+    return UntrustedMaster(
+        f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}: it was renewed since or has "
+        "expired, or somebody stands in between and would read everything",
+        hint="Ask the operator for the fingerprint of now (det status), and pin that:\n"
+        f"  det login {address.url} --fingerprint sha256:…",
+    )
 
 
 def service_url(url: str) -> str:
@@ -141,7 +174,9 @@ class Discovery:
 
     def _named(self, url: str) -> ClusterAddress:
         wanted = service_url(url)
-        return ClusterAddress(wanted, self._token_for(wanted), "the given address")
+        return ClusterAddress(
+            wanted, self._token_for(wanted), "the given address", certificate=self._certificate_for(wanted)
+        )
 
     def _search(self) -> ClusterAddress:
         for look in (self._environment, self._folders, self._last, self._login):
@@ -160,7 +195,26 @@ class Discovery:
             self.tried.append("DET_URL (not set)")
             return None
         wanted = service_url(url)
-        return ClusterAddress(wanted, self._token_for(wanted), "DET_URL")
+        return ClusterAddress(wanted, self._token_for(wanted), "DET_URL", certificate=self._certificate_for(wanted))
+
+    def _certificate_for(self, wanted: str) -> str | None:
+        """Return the certificate that is pinned for a service URL: by the environment, a folder or a login.
+
+        Raises:
+            DetlabError: DET_MASTER_CERT_FILE names a file that holds none.
+        """
+        if not wanted.startswith("https:"):
+            return None
+        named = [self.environ[name] for name in ("DET_MASTER", "DET_URL") if self.environ.get(name)]
+        if not named or any(_leads_to(address, wanted) for address in named):
+            pinned = named_certificate(self.environ)
+            if pinned:
+                return pinned
+        for folder in self._candidates():
+            found = self._recorded(folder)
+            if found is not None and found.url == wanted:
+                return found.certificate
+        return self.logins.certificate(wanted)
 
     def _token_for(self, wanted: str) -> str | None:
         """Return the token that belongs to a service URL, never another cluster's."""
@@ -221,7 +275,7 @@ class Discovery:
             self.tried.append(f"{self.logins.path} (no login)")
             return None
         url, token = current
-        return ClusterAddress(url, token, f"det login ({self.logins.path})")
+        return ClusterAddress(url, token, f"det login ({self.logins.path})", certificate=self.logins.certificate(url))
 
     def _mine(self, path: Path) -> bool:
         try:
@@ -248,7 +302,14 @@ class Discovery:
             except OSError:
                 token = None  # root's folder: another user brings a token of their own (DET_TOKEN)
         base = service_url(url)
-        return ClusterAddress(base, token or self.logins.token(base), f"the folder {folder}", folder)
+        pinned = data.get("certificate")
+        return ClusterAddress(
+            base,
+            token or self.logins.token(base),
+            f"the folder {folder}",
+            folder,
+            pinned if isinstance(pinned, str) and pinned else None,
+        )
 
 
 def _leads_to(address: str, wanted: str) -> bool:

@@ -58,12 +58,20 @@ class Logins:
         token = entry.get("token") if isinstance(entry, dict) else None
         return token if isinstance(token, str) and token else None
 
-    def store(self, url: str, token: str) -> None:
-        """Remember the token of a cluster and make that cluster the current one."""
+    def certificate(self, url: str) -> str | None:
+        """Return the certificate (PEM) that was pinned for exactly this service URL, or None."""
+        clusters = self._read().get("clusters")
+        entry = clusters.get(url) if isinstance(clusters, dict) else None
+        found = entry.get("certificate") if isinstance(entry, dict) else None
+        return found if isinstance(found, str) and found else None
+
+    def store(self, url: str, token: str, certificate: str | None = None) -> None:
+        """Remember the token and the pinned certificate of a cluster and make that cluster the current one."""
         data = self._read()
         clusters = data.get("clusters")
         known = clusters if isinstance(clusters, dict) else {}
-        self._write({"current": url, "clusters": {**known, url: {"token": token}}})
+        entry = {"token": token, **({"certificate": certificate} if certificate else {})}
+        self._write({"current": url, "clusters": {**known, url: entry}})
 
     def forget(self, url: str | None = None) -> bool:
         """Drop one cluster (default: the current one); return whether there was something to drop."""

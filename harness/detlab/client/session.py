@@ -17,6 +17,7 @@ from detlab.client.calls import Backoff, Call, Flow, Reply, Writer, run_flow
 from detlab.client.discovery import ClusterAddress
 from detlab.client.version import USER_AGENT
 from detlab.errors import DetlabError
+from detlab.trust import is_refusal, trust_for
 
 if TYPE_CHECKING:
     import httpx
@@ -50,8 +51,7 @@ class _Face:
             "timeout": httpx.Timeout(self.timeout, connect=CONNECT_SECONDS),
             # A redirect leads to a login page at best, and would carry the token along at worst.
             "follow_redirects": False,
-            # Reading the certificates of the world takes 50 ms, and without TLS nobody shows one.
-            "verify": not self.address.url.startswith("http:"),
+            "verify": trust_for(self.address.url, self.address.certificate),
             # A proxy of the environment cannot know this machine's own ports.
             "trust_env": not self.address.loopback,
         }
@@ -73,7 +73,17 @@ class _Face:
         """Return how long to wait before the call is repeated, or None if it must not be."""
         return self.backoff.delay(failures, refused=refused) if call.again or refused else None
 
+    def _pause_after(self, call: Call, failures: int, error: httpx.TransportError) -> float | None:
+        """Return the same for a call that got no answer; who shows a wrong certificate will show it again."""
+        import httpx
+
+        if is_refusal(error):
+            return None
+        return self._pause(call, failures, refused=isinstance(error, httpx.ConnectError))
+
     def _unreachable(self, error: Exception) -> DetlabError:
+        if is_refusal(error):
+            return self.address.untrusted()
         return self.address.unreachable(str(error) or type(error).__name__)
 
 
@@ -150,7 +160,7 @@ class Session(_Face):
                 reply = self._once(call)
             except httpx.TransportError as error:
                 failures += 1
-                pause = self._pause(call, failures, refused=isinstance(error, httpx.ConnectError))
+                pause = self._pause_after(call, failures, error)
                 if pause is None:
                     raise self._unreachable(error) from error
             else:
@@ -252,7 +262,7 @@ class AsyncSession(_Face):
                 reply = await self._once(call)
             except httpx.TransportError as error:
                 failures += 1
-                pause = self._pause(call, failures, refused=isinstance(error, httpx.ConnectError))
+                pause = self._pause_after(call, failures, error)
                 if pause is None:
                     raise self._unreachable(error) from error
             else:

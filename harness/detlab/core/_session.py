@@ -22,6 +22,7 @@ from detlab import errors
 from detlab.core._quiet import quiet
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
+from detlab.trust import trust_for
 
 logger = logging.getLogger("detlab.core")
 
@@ -179,9 +180,7 @@ class TaskSession:
                     base_url=self.base_url,
                     timeout=httpx.Timeout(30.0, connect=10.0),
                     transport=self._transport,
-                    verify=not self.base_url.startswith(
-                        "http:"
-                    ),  # without TLS, certificates are read (50 ms) for nobody
+                    verify=trust_for(self.base_url),
                     trust_env=False,  # a proxy setting of the user must not catch calls to the master
                 )
             return self._http

@@ -22,6 +22,7 @@ from detlab.core._quiet import quiet
 from detlab.core._session import api_base, decode_reply, pauses
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import PreemptReply
+from detlab.trust import trust_for
 
 logger = logging.getLogger("detlab.core")
 
@@ -209,9 +210,9 @@ class PreemptionWatcher(threading.Thread):
 
     async def _poll(self) -> None:
         address = self._address
-        secure = not address.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
+        trust = trust_for(address)
         async with httpx.AsyncClient(
-            base_url=address, transport=self._transport, trust_env=False, verify=secure
+            base_url=address, transport=self._transport, trust_env=False, verify=trust
         ) as client:
             while True:
                 step = self._watch.next_step()

@@ -29,8 +29,11 @@ from detlab.launch.shipping import (
 )
 from detlab.launch.spool import Reader
 from detlab.launch.tokens import TokenKeeper
+from detlab.trust import trust_for
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 POLL = 0.05
@@ -66,18 +69,18 @@ class HttpTransport:
 
     Args:
         api_url: Base of the API, ends with `/api/v1/`.
+        trust: Whom to believe, as httpx takes it; None for what the task was told.
     """
 
-    def __init__(self, api_url: str) -> None:
+    def __init__(self, api_url: str, trust: bool | ssl.SSLContext | None = None) -> None:
         import httpx
 
         self._errors = (httpx.HTTPError, httpx.InvalidURL)
         self._api_url = api_url
         timeout = httpx.Timeout(30.0, connect=10.0)
-        # Reading the certificates of the world takes a trial 50 ms, and to a master without TLS nobody shows one.
-        secure = not api_url.startswith("http:")
+        verify = trust_for(api_url) if trust is None else trust
         # Redirects are not followed: they would carry the token elsewhere.
-        self._client: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False, verify=secure)
+        self._client: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False, verify=verify)
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         """See `Transport.post`."""

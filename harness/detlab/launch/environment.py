@@ -69,7 +69,13 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "DET_SERVICE_ADDRESS", "DET_SERVICE_PORT"):
+    for name in (
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "DET_SERVICE_ADDRESS",
+        "DET_SERVICE_PORT",
+        "DET_MASTER_CERT_FILE",
+    ):
         if name in base:
             env[name] = base[name]
     if "PYTHONPATH" in base and "PYTHONPATH" in experiment:

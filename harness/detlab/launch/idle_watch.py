@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.launch import procfs
+from detlab.trust import tls_context
 
 PERIOD = 30.0
 """Seconds between two reports, unless the idle timeout is so short that more are needed."""
@@ -53,6 +54,9 @@ class Watch:
         self._url = env["JUPYTERHUB_SERVICE_URL"]
         self._hub_token = env.get("JUPYTERHUB_API_TOKEN", "")
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls_context(self._report_url))
+        )
         self._task_dir = Path(env["DET_TASK_DIR"])
         self._pid = pid
         self._started = time.time()
@@ -120,7 +124,7 @@ class Watch:
         request = urllib.request.Request(  # noqa: S310  (so does it here)
             self._report_url, data=body, headers=headers, method="POST"
         )
-        with _opener.open(request, timeout=CALL_SECONDS) as reply:
+        with self._opener.open(request, timeout=CALL_SECONDS) as reply:
             answer = json.load(reply)
         return answer if isinstance(answer, dict) else {}
 

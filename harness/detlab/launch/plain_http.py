@@ -7,6 +7,7 @@ import select
 from urllib.parse import urlsplit
 
 from detlab.launch.delivery import TransportError
+from detlab.trust import tls_context
 
 TIMEOUT = 30.0
 
@@ -24,9 +25,7 @@ class PlainTransport:
         host, port = parts.hostname or "", parts.port
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            import ssl
-
-            context = ssl.create_default_context()  # SSL_CERT_FILE counts
+            context = tls_context(api_url)
             self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
         else:
             self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from detlab.errors import DetlabError, NotInCluster, StorageError, from_reply
 from detlab.info import ClusterInfo, get_cluster_info, read_token
+from detlab.trust import tls_context
 
 PATIENCE = 600.0
 """Seconds for which an upload is repeated while the master does not answer."""
@@ -51,7 +52,11 @@ class Outputs:
         self._info = found
         self._patience = patience
         # No proxy of the environment: the master may be this very machine.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            _NoRedirect(),
+            urllib.request.HTTPSHandler(context=tls_context(found.master_url)),
+        )
 
     def put(self, name: str, data: bytes) -> None:
         """Hand over a file; one of the same name is replaced.

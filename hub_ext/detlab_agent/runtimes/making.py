@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from detlab.errors import DetlabError
 from detlab.launch.identity import Identity
 from detlab.launch.taskdir import TaskDir, write_atomic, write_json
 from detlab.schemas.wire import Launch, SlotView
+from detlab.trust import VARIABLE
 from detlab_agent.bundles import BundleCache
+from detlab_agent.endpoints import PIN_FILE, Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.noted import discard_tree
 from detlab_agent.runtimes.ports import Service, as_number, choose_port
@@ -40,6 +43,7 @@ class Order:
         port_offset: A number that no other task of this node has.
         archive: Its code.
         service: Where it serves, if it does.
+        certificate: The master's pinned certificate (PEM), if there is one.
     """
 
     launch: Launch
@@ -50,12 +54,15 @@ class Order:
     port_offset: int
     archive: Path | None = None
     service: Service | None = None
+    certificate: str | None = None
 
     def environment(self, listen: str | None = None) -> dict[str, str]:
         """Return what the agent tells the task about its place; `listen` is where its service binds to."""
         env = slot_environment(self.slots, self.port_offset)
         env["DET_TASK_DIR"] = str(self.task.root)
         env["DET_ALLOCATION_ID"] = self.launch.allocation_id
+        if self.certificate is not None:
+            env[VARIABLE] = str(self.task.root / PIN_FILE)
         if self.service is not None:
             env.update(self.service.environment(listen))
         return env
@@ -73,6 +80,7 @@ class TaskMaker:
         homes: Homes of users who have none.
         address: Where services of tasks listen and are reached.
         service_ports: First and last port that they may use; None for any.
+        endpoints: How this agent reaches the master; None: tasks do as the master says.
     """
 
     directory: Path
@@ -82,6 +90,7 @@ class TaskMaker:
     homes: Homes
     address: str = "127.0.0.1"
     service_ports: tuple[int, int] | None = None
+    endpoints: Endpoints | None = None
     _ports: dict[Path, tuple[int, float]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -100,14 +109,27 @@ class TaskMaker:
         unknown = [slot for slot in launch.slots if slot not in known]
         if unknown:
             raise RefusedTask(f"this agent has no slot {', '.join(unknown)}")
+        try:
+            pinned = self.endpoints.pinned if self.endpoints is not None else None
+        except DetlabError as error:
+            raise RefusedTask(str(error)) from error
         return Order(
-            launch,
+            self._as_reached(launch),
             TaskDir(self.directory / launch.allocation_id),
             self.directory / f"{launch.allocation_id}.json",
             self.tenancy.identity(launch.owner),
             [known[slot][1] for slot in launch.slots],
             min((known[slot][0] for slot in launch.slots), default=0),
+            certificate=pinned,
         )
+
+    def _as_reached(self, launch: Launch) -> Launch:
+        """Return the launch with the address by which this agent's tasks reach the master."""
+        said = launch.info.master_url
+        found = self.endpoints.as_reached(said) if self.endpoints is not None else said
+        if found == said:
+            return launch
+        return launch.model_copy(update={"info": launch.info.model_copy(update={"master_url": found})})
 
     async def fetch(self, order: Order) -> None:
         """Get the code.
@@ -158,6 +180,8 @@ class TaskMaker:
             info = launch.info.model_copy(update={"gpu_uuids": gpus})
             write_atomic(task.info, info.model_dump_json().encode())
             write_atomic(task.token, launch.task_token.encode())
+            if order.certificate is not None:
+                write_atomic(task.root / PIN_FILE, order.certificate.encode())
             message = launch.model_dump(mode="json", exclude={"task_token": True, "container": {"registry_auth"}})
             write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": order.identity.uid})
             task.launcher_log.touch(mode=0o600)

@@ -27,7 +27,10 @@ def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
 
 
 def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
-    c.JupyterHub.bind_url = plan.url
+    c.JupyterHub.bind_url = plan.public_url
+    if plan.certificate_file:
+        # the proxy uses them; the Hub is to know that it is behind https
+        c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = plan.certificate_file, plan.key_file
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{plan.hub_port}"
     # The supervisor runs the proxy: a Hub restart leaves open connections alone.
     c.ConfigurableHTTPProxy.should_start = False
@@ -89,7 +92,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.JupyterHub.concurrent_spawn_limit = 0
     c.DetSpawner.service_url = plan.master_url
     c.DetSpawner.service_token_file = str(folder.secrets / "spawner_token")
-    c.DetSpawner.cluster_url = plan.url
+    c.DetSpawner.cluster_url = plan.public_url
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
     if os.getuid() != 0:

@@ -34,6 +34,7 @@ class Status:
     Attributes:
         problem: Why it is not healthy; None if it is.
         advice: The next command.
+        fingerprint: Of the certificate that the proxy shows; None without TLS.
     """
 
     folder: str
@@ -43,6 +44,7 @@ class Status:
     view: ClusterView | None = None
     problem: str | None = None
     advice: str | None = None
+    fingerprint: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -58,13 +60,14 @@ def status(folder: StateFolder) -> Status:
     up_again = f"det up --dir {where}"
     if plan is None or report is None or not (report.supervisor or any(part.pid for part in parts)):
         return Status(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
-    master = MasterClient(plan.service_url, folder.secret("user_token"))
+    master = MasterClient(plan.service_url, folder.secret("user_token"), plan.certificate)
     try:
         view = master.view()
     finally:
         master.close()
     problem, advice = _judge(folder, plan, report, parts, view)
-    return Status(where, parts, plan.url, plan.operator, view, problem, advice or (up_again if problem else None))
+    next_command = advice or (up_again if problem else None)
+    return Status(where, parts, plan.url, plan.operator, view, problem, next_command, plan.fingerprint or None)
 
 
 def _judge(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 import httpx
 
 from detlab.schemas.wire import API_PREFIX, ClusterView
+from detlab.trust import tls_context, trust_for
 
 
 class MasterClient:
@@ -16,13 +17,14 @@ class MasterClient:
     Args:
         base: The service's address; ends with `/services/detlab/`.
         token: The operator's token.
+        certificate: The pinned certificate (PEM), where it speaks TLS.
     """
 
-    def __init__(self, base: str, token: str) -> None:
+    def __init__(self, base: str, token: str, certificate: str | None = None) -> None:
         self._base = base
         headers = {"Authorization": f"Bearer {token}"}
-        secure = not base.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
-        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=secure)
+        trust = trust_for(base, certificate)
+        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=trust)
 
     def close(self) -> None:
         """Close the connections."""
@@ -52,13 +54,17 @@ class MasterClient:
         return reply.is_success
 
 
-def answers(url: str) -> bool:
+def answers(url: str, certificate: str | None = None) -> bool:
     """Whether some HTTP server of this machine answers at this address, whatever it says.
 
     Asked ten times a second while a cluster comes up, and a client of httpx takes 50 ms to make.
     """
     address = urlsplit(url)
-    connection = HTTPConnection(address.hostname or "", address.port, timeout=2.0)
+    host = address.hostname or ""
+    connection = HTTPConnection(host, address.port, timeout=2.0)
+    if address.scheme == "https":
+        context = tls_context(url, certificate)
+        connection = HTTPSConnection(host, address.port, timeout=2.0, context=context)
     try:
         connection.request("GET", address.path or "/")
         connection.getresponse()

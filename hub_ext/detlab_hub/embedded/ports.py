@@ -11,22 +11,22 @@ from detlab.errors import DetlabError
 _LISTEN = "0A"
 
 
-def is_free(port: int) -> bool:
-    """Return whether a server could listen on the port of 127.0.0.1 now.
+def is_free(port: int, ip: str = "127.0.0.1") -> bool:
+    """Return whether a server could listen on the port of an address of this machine now.
 
     Raises:
         DetlabError: This user may not use the port at all.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((ip, port))
         except PermissionError as error:
             raise DetlabError(f"you may not use port {port}", hint="Take one above 1023: det up --port N") from error
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
-            raise DetlabError(f"port {port} cannot be used: {error.strerror}") from error
+            raise DetlabError(f"port {port} of {ip} cannot be used: {error.strerror}") from error
     return True
 
 

@@ -242,6 +242,7 @@ class Supervisor:
             "pid": self._me.pid,
             "started_at": self._me.started_at,
             "version": detlab.__version__,
+            **({"certificate": certificate} if (certificate := self._plan.certificate) else {}),
         }
         write_atomically(self._folder.cluster_file, json.dumps(record, indent=1) + "\n", mode=0o644)
         self._write()

@@ -1,0 +1,230 @@
+"""Who is believed to be the master, where it speaks TLS: a pinned certificate, or else what the system trusts.
+
+A *pin* is the master's own certificate, kept as PEM text. With one, only the holder of its key is talked to, under
+whatever name; without one, a certificate must come from an authority of the system (SSL_CERT_FILE counts) and be for
+the name that was asked for. A pin is passed on by its *fingerprint*, `sha256:` and 64 hexadecimal digits: in the string
+by which an agent enrols, and to `det login`.
+
+Only the standard library is imported here, and `ssl` itself when it is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from detlab.errors import DetlabError, UntrustedMaster
+
+if TYPE_CHECKING:
+    import ssl
+
+VARIABLE = "DET_MASTER_CERT_FILE"
+"""Environment variable that names the file of the pinned certificate; tasks of a pinned agent have it."""
+_PREFIX = "sha256:"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_MARK = "@"
+"""Between token and fingerprint; in neither."""
+_MOST = 64 * 1024
+
+
+def parse_fingerprint(text: str) -> str:
+    """Return a fingerprint as it is written here: from `sha256:…`, or `AB:CD:…` as openssl prints it.
+
+    Raises:
+        DetlabError: It is none.
+    """
+    said = text.strip().lower().removeprefix("sha256 fingerprint=").removeprefix(_PREFIX).replace(":", "")
+    if not _DIGEST.fullmatch(said):
+        raise DetlabError(
+            f"{text[:100]!r} is no fingerprint: it is sha256: and 64 hexadecimal digits",
+            hint="det up and det status print the cluster's",
+        )
+    return _PREFIX + said
+
+
+def fingerprint_of(certificate: str) -> str:
+    """Return the fingerprint of the first certificate in a PEM text.
+
+    Raises:
+        DetlabError: There is none in it.
+    """
+    import ssl
+
+    block = _BLOCK.search(certificate)
+    try:
+        data = ssl.PEM_cert_to_DER_cert(block.group()) if block else b""
+    except ValueError:
+        data = b""
+    if not data:
+        raise DetlabError("that is no certificate: it has no block BEGIN CERTIFICATE")
+    return _PREFIX + hashlib.sha256(data).hexdigest()
+
+
+def read_certificate(path: Path) -> str:
+    """Return the PEM text of a certificate's file.
+
+    Raises:
+        DetlabError: It cannot be read, or holds no certificate.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST).decode("ascii", "replace")
+        block = _BLOCK.search(text)
+        fingerprint_of(text)
+    except OSError as error:
+        raise DetlabError(f"the certificate {path} cannot be read: {error.strerror}") from error
+    except DetlabError as error:
+        raise DetlabError(f"{path}: {error.message}") from error
+    assert block is not None
+    return block.group() + "\n"
+
+
+def join_enrolment(token: str, fingerprint: str | None) -> str:
+    """Return the string by which an agent enrols: the token, and the fingerprint that it is to pin."""
+    return f"{token}{_MARK}{fingerprint}" if fingerprint else token
+
+
+def split_enrolment(text: str) -> tuple[str, str | None]:
+    """Return token and fingerprint of such a string.
+
+    Raises:
+        DetlabError: What stands for the fingerprint is none.
+    """
+    token, mark, fingerprint = text.strip().partition(_MARK)
+    return token, parse_fingerprint(fingerprint) if mark else None
+
+
+def pinning(certificate: str) -> ssl.SSLContext:
+    """Return a context that believes the holder of this certificate's key, and nobody else.
+
+    Raises:
+        DetlabError: The text holds no certificate.
+    """
+    import ssl
+
+    fingerprint_of(certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False  # whoever has the key is meant, under whatever name
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # itself, without those who signed it
+    block = _BLOCK.search(certificate)
+    assert block is not None
+    context.load_verify_locations(cadata=block.group())
+    return context
+
+
+def trust_for(
+    url: str, certificate: str | None = None, *, environ: Mapping[str, str] = os.environ
+) -> bool | ssl.SSLContext:
+    """Return what httpx takes as `verify` for the master at an address.
+
+    False for plain http, where nobody shows a certificate and reading those of the world takes 50 ms for nothing.
+
+    Args:
+        url: Address of the master.
+        certificate: The pinned one; without it the one that DET_MASTER_CERT_FILE names, if it names one.
+        environ: Environment variables.
+
+    Raises:
+        DetlabError: The file that the variable names holds no certificate.
+    """
+    if url.startswith("http:"):
+        return False
+    pinned = certificate or named_certificate(environ)
+    return pinning(pinned) if pinned else True
+
+
+def named_certificate(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the certificate that DET_MASTER_CERT_FILE names, None if it is not set.
+
+    Raises:
+        DetlabError: The file cannot be read: better no connection than one that trusts anybody else.
+    """
+    name = environ.get(VARIABLE)
+    return read_certificate(Path(name)) if name else None
+
+
+def tls_context(url: str, certificate: str | None = None) -> ssl.SSLContext | None:
+    """Return the context of a connection to an address for those who want one in any case; None for plain http.
+
+    Raises:
+        DetlabError: See `trust_for`.
+    """
+    trust = trust_for(url, certificate)
+    if trust is True:
+        import ssl
+
+        return ssl.create_default_context()  # SSL_CERT_FILE counts
+    return trust or None
+
+
+def shown_certificate(url: str, *, timeout: float = 10.0) -> str:
+    """Return the certificate that a server shows, believing nothing of it; nothing is sent to it.
+
+    Raises:
+        UntrustedMaster: It shows none: it does not speak TLS.
+        OSError: It cannot be reached.
+    """
+    import ssl
+
+    parts = urlsplit(url)
+    try:
+        return ssl.get_server_certificate((parts.hostname or "", parts.port or 443), timeout=timeout)
+    except ssl.SSLError as error:
+        raise UntrustedMaster(
+            f"{url} shows no certificate: it does not speak TLS ({error.reason or error})",
+            hint="Compare the address and the port with what det up printed",
+        ) from error
+
+
+def is_known_to_system(url: str, *, timeout: float = 10.0) -> bool:
+    """Whether an authority that this system trusts vouches for the server at an https address, under its name."""
+    import socket
+    import ssl
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, parts.port or 443), timeout) as plain,
+            ssl.create_default_context().wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        return False
+
+
+def accept(url: str, fingerprint: str, *, timeout: float = 10.0) -> str:
+    """Return the certificate of the server at an address if it is the one with this fingerprint.
+
+    Raises:
+        UntrustedMaster: It is another one.
+        OSError: The server cannot be reached.
+    """
+    shown = shown_certificate(url, timeout=timeout)
+    found = fingerprint_of(shown)
+    if found != fingerprint:
+        raise UntrustedMaster(
+            f"{url} shows the certificate {found}, not {fingerprint}: it was renewed since, or somebody stands in "
+            "between and would read everything",
+            hint="Compare with what det status prints on the master's machine, and go on only if that is the same",
+        )
+    return shown
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether an error is, or comes from, a certificate that was not believed."""
+    import ssl
+
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False

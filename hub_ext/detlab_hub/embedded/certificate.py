@@ -1,0 +1,75 @@
+"""The certificate that `det up --tls` makes: self-signed, one for each state folder, pinned by agents and logins."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detlab_hub.embedded.state import write_atomically
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+YEARS = 10
+"""It is believed by its fingerprint and by nothing else, so that a short life would only cost a renewal everywhere."""
+_WEEK = datetime.timedelta(days=7)
+
+
+def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None:
+    """Make a key and its certificate.
+
+    Args:
+        certificate: The file to write, for everybody to read.
+        key: The file to write, mode 0600. It is written first: a certificate without its key would be shown to nobody.
+        names: Host names and addresses that it is for, for browsers.
+    """
+    # here: 50 ms that a cluster without TLS need not wait
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    public = private.public_key()
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "detlab")])
+    now = datetime.datetime.now(datetime.UTC)
+    usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _WEEK)  # clocks of nodes differ
+        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    secret = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_atomically(key, secret.decode("ascii"), mode=0o600)
+    write_atomically(certificate, made.public_bytes(serialization.Encoding.PEM).decode("ascii"), mode=0o644)
+
+
+def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:
+    """Return the names as the certificate lists them; what can be no name in it is left out."""
+    from cryptography import x509
+
+    found: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            with contextlib.suppress(ValueError):  # not ASCII
+                if name:
+                    found.append(x509.DNSName(name))
+    return found

@@ -1,0 +1,81 @@
+"""Somebody with a certificate of their own who answers in a master's place, and notes what they are told."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detlab.trust import fingerprint_of, read_certificate
+from detlab_hub.embedded.certificate import make_certificate
+
+
+@dataclass
+class Peer:
+    """A TLS server on loopback."""
+
+    port: int
+    certificate: str
+    heard: list[bytes] = field(default_factory=list)
+    """What came over a connection whose handshake succeeded."""
+    met: int = 0
+    """Connections, whatever became of them."""
+
+    @property
+    def url(self) -> str:
+        """Its address, as that of a Hub."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its certificate."""
+        return fingerprint_of(self.certificate)
+
+
+def make_pair(folder: Path, name: str, *hosts: str) -> tuple[Path, Path]:
+    """A certificate and its key, as `det up --tls` makes them."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}_key.pem"
+    make_certificate(certificate, key, hosts or ["localhost", "127.0.0.1"])
+    return certificate, key
+
+
+@contextmanager
+def tls_peer(folder: Path, name: str = "impostor", answer: bytes = b"", hosts: tuple[str, ...] = ()) -> Iterator[Peer]:
+    """Run such a server until the end of the context.
+
+    Args:
+        folder: Where its certificate is made.
+        name: Of the files.
+        answer: What it says to whoever has spoken.
+        hosts: Names that its certificate is for.
+    """
+    certificate, key = make_pair(folder, name, *hosts)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        peer = Peer(int(listening.getsockname()[1]), read_certificate(certificate))
+        thread = threading.Thread(target=_serve, args=(listening, context, peer, answer), daemon=True)
+        thread.start()
+        try:
+            yield peer
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def _serve(listening: socket.socket, context: ssl.SSLContext, peer: Peer, answer: bytes) -> None:
+    with suppress(OSError):  # the end of the context
+        while True:
+            plain, _ = listening.accept()
+            peer.met += 1
+            with plain, suppress(OSError):  # a peer that does not believe us goes away
+                plain.settimeout(5.0)
+                with context.wrap_socket(plain, server_side=True) as spoken:
+                    if data := spoken.recv(65536):
+                        peer.heard.append(data)
+                        spoken.sendall(answer)

@@ -1,0 +1,100 @@
+"""Where the embedded cluster listens, and with which certificate: decided before anything is started."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+from traitlets.config import Config
+
+from detlab.errors import DetlabError
+from detlab.trust import fingerprint_of, read_certificate
+from detlab_hub.app import DetHub
+from detlab_hub.embedded import parts
+from detlab_hub.embedded.front import Front, Said, choose_front
+from detlab_hub.embedded.settings import EmbeddedCluster
+from detlab_hub.embedded.state import Plan, StateFolder
+from testbed.tls_peers import make_pair
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    found = StateFolder(tmp_path / "state")
+    found.create()
+    return found
+
+
+def wishes(**said: object) -> EmbeddedCluster:
+    return EmbeddedCluster(config=Config(EmbeddedCluster=said))
+
+
+def plan(front: Front) -> Plan:
+    return Plan(8642, 1, 2, 3, "ann", **vars(front))
+
+
+def test_loopback_needs_no_certificate(folder: StateFolder) -> None:
+    found = plan(choose_front(folder, wishes(), Said()))
+    assert (found.url, found.public_url, found.certificate) == ("http://127.0.0.1:8642",) * 2 + (None,)
+    assert not folder.certificate_file.exists()
+
+
+@pytest.mark.parametrize("ip", ["0.0.0.0", "::", "192.0.2.7"])
+def test_beyond_loopback_plain_http_is_refused(folder: StateFolder, ip: str) -> None:
+    with pytest.raises(DetlabError, match="can be reached from other machines") as caught:
+        choose_front(folder, wishes(), Said(ip=ip))
+    assert "--tls" in str(caught.value.hint)
+    assert choose_front(folder, wishes(), Said(ip=ip, behind_tls_proxy=True)).certificate_file == ""
+    assert choose_front(folder, wishes(ip=ip, behind_tls_proxy=True), Said()).ip == ip
+
+
+def test_nonsense_is_no_address(folder: StateFolder) -> None:
+    with pytest.raises(DetlabError, match="no address to listen on"):
+        choose_front(folder, wishes(), Said(ip="the-hub", tls=True))
+
+
+def test_with_tls_it_is_https_everywhere(folder: StateFolder) -> None:
+    found = plan(choose_front(folder, wishes(public_host="hub.example.org"), Said(ip="0.0.0.0", tls=True)))
+    assert found.url == "https://127.0.0.1:8642"
+    assert found.public_url == "https://hub.example.org:8642"
+    proxy = parts._proxy(folder, found)
+    assert proxy.argv[proxy.argv.index("--ip") + 1] == "0.0.0.0"
+    assert proxy.argv[proxy.argv.index("--ssl-cert") + 1] == str(folder.certificate_file)
+    inside = parts._master(folder, found).argv
+    assert f"--DetHub.service_url={found.master_url}" in inside
+    assert found.master_url.startswith("http://127.0.0.1:")  # nobody beyond this machine reaches that one
+
+
+def test_the_certificate_is_made_once_and_its_key_is_nobodys(folder: StateFolder) -> None:
+    first = choose_front(folder, wishes(tls=True), Said())
+    assert stat.S_IMODE(folder.key_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.key_file.parent.stat().st_mode) == 0o700
+    assert choose_front(folder, wishes(), Said(ip="::1", tls=True)).fingerprint == first.fingerprint
+    renewed = choose_front(folder, wishes(tls=True), Said(renew_certificate=True))
+    assert renewed.fingerprint != first.fingerprint
+    assert renewed.fingerprint == fingerprint_of(read_certificate(folder.certificate_file))
+    old, new = (parts._proxy(folder, plan(front)) for front in (first, renewed))
+    assert old.argv == new.argv
+    assert old.digest != new.digest, "a proxy that still shows the old one is started anew"
+
+
+def test_ones_own_certificate_is_taken_and_needs_its_key(folder: StateFolder, tmp_path: Path) -> None:
+    certificate, key = make_pair(tmp_path, "own")
+    own = {"certificate_file": str(certificate), "key_file": str(key)}
+    found = choose_front(folder, wishes(**own), Said())
+    assert (found.certificate_file, found.key_file) == (str(certificate), str(key))
+    assert not folder.certificate_file.exists()
+    for missing in own:
+        with pytest.raises(DetlabError, match="go together"):
+            choose_front(folder, wishes(**{**own, missing: ""}), Said())
+
+
+def test_a_master_refuses_to_listen_for_the_network_unless_tls_stands_before_it(tmp_path: Path) -> None:
+    master = DetHub(ip="192.0.2.7", state_dir=str(tmp_path))
+    with pytest.raises(DetlabError, match="speaks plain HTTP"):
+        asyncio.run(master.serve(asyncio.Event()))
+    assert list(tmp_path.iterdir()) == []
+    behind = DetHub(ip="192.0.2.7", state_dir=str(tmp_path), behind_tls_proxy=True)
+    with pytest.raises(DetlabError, match="no token for the Hub"):
+        asyncio.run(behind.serve(asyncio.Event()))
