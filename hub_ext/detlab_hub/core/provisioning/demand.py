@@ -76,8 +76,7 @@ class _Packing:
         self._held = Held(situation.pool)
         pool = situation.pool
         agents = [*pool.agents, *_copies(situation.template, starting), *_copies(situation.template, self._names)]
-        shapes: dict[str, Shape] = {}
-        self._rooms = Rooms(pool.pool, agents, shapes=shapes)
+        self._rooms = Rooms(pool.pool, agents)
         for task in pool.tasks:
             if task.state is TaskState.RUNNING:
                 self._rooms.place(task, task.on)

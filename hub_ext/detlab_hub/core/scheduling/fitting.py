@@ -15,6 +15,7 @@ import hashlib
 import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple, TypeAlias
@@ -26,28 +27,86 @@ _TRIED = 256
 """So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
 Placement: TypeAlias = dict[str, int]
 """Slots by agent; {agent: 0} for a task without slots."""
+_NONE: frozenset[str] = frozenset()
 
 
-class Kind(NamedTuple):
-    """What of a task decides which agents are suitable."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Kind:
+    """What of a task decides which agents are suitable. `Shapes` makes one of each: they are compared by identity.
+
+    Attributes:
+        constraints: Of the task.
+        runtime: Of the task.
+        user: Its owner; "" where no agent serves one user alone.
+    """
 
     constraints: Constraints
     runtime: str
     user: str
-    """"" where no agent serves one user alone."""
 
 
-class Shape(NamedTuple):
-    """What of a task decides where it fits: tasks of one shape fit or fail alike."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """What of a task decides where it fits: tasks of one shape fit or fail alike. One of each, as of `Kind`.
+
+    Attributes:
+        slots: Of the task.
+        single_node: Of the task.
+        kind: Which agents are suitable.
+        blocked_nodes: Those of them that the task must not have.
+    """
 
     slots: int
     single_node: bool
     kind: Kind
     blocked_nodes: frozenset[str]
 
-    def avoiding(self, names: frozenset[str]) -> Shape:
+
+class Shapes:
+    """The shapes of tasks, as far as they are known; all that is made of the same agents may share them.
+
+    Args:
+        agents: All of the pool.
+    """
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self._agents = agents
+        self._names = frozenset(agent.id for agent in agents)
+        self._personal = any(agent.serves_user is not None for agent in agents)
+        self._of_tasks: dict[str, Shape] = {}
+        self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
+        self._shapes: dict[tuple[int, bool, Kind, frozenset[str]], Shape] = {}
+        self._suitable: dict[Kind, Sequence[Agent]] = {}
+
+    def of(self, task: Task) -> Shape:
+        """That of a task."""
+        found = self._of_tasks.get(task.id)
+        if found is None:
+            key = task.constraints, task.runtime, task.user if self._personal else ""
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = Kind(*key)
+            blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
+            found = self._of_tasks[task.id] = self._one(task.slots, task.single_node, kind, blocked)
+        return found
+
+    def suitable(self, kind: Kind) -> Sequence[Agent]:
+        """The agents on which tasks of a kind may run, whether or not they are open."""
+        found = self._suitable.get(kind)
+        if found is None:
+            found = self._suitable[kind] = [agent for agent in self._agents if suits(kind, agent)]
+        return found
+
+    def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
         """The same with more blocked nodes."""
-        return self._replace(blocked_nodes=self.blocked_nodes | names)
+        return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes | names)
+
+    def _one(self, slots: int, single_node: bool, kind: Kind, blocked: frozenset[str]) -> Shape:
+        key = slots, single_node, kind, blocked
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = Shape(*key)
+        return found
 
 
 class _Size(NamedTuple):
@@ -57,26 +116,32 @@ class _Size(NamedTuple):
     slots: int
 
 
-class Node:
-    """What is left of one agent while a pass is made."""
+@lru_cache(maxsize=10_000)
+def _size(free: int, slots: int) -> _Size:
+    return _Size(free, slots)
 
-    __slots__ = ("agent", "free", "hash", "zero_slot_tasks")
+
+class Node:
+    """What is left of one agent while a pass is made.
+
+    Attributes:
+        agent: It.
+        free: Its slots that nobody holds.
+        zero_slot_tasks: So many it runs.
+        hash: Of its name.
+        key: Its place in a list.
+        size: Where it is listed.
+    """
+
+    __slots__ = ("agent", "free", "hash", "key", "size", "zero_slot_tasks")
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.free = agent.slots
         self.zero_slot_tasks = 0
         self.hash = hash_of(agent.id)
-
-    @property
-    def size(self) -> _Size:
-        """Where it is listed."""
-        return _Size(self.free, self.agent.slots)
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """Its place in a list."""
-        return self.hash, self.agent.id
+        self.key = self.hash, agent.id
+        self.size = _size(agent.slots, agent.slots)
 
 
 class _Index:
@@ -86,7 +151,7 @@ class _Index:
         self.sizes: dict[_Size, list[tuple[int, str]]] = {}
         self.names: set[str] = set()
         for node in nodes:
-            self.names.add(node.agent.id)
+            self.names.add(node.key[1])
             self.sizes.setdefault(node.size, []).append(node.key)
         for keys in self.sizes.values():
             keys.sort()
@@ -150,21 +215,21 @@ class Rooms:
     Args:
         pool: Fitting and whether fits may be heterogeneous.
         agents: All of the pool.
-        shapes: Those of tasks by their names, as far as they are known; all of one pass may share them.
+        shapes: Those of tasks; all of one pass share them.
         empty: Leave out what makes agents refuse new work: for asking whether a task could ever run.
     """
 
     def __init__(
-        self, pool: Pool, agents: Iterable[Agent], *, empty: bool = False, shapes: dict[str, Shape] | None = None
+        self, pool: Pool, agents: Sequence[Agent], *, empty: bool = False, shapes: Shapes | None = None
     ) -> None:
         self._pool = pool
-        self._shapes = {} if shapes is None else shapes
+        self._shapes = Shapes(agents) if shapes is None else shapes
+        self.shape = self._shapes.of
         self.nodes = {agent.id: Node(agent) for agent in agents}
-        self._personal = any(node.agent.serves_user is not None for node in self.nodes.values())
         self._empty = empty
         self._indexes: dict[Kind, _Index] = {}
         self._failed: dict[Shape, int] = {}
-        self._widened = 0
+        self.widened = 0
         """How often slots became free: what did not fit before may fit now."""
 
     # --- what changes -------------------------------------------------------------------------------------
@@ -182,7 +247,7 @@ class Rooms:
 
     def remove(self, task: Task, placement: Mapping[str, int]) -> None:
         """A task gives its slots back."""
-        self._widened += 1
+        self.widened += 1
         for name, slots in placement.items():
             node = self.nodes.get(name)
             if node is None:
@@ -195,29 +260,22 @@ class Rooms:
     def _set_free(self, node: Node, free: int) -> None:
         old = node.size
         node.free = free
+        node.size = _size(free, node.agent.slots)
         for index in self._indexes.values():
             index.move(node.key, old, node.size)
 
     # --- questions ----------------------------------------------------------------------------------------
 
-    def shape(self, task: Task) -> Shape:
-        """Of a task."""
-        found = self._shapes.get(task.id)
-        if found is None:
-            kind = Kind(task.constraints, task.runtime, task.user if self._personal else "")
-            blocked = task.blocked_nodes.intersection(self.nodes) if task.blocked_nodes else task.blocked_nodes
-            found = self._shapes[task.id] = Shape(task.slots, task.single_node, kind, blocked)
-        return found
-
-    def is_open(self, node: Node) -> bool:
-        """Whether new work may start there."""
-        return self._empty or node.agent.state is AgentState.ENABLED
-
     def suitable(self, task: Task) -> list[Agent]:
         """The agents on which the task could run if it fits, whether or not they are open."""
         shape = self.shape(task)
-        nodes = (node for node in self.nodes.values() if node.agent.id not in shape.blocked_nodes)
-        return [node.agent for node in nodes if suits(shape.kind, node.agent)]
+        return [agent for agent in self._shapes.suitable(shape.kind) if agent.id not in shape.blocked_nodes]
+
+    def open_to(self, shape: Shape) -> Iterator[Node]:
+        """The agents that tasks of a shape may have now, if they have room."""
+        for agent in self._shapes.suitable(shape.kind):
+            if agent.id not in shape.blocked_nodes and (self._empty or agent.state is AgentState.ENABLED):
+                yield self.nodes[agent.id]
 
     def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
         """The slots that the task would get now, None if there is no room for it.
@@ -226,12 +284,14 @@ class Rooms:
             task: It.
             avoid: Agents where it must not start, besides those that it blocks itself.
         """
-        shape = self.shape(task).avoiding(avoid) if avoid else self.shape(task)
-        if self._failed.get(shape) == self._widened:
+        shape = self.shape(task)
+        if avoid:
+            shape = self._shapes.avoiding(shape, avoid)
+        if self._failed.get(shape) == self.widened:
             return None  # since it did not fit nothing became free
         found = self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)
         if found is None:
-            self._failed[shape] = self._widened
+            self._failed[shape] = self.widened
         return found
 
     def largest(self, task: Task) -> int:
@@ -260,8 +320,10 @@ class Rooms:
         """The open agents that are suitable for a kind of tasks."""
         found = self._indexes.get(kind)
         if found is None:
-            nodes = (node for node in self.nodes.values() if self.is_open(node) and suits(kind, node.agent))
-            found = self._indexes[kind] = _Index(nodes)
+            suitable = self._shapes.suitable(kind)
+            nodes = self.nodes
+            found = _Index([nodes[a.id] for a in suitable if self._empty or a.state is AgentState.ENABLED])
+            self._indexes[kind] = found
         return found
 
     def _sizes(self, shape: Shape) -> Sizes:
@@ -306,13 +368,13 @@ class Rooms:
 
     def _one(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
         """All on one agent."""
-        fitting = [size for size in sizes if size.free >= slots]
+        fitting = [(self._score(size), keys) for size, keys in sizes.items() if size.free >= slots]
         if not fitting:
             return None
-        top = max(map(self._score, fitting))
-        number = hash_of(name)
-        firsts = (_first_before(number, sizes[size]) for size in fitting if self._score(size) == top)
-        return {min(firsts, key=lambda key: ((number - key[0]) % _WORD, key[1]))[1]: slots}
+        number, top = hash_of(name), max(score for score, _ in fitting)
+        firsts = [_first_before(number, keys) for score, keys in fitting if score == top]
+        first = firsts[0] if len(firsts) == 1 else min(firsts, key=lambda key: ((number - key[0]) % _WORD, key[1]))
+        return {first[1]: slots}
 
     def _several(self, name: str, slots: int, sizes: Sizes) -> Placement | None:
         """On several agents: idle ones of one size; idle ones of any size; parts of any."""

@@ -22,6 +22,8 @@ class Limits:
         for quota in snapshot.quotas:
             holders = self._groups if quota.user is None else self._users
             holders.setdefault(quota.user or quota.group or "", []).append(quota)
+        self._bounded = {name for name, job in snapshot.jobs.items() if job.max_slots is not None}
+        self._no_quotas = not snapshot.quotas
         self.by_job: Counter[str] = Counter()
         self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
         self._by_quota: Counter[Quota] = Counter({quota: quota.elsewhere for quota in snapshot.quotas})
@@ -38,7 +40,7 @@ class Limits:
             self._by_quota[quota] += task.slots
 
     def _of(self, task: Task) -> list[Quota]:
-        if not self._users and not self._groups:
+        if self._no_quotas:
             return []
         found = list(self._users.get(task.user, ()))
         for group in task.groups if self._groups else ():
@@ -47,6 +49,8 @@ class Limits:
 
     def never(self, task: Task) -> Reason | None:
         """Why the task may never start: it alone needs more than it may hold."""
+        if self._no_quotas and task.job not in self._bounded:
+            return None
         most = self._jobs[task.job].max_slots
         if most is not None and task.slots > most:
             detail = f"needs {count_slots(task.slots)}, more than max_slots {most} of {task.job}"
@@ -59,7 +63,7 @@ class Limits:
 
     def now(self, task: Task) -> Reason | None:
         """Why the task may not start now, whatever is free."""
-        if task.slots == 0:
+        if (self._no_quotas and task.job not in self._bounded) or task.slots == 0:
             return None
         most, held = self._jobs[task.job].max_slots, self.by_job[task.job]
         if most is not None and held + task.slots > most:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 from typing import TypeAlias
 
 from detlab_hub.core.scheduling.model import Job, Task
 
 Place: TypeAlias = tuple[float, float, float, str]
 """Comparable: less is further ahead."""
+_BY_REQUEST = attrgetter("requested", "id")
 
 
 def position_of(job: Job) -> float:
@@ -30,8 +32,17 @@ def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
 
 def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
     """Tasks, those first that are ahead in the queue."""
-    places = {name: (position_of(job), job.submitted) for name, job in jobs.items()}
-    return sorted(tasks, key=lambda task: (*places[task.job], task.requested, task.id))
+    by_job: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_job.setdefault(task.job, []).append(task)
+    together: dict[tuple[float, float], list[Task]] = {}
+    for name, own in by_job.items():
+        job = jobs[name]
+        together.setdefault((position_of(job), job.submitted), []).extend(own)
+    ordered: list[Task] = []
+    for place in sorted(together):
+        ordered += sorted(together[place], key=_BY_REQUEST)
+    return ordered
 
 
 def of_one_weight(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> bool:

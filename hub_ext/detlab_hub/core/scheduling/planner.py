@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, suits
+from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, Shapes, suits
 from detlab_hub.core.scheduling.limits import Limits, count_slots
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
@@ -49,14 +49,15 @@ class Planner:
         self.limits = Limits(snapshot)
         self.agents = snapshot.agents
         self._private = snapshot.private
-        shapes: dict[str, Shape] = {}
+        shapes = Shapes(snapshot.agents)
         self.rooms = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
         self._free = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         """What is really free at the end of the pass: nothing is reserved here or released."""
-        self._idle = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self._whole = Rooms(snapshot.pool, snapshot.agents, empty=True, shapes=shapes)
+        all_open = all(agent.state is AgentState.ENABLED for agent in snapshot.agents)
+        self._idle = self._whole if all_open else Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
         self._waiting: dict[str, Reason] = {}
         self._for_room: list[tuple[Task, bool]] = []
         self._never: dict[Shape, Reason | None] = {}
@@ -68,7 +69,12 @@ class Planner:
         self.pending = [task for task in ordered if task.state is TaskState.PENDING and self._possible(task)]
 
     def _possible(self, task: Task) -> bool:
-        reason = self.limits.never(task) or self._never_fits(task)
+        reason = self.limits.never(task)
+        if reason is None:
+            shape = self.rooms.shape(task)
+            if shape not in self._never:
+                self._never[shape] = self._look_whether_ever(task)
+            reason = self._never[shape]
         if reason is not None:
             self._waiting[task.id] = reason
         return reason is None
@@ -103,11 +109,10 @@ class Planner:
             return all(node.zero_slot_tasks < node.agent.max_zero_slot_tasks for node, _ in nodes)
         return all(node.free >= slots for node, slots in nodes)
 
-    def reserve(self, task: Task, placement: Placement, reason: Reason) -> None:
-        """The task gets this later: nobody else does in this pass."""
+    def reserve(self, task: Task, placement: Placement) -> None:
+        """The task gets this later: nobody else does in this pass. Why it waits is said with `wait`."""
         self.rooms.place(task, placement)
         self.limits.hold(task)
-        self._waiting[task.id] = reason
 
     def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
         """The task waits: for the reason given, else for room.
@@ -125,11 +130,13 @@ class Planner:
     def decision(self) -> Decision:
         """What was decided; asked once, at the end."""
         known: dict[tuple[Shape, bool], Reason] = {}
+        shape_of, waiting = self.rooms.shape, self._waiting
         for task, next_in_line in self._for_room:
-            key = self.rooms.shape(task), next_in_line
-            if key not in known:
-                known[key] = self._no_room(task, next_in_line)
-            self._waiting[task.id] = known[key]
+            key = shape_of(task), next_in_line
+            reason = known.get(key)
+            if reason is None:
+                reason = known[key] = self._no_room(task, next_in_line)
+            waiting[task.id] = reason
         allocate = {name: placement for name, (_, placement) in self.started.items()}
         return Decision(allocate, tuple(task.id for task in self.release), self._waiting)
 
@@ -150,14 +157,8 @@ class Planner:
 
     # --- why there is no room -----------------------------------------------------------------------------
 
-    def _never_fits(self, task: Task) -> Reason | None:
-        """Why the task could not start if no other task were there; None if it could."""
-        shape = self.rooms.shape(task)
-        if shape not in self._never:
-            self._never[shape] = self._look_whether_ever(task)
-        return self._never[shape]
-
     def _look_whether_ever(self, task: Task) -> Reason | None:
+        """Why the task could not start if no other task were there; None if it could."""
         if not self.agents:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
         suitable = self.rooms.suitable(task)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.order import Place, by_weight, of_one_weight, place_of, position_of
+from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
 
@@ -42,8 +42,11 @@ class _Pass:
         self._planner = planner
         self._jobs = planner.jobs
         self._preempts = planner.pool.preemption
-        # Stable: in queue order within a priority.
-        self._pending = sorted((task for task in planner.pending if (task.slots == 0) is zero), key=self._priority)
+        self._levels: dict[int, list[Task]] = {}
+        """Who waits, by priority and in queue order."""
+        for task in planner.pending:
+            if (task.slots == 0) is zero:
+                self._levels.setdefault(self._jobs[task.job].priority, []).append(task)
         kept = [task for task in planner.running if (task.slots == 0) is zero and self._preempts]
         candidates = sorted(
             (task for task in kept if task.preemptible and not task.leaving), key=self._rank, reverse=True
@@ -55,8 +58,16 @@ class _Pass:
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
         """Who waits for slots that are released, and those that were chosen for it."""
-        self._equal: dict[int, bool] = {}
-        """Whether all jobs of a priority have one weight."""
+        jobs = [
+            self._jobs[name] for name in {task.job for tasks in (planner.running, planner.pending) for task in tasks}
+        ]
+        weights = Counter(priority for priority, _ in {(job.priority, job.weight) for job in jobs})
+        self._unequal = {priority for priority, count in weights.items() if count > 1}
+        """Priorities whose jobs have different weights."""
+        self._hopeless: dict[tuple[Shape, int], int] = {}
+        """Shapes, and numbers of candidates, for which no room could be made when so often slots had become free."""
+        self._limits: dict[str, int] = {}
+        """How many of the candidates may have to leave for a task of each job."""
         self._first: set[str] = set()
         """Who did not fit when nobody else had failed to: with fewer slots they would have started."""
         self._heads: list[Task] = []
@@ -75,9 +86,9 @@ class _Pass:
 
     def run(self) -> None:
         """Level by level."""
-        for _, level in groupby(self._pending, self._priority):
+        for priority in sorted(self._levels):
             failed: list[Task] = []
-            for task, tell in by_weight(list(level), self._jobs, self._planner.limits.by_job):
+            for task, tell in by_weight(self._levels[priority], self._jobs, self._planner.limits.by_job):
                 if not self._planner.allowed(task):
                     tell(False)
                     continue
@@ -102,7 +113,8 @@ class _Pass:
             return True
         elif self._preempts:
             # It keeps its place: what comes after it must not take that.
-            planner.reserve(task, placement, self._behind(task))
+            planner.reserve(task, placement)
+            planner.wait(task, self._behind(task))
         elif (passing := self._passing(task, placement)) is not None:
             planner.start(task, passing)
             return True
@@ -153,15 +165,19 @@ class _Pass:
         if not self._preempts:
             planner.wait(task, next_in_line=first)
             return
-        placement, victims = planner.rooms.fit(task), list[Task]()
+        rooms, like = planner.rooms, (planner.rooms.shape(task), self._behind_in_queue(task))
+        placement, victims = None, list[Task]()
+        if self._hopeless.get(like) != rooms.widened:
+            placement = rooms.fit(task)
+            if placement is None:
+                placement, victims = self._victims.make_room(task, like[1])
         if placement is None:
-            placement, victims = self._victims.make_room(task, self._behind_in_queue(task))
-        if placement is None:
+            self._hopeless[like] = rooms.widened
             planner.wait(task, next_in_line=first and not self._released)
             return
         self._released += [victim for victim in victims if not victim.leaving]
         self._for_whom.append((task, victims))
-        planner.reserve(task, placement, planner.releasing(task, victims))
+        planner.reserve(task, placement)  # why it waits is said when it is known who leaves
 
     def _behind_in_queue(self, task: Task) -> int:
         """How many of the candidates may have to leave for the task.
@@ -169,12 +185,13 @@ class _Pass:
         Of its own priority only tasks of jobs that are behind its own in the queue; none where jobs of different
         weights take turns, as whose turn it is changes with every start.
         """
-        priority = self._priority(task)
-        if priority not in self._equal:
-            tasks = (*self._planner.running, *self._planner.pending)
-            self._equal[priority] = of_one_weight((one for one in tasks if self._priority(one) == priority), self._jobs)
-        position = position_of(self._jobs[task.job]) if self._equal[priority] else math.inf
-        return len(self._leaving) + len(self._bounds) - bisect_right(self._bounds, (priority, position))
+        known = self._limits.get(task.job)
+        if known is None:
+            job = self._jobs[task.job]
+            position = math.inf if job.priority in self._unequal else position_of(job)
+            ahead = bisect_right(self._bounds, (job.priority, position))
+            known = self._limits[task.job] = len(self._leaving) + len(self._bounds) - ahead
+        return known
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""

@@ -108,7 +108,8 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
         planner.wait(task)
         return False
     planner.release += [victim for victim in chosen if not victim.leaving]
-    planner.reserve(task, placement, planner.releasing(task, chosen))
+    planner.reserve(task, placement)
+    planner.wait(task, planner.releasing(task, chosen))
     return True
 
 

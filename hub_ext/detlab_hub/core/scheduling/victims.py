@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, suits
+from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape
 from detlab_hub.core.scheduling.model import Task
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
@@ -97,26 +97,24 @@ class Victims:
         self._rooms.remove(victim, victim.on)
         self._gained += victim.on
 
-    def _may_have(self, where: _Where) -> frozenset[str]:
+    def _may_have(self, shape: Shape) -> frozenset[str]:
         """The agents with candidates that such a task may have."""
+        where = shape.kind, shape.blocked_nodes
         found = self._suits.get(where)
         if found is None:
-            kind, blocked = where
-            nodes = (self._rooms.nodes.get(name) for name in self._by_agent if name not in blocked)
-            fits = (node for node in nodes if node is not None and suits(kind, node.agent))
-            found = self._suits[where] = frozenset(node.agent.id for node in fits if self._rooms.is_open(node))
+            names = (node.agent.id for node in self._rooms.open_to(shape))
+            found = self._suits[where] = frozenset(name for name in names if name in self._by_agent)
         return found
 
     # --- on one agent
 
     def _on_one(self, shape: Shape, limit: int) -> list[int] | None:
-        where = shape.kind, shape.blocked_nodes
-        last = self._first_reach(shape.slots, where, limit)
+        last = self._first_reach(shape, limit)
         if last is None:
             return None
         # Of all that stand before the last one only those on the agents where it makes the room are needed.
-        agents = self._may_have(where).intersection(self._candidates[last].on)
-        agents = {name for name in agents if self._reach(name, shape.slots) == last}
+        near = self._may_have(shape).intersection(self._candidates[last].on)
+        agents = {name for name in near if self._reach(name, shape.slots) == last}
         free = {name: self._rooms.nodes[name].free for name in agents}
         row = sorted({number for name in agents for number in self._by_agent[name] if number <= last})
         chosen = [number for number in row if not self._taken[number]]
@@ -135,9 +133,9 @@ class Victims:
             if name in free:
                 free[name] += sign * slots
 
-    def _first_reach(self, slots: int, where: _Where, limit: int) -> int | None:
+    def _first_reach(self, shape: Shape, limit: int) -> int | None:
         """The number of the last candidate that has to go until one agent has so many free slots; None: never."""
-        names = self._may_have(where)
+        slots, where, names = shape.slots, (shape.kind, shape.blocked_nodes), self._may_have(shape)
         known = self._reaches.get((slots, where))
         if known is None:
             known = self._reaches[slots, where] = _Reaches(list(self._all_reaches(slots, names)), len(self._gained))
@@ -176,7 +174,7 @@ class Victims:
     def _on_several(self, shape: Shape, limit: int) -> list[int] | None:
         """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
         where = shape.kind, shape.blocked_nodes
-        names, room = self._may_have(where), self._rooms.room_for(shape)
+        names, room = self._may_have(shape), self._rooms.room_for(shape)
         free: dict[str, int] = {}
         chosen: list[int] = []
 

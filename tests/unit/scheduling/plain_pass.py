@@ -1,0 +1,147 @@
+"""The scheduler without what makes it fast: each question is answered by looking at all agents and all candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+import pytest
+
+from detlab_hub.core.scheduling import (
+    AgentState,
+    Decision,
+    Fitting,
+    Job,
+    Snapshot,
+    Task,
+    planner,
+    priority,
+    schedule,
+    sharing,
+)
+from detlab_hub.core.scheduling.fitting import Node, Placement, Rooms, hash_of, suits
+
+
+class PlainRooms(Rooms):
+    """Fits as they are defined."""
+
+    def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+        """The slots that the task would get now."""
+        shape = self.shape(task)
+        barred = shape.blocked_nodes | avoid
+        nodes = [
+            node
+            for name, node in self.nodes.items()
+            if name not in barred
+            and suits(shape.kind, node.agent)
+            and (self._empty or node.agent.state is AgentState.ENABLED)
+        ]
+        number = hash_of(task.id)
+        if task.slots == 0:
+            able = [node for node in nodes if node.zero_slot_tasks < node.agent.max_zero_slot_tasks]
+            return {_first(able, self._zero_value, number).agent.id: 0} if able else None
+        able = [node for node in nodes if node.free >= task.slots]
+        if able:
+            return {_first(able, self._value, number).agent.id: task.slots}
+        return None if task.single_node or task.slots == 1 else self._on_many(task.slots, nodes, number)
+
+    def _value(self, node: Node) -> float:
+        if self._pool.fitting is Fitting.BEST:
+            return 1 / (1 + node.free)
+        return node.free / node.agent.slots if node.agent.slots else 0.0
+
+    def _zero_value(self, node: Node) -> float:
+        if node.free != node.agent.slots:
+            return self._value(node)
+        most = node.agent.max_zero_slot_tasks
+        left = most - node.zero_slot_tasks
+        return 1 / (1 + left) if self._pool.fitting is Fitting.BEST else left / most
+
+    def _on_many(self, slots: int, nodes: Sequence[Node], number: int) -> Placement | None:
+        idle = [node for node in nodes if node.free and node.free == node.agent.slots]
+        for each in sorted({node.free for node in idle}, reverse=True):
+            alike = [node for node in idle if node.free == each]
+            if slots % each == 0 and len(alike) * each >= slots:
+                return {node.agent.id: each for node in _near(alike, number)[: slots // each]}
+        if self._pool.heterogeneous and (whole := _whole(slots, idle, number)) is not None:
+            return whole
+        for each in range(slots // 2, 0, -1):
+            roomy = [node for node in nodes if node.free >= each]
+            if slots % each == 0 and len(roomy) * each >= slots:
+                best = sorted(_near(roomy, number), key=self._value, reverse=True)
+                return {node.agent.id: each for node in best[: slots // each]}
+        if not self._pool.heterogeneous or sum(node.free for node in nodes) < slots:
+            return None
+        found: Placement = {}
+        for node in sorted(_near(nodes, number), key=lambda node: -node.free):
+            if left := slots - sum(found.values()):
+                found[node.agent.id] = min(left, node.free)
+        return found
+
+
+def _distance(node: Node, number: int) -> tuple[int, str]:
+    return (number - hash_of(node.agent.id)) % 2**64, node.agent.id
+
+
+def _near(nodes: Iterable[Node], number: int) -> list[Node]:
+    return sorted(nodes, key=lambda node: _distance(node, number))
+
+
+def _first(nodes: Sequence[Node], value: object, number: int) -> Node:
+    return min(nodes, key=lambda node: (-value(node), _distance(node, number)))  # type: ignore[operator]
+
+
+def _whole(slots: int, idle: Sequence[Node], number: int) -> Placement | None:
+    found: Placement = {}
+    for node in sorted(_near(idle, number), key=lambda node: -node.free):
+        if node.free <= slots - sum(found.values()):
+            found[node.agent.id] = node.free
+    return found if sum(found.values()) == slots else None
+
+
+class PlainVictims:
+    """One candidate after the other leaves until the task fits; then each that is not needed comes back."""
+
+    def __init__(self, rooms: Rooms, candidates: Sequence[Task]) -> None:
+        self._rooms, self._left = rooms, dict(enumerate(candidates))
+        self.count = len(candidates)
+
+    def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
+        """As `Victims.make_room`."""
+        gone: list[int] = []
+        if task.slots or not task.single_node:
+            for number in [number for number in self._left if number < limit]:
+                if self._rooms.fit(task) is None:
+                    self._rooms.remove(self._left[number], self._left[number].on)
+                    gone.append(number)
+        fits = self._rooms.fit(task) is not None
+        for number in reversed(gone.copy()):
+            self._rooms.place(self._left[number], self._left[number].on)
+            if fits and self._rooms.fit(task) is None:
+                self._rooms.remove(self._left[number], self._left[number].on)
+            else:
+                gone.remove(number)
+        return self._rooms.fit(task), [self._left.pop(number) for number in gone]
+
+
+def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
+    def place(task: Task) -> tuple[float, float, float, str]:
+        job = jobs[task.job]
+        return (
+            job.submitted if job.position is None else job.position,
+            job.submitted,
+            *attrgetter("requested", "id")(task),
+        )
+
+    return sorted(tasks, key=place)
+
+
+def plain_schedule(snapshot: Snapshot) -> Decision:
+    """What `schedule` decides, found without any shortcut."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (planner, priority):
+            patch.setattr(module, "Rooms", PlainRooms)
+        for module in (priority, sharing):
+            patch.setattr(module, "Victims", PlainVictims)
+        patch.setattr(planner, "in_order", _plain_order)
+        return schedule(snapshot)
