@@ -150,6 +150,18 @@ def set_agent(agent_id: str, *, enabled: bool) -> Flow[AgentView]:
     return one(Call("POST", _path("agents", agent_id, action), parse=model(AgentView)))
 
 
+def drain_agent(agent_id: str, *, finish: bool = False, deadline: float | None = None) -> Flow[AgentView]:
+    """Empty an agent: its trials leave at a checkpoint, or finish; what is there after `deadline` seconds is ended."""
+    body = {"trials": "finish" if finish else "leave", "deadline": deadline}
+    return one(Call("POST", _path("agents", agent_id, "drain"), json=body, parse=model(AgentView)))
+
+
+def set_slot(agent_id: str, slot_id: str, *, enabled: bool) -> Flow[AgentView]:
+    """Let new work have a slot, or no more."""
+    action = "enable" if enabled else "disable"
+    return one(Call("POST", _path("agents", agent_id, "slots", slot_id, action), parse=model(AgentView)))
+
+
 def remove_agent(agent_id: str) -> Flow[AgentView]:
     """Make an agent's key void."""
     return one(Call("DELETE", _path("agents", agent_id), parse=model(AgentView), again=False))

@@ -26,7 +26,7 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Send
 from detlab_hub.backends.base import Node
-from detlab_hub.services import audit, departures, records
+from detlab_hub.services import audit, departures, drains, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
@@ -87,9 +87,19 @@ class Agents:
                 "version": row.version,
                 "address": row.address,
                 "serves_user": row.serves_user,
-                "slots": [slot.model_copy(update={"allocation_id": owners.get((row.id, slot.id))}) for slot in slots],
+                "slots": [
+                    slot.model_copy(
+                        update={
+                            "allocation_id": owners.get((row.id, slot.id)),
+                            "enabled": slot.enabled and slot.id not in row.slots_off,
+                        }
+                    )
+                    for slot in slots
+                ],
                 "running": running.get(row.id, 0),
                 "enabled": row.enabled,
+                "mode": drains.mode_of(row, running.get(row.id, 0)),
+                "drain_until": row.drain_until,
                 "runtimes": row.runtimes,
                 "pool": row.pool,
                 "labels": row.labels,

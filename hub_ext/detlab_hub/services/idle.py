@@ -50,7 +50,7 @@ class Idle:
             spared = row.cull_at is not None and row.last_activity + (row.idle_timeout or 0.0) > row.cull_at
             if spared:
                 row.cull_at = None
-                _say(turn, row, "in use again: it is not ended")
+                say(turn, row, "in use again: it is not ended")
                 turn.changed_task(row)
             return ActivityReply(idle_timeout=row.idle_timeout, cull_at=row.cull_at)
 
@@ -114,7 +114,7 @@ def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
         warning = warning_of(timeout, turn.settings.idle_warning)
         if row.cull_at is None:
             row.cull_at = max(last + timeout, turn.now + warning)
-            _say(
+            say(
                 turn,
                 row,
                 f"nobody has used this {row.kind} for {turn.now - last:.0f} s:"
@@ -123,14 +123,14 @@ def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
             turn.changed_task(row)
         elif turn.now >= row.cull_at:
             _log.info("task %s is idle, ending it", row.id)
-            _say(turn, row, f"nobody has used this {row.kind} for {turn.now - last:.0f} s: it is ended")
+            say(turn, row, f"nobody has used this {row.kind} for {turn.now - last:.0f} s: it is ended")
             apply_task(turn, row, usertask.EndRequested(TaskEnd.IDLE))
             ended.append((row.owner, row.server_name or ""))
     return ended
 
 
-def _say(turn: Turn, row: TaskRow, text: str) -> None:
-    """Put a line of the master's own into the task's log."""
+def say(turn: Turn, row: TaskRow, text: str) -> None:
+    """Put a line of the master's own into a task's log."""
     record = LogRecord(seq=0, time=turn.now, stdtype="launcher", text=f"detlab: {text}")
     logs.append(turn.session, row.id, row.run, [record])
     turn.outbox.wake_logs.add(row.id)

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
@@ -17,7 +18,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, placement, provisioning, removal, vouching
+from detlab_hub.services import audit, drains, placement, provisioning, removal, vouching
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
@@ -197,9 +198,11 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due = await self.shell.read(lambda s: _due(s, now))
+        due, drained = await self.shell.read(lambda s: (_due(s, now), drains.due(s, now)))
         if due:
             await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
+        for agent_id in drained:
+            await self.shell.write(partial(drains.act_on_deadline, agent_id=agent_id))
 
     async def schedule(self) -> None:
         """Assign what can start now and note why everything else waits."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from detlab.schemas.wire import SlotView
@@ -33,14 +34,20 @@ def known_node(row: AgentRow) -> Node:
     )
 
 
-def agent_of(node: Node, *, closed: bool = False) -> Agent:
+def without(node: Node, off: Collection[str]) -> Node:
+    """A node without the slots that an administrator closed."""
+    return replace(node, slots=tuple(slot for slot in node.slots if slot not in off))
+
+
+def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
     """A node as the scheduler sees it.
 
     Args:
         node: It.
-        closed: An administrator lets nothing new start on it.
+        state: What an administrator decided of it.
     """
-    state = AgentState.SUSPECT if node.suspect else AgentState.DISABLED if closed else AgentState.ENABLED
+    if node.suspect:
+        state = AgentState.SUSPECT
     return Agent(
         id=node.id,
         slots=len(node.slots),

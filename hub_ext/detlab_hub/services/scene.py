@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
-from detlab_hub.core.scheduling import Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.services.offers import agent_of, constraints_of
+from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.services.offers import agent_of, constraints_of, without
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow
@@ -131,7 +131,11 @@ _TASKS = Prepared(
     ).where(TaskRow.id.in_(select(AllocationRow.task_id).where(_LIVE)))
 )
 _QUOTAS = Prepared(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
-_DISABLED = Prepared(select(AgentRow.id).where(AgentRow.enabled.is_(False)))
+_CLOSED = Prepared(
+    select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
+        or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
+    )
+)
 _PREEMPTED = Prepared(
     select(AllocationRow.trial_id, func.count())
     .where(
@@ -166,7 +170,8 @@ class Scene:
     settings: Settings
     now: float
     nodes: Sequence[Node]
-    disabled: frozenset[str]
+    closed: Mapping[str, AgentState]
+    """Agents on which administrators let nothing new start, and how the scheduler calls that."""
     pending: list[Waiting]
     placed: list[Placed]
     holders: dict[str, _Holder]
@@ -199,7 +204,7 @@ class Scene:
         names = {task.job for task in tasks}
         return Snapshot(
             pool=pool.rules,
-            agents=tuple(agent_of(node, closed=node.id in self.disabled) for node in nodes),
+            agents=tuple(agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes),
             jobs=self._jobs(pool.name, names),
             tasks=tuple(tasks),
             quotas=self._quotas(pool.name),
@@ -296,11 +301,12 @@ def _scene(
     holders.update((row[0], _holder(*row)) for row in _TASKS.all(s, {}))
     preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
     counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
+    closed, off = _closed(s)
     return Scene(
         settings=settings,
         now=now,
-        nodes=nodes,
-        disabled=frozenset(row[0] for row in _DISABLED.all(s, {})),
+        nodes=[without(node, off[node.id]) if node.id in off else node for node in nodes],
+        closed=closed,
         pending=pending,
         placed=[Placed(*row) for row in _TAKEN.all(s, {})],
         holders=holders,
@@ -308,6 +314,15 @@ def _scene(
         refused=refused,
         tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
     )
+
+
+def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
+    """What administrators closed: agents, and single slots by their agents."""
+    rows = _CLOSED.all(s, {})
+    agents = {
+        name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled
+    }
+    return agents, {name: off for name, _, _, off in rows if off}
 
 
 def may_preempt(pool: PoolConfig) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from detlab.schemas.wire import AgentView
+from pydantic import Field
+
+from detlab.schemas.wire import AgentView, Wire
+from detlab_hub.services.drains import Drain
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -23,6 +26,42 @@ class Disable(Guarded):
     async def post(self, agent_id: str) -> AgentView:
         """Let nothing new start on the agent; what runs there goes on."""
         return await self.services.nodes.disable(self.person, agent_id)
+
+
+class DrainRequest(Wire):
+    """How an agent is emptied."""
+
+    trials: Drain = Drain.LEAVE
+    """leave: they checkpoint and go on elsewhere, which counts as no restart; finish: they run to their end."""
+    deadline: float | None = Field(None, ge=0, le=30 * 86400)
+    """Seconds after which what is still there is ended; null: nothing is."""
+
+
+class DrainNode(Guarded):
+    """An agent that is to be empty."""
+
+    @needs("admin")
+    async def post(self, agent_id: str, body: DrainRequest) -> AgentView:
+        """Let nothing new start on the agent, and let what runs there go."""
+        return await self.services.nodes.drain(self.person, agent_id, body.trials, body.deadline)
+
+
+class EnableSlot(Guarded):
+    """New work on a single slot, again."""
+
+    @needs("admin")
+    async def post(self, agent_id: str, slot_id: str) -> AgentView:
+        """Let new work have the slot again."""
+        return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=True)
+
+
+class DisableSlot(Guarded):
+    """No new work on a single slot."""
+
+    @needs("admin")
+    async def post(self, agent_id: str, slot_id: str) -> AgentView:
+        """Let nothing new have the slot; what has it keeps it."""
+        return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=False)
 
 
 class Node(Guarded):

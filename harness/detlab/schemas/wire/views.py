@@ -42,7 +42,11 @@ class AgentView(Wire):
     running: int = 0
     last_seen: float = 0.0
     enabled: bool = True
-    """False: what runs goes on, nothing new starts."""
+    """False: nothing new starts."""
+    mode: Literal["enabled", "disabled", "draining", "drained"] = "enabled"
+    """What an administrator decided: disabled, and what runs goes on; draining, until nothing runs there: drained."""
+    drain_until: float | None = None
+    """When what is still there is ended, of an agent that is drained by then."""
     runtimes: list[str] = ["process"]
     """How it can run tasks: process, docker."""
     pool: str = "default"
