@@ -232,3 +232,36 @@ def test_tasks_without_slots_take_each_others_places_too() -> None:
     assert decision.release == ("z",)
     assert placed(decision) == {"u": {"a": 1}}, "tasks with slots go on"
     assert placed(schedule(after(pool, decision))) == {"t": {"a": 0}}
+
+
+def test_slots_that_are_gathered_for_a_task_do_not_go_back_to_those_that_gave_them() -> None:
+    """Of two victims of the same priority the first is out and waits again, the second is still on its way."""
+    jobs = {"ahead": {"position": -1.0}, "behind": {}}
+    leaving = Task("s2", "behind", 1, TaskState.RUNNING, on={"a": 1}, leaving=True)
+    big = Task("big", "ahead", 2, single_node=True)
+    pool = scene({"a": 2}, jobs, {"big": big, "s1": ("behind", 1)}, {"s2": leaving}, preemption=True)
+    decision = schedule(pool)
+    assert placed(decision) == {}
+    assert not decision.release
+    assert reasons(decision) == {"big": "releasing", "s1": "behind"}
+    assert placed(schedule(after(pool, decision))) == {"big": {"a": 2}}
+
+
+def test_nobody_is_told_to_leave_twice_for_the_same_task() -> None:
+    """A storm: four victims leave one after the other, and each waits again as soon as it is out."""
+    jobs = {"ahead": {"position": -1.0}, "behind": {}}
+    running = {f"s{n}": ("behind", {"a": 1}) for n in range(4)}
+    now = scene({"a": 4}, jobs, {"big": Task("big", "ahead", 4, single_node=True)}, running, preemption=True)
+    told: list[str] = []
+    for _ in range(10):
+        decision = schedule(now)
+        told += decision.release
+        if "big" in decision.allocate:
+            break
+        assert not decision.allocate
+        tasks = [replace(task, leaving=task.leaving or task.id in decision.release) for task in now.tasks]
+        first = next(task for task in tasks if task.leaving)
+        out = replace(first, state=TaskState.PENDING, on={}, leaving=False)
+        now = replace(now, tasks=tuple(out if task is first else task for task in tasks))
+    assert sorted(told) == ["s0", "s1", "s2", "s3"]
+    assert placed(decision) == {"big": {"a": 4}}

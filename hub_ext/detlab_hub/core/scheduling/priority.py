@@ -6,9 +6,9 @@ running tasks of lower priorities, and from those of its own that are behind it 
 nothing of lower priority starts in the same pass.
 
 Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do is
-in nobody's way; victims that are not needed keep their slots; and without preemption, where Determined lets nothing
-pass, a task of lower priority does if its maximum time ends before the first that waits can start, or if it runs where
-none that waits ever could.
+in nobody's way; victims that are not needed keep their slots; what is being gathered for a task is not given to one
+behind it of the same priority; and without preemption, where Determined lets nothing pass, a task of lower priority
+does if its maximum time ends before the first that waits can start, or if it runs where none that waits ever could.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class _Pass:
         weights = Counter(priority for priority, _ in {(job.priority, job.weight) for job in jobs})
         self._unequal = {priority for priority, count in weights.items() if count > 1}
         """Priorities whose jobs have different weights."""
+        self._awaiting: set[str] = set()
+        """Who did not fit, and will when those are gone that are leaving."""
         self._hopeless: dict[tuple[Shape, int], int] = {}
         """Shapes, and numbers of candidates, for which no room could be made when so often slots had become free."""
         self._limits: dict[str, int] = {}
@@ -97,7 +99,8 @@ class _Pass:
                     self._add_heads([task])
             self._add_heads([task for task in failed if not task.overdue])
             for task in failed:
-                self._make_room(task)
+                if task.id not in self._awaiting:
+                    self._make_room(task)
         self._spare()
 
     def _try(self, task: Task, failed: list[Task]) -> bool:
@@ -108,6 +111,8 @@ class _Pass:
             failed.append(task)
             if not self._heads:
                 self._first.add(task.id)
+            if self._leaving:
+                self._await(task)
         elif (now := self._at_once(task, placement)) is not None:
             planner.start(task, now)
             return True
@@ -125,13 +130,14 @@ class _Pass:
     def _at_once(self, task: Task, placement: Placement) -> Placement | None:
         """Where the task may start at once: nobody waits, or it can be preempted for those that do."""
         if not self._heads:
-            return placement
+            # What is being gathered for others may leave more than they need: that is free only when it is left.
+            return self._planner.now(task, placement) if self._awaiting else placement
         if self._preempts and task.preemptible and not self._released:
             return self._planner.now(task, placement)
         return None
 
     def _behind(self, task: Task) -> Reason:
-        head = self._heads[0]
+        head = self._heads[0] if self._heads else self._for_whom[0][0]
         detail = f"comes after {self._planner.told(head, task)}, which waits for {count_slots(head.slots)}"
         if not self._preempts and task.max_time is None:
             detail += "; with a maximum time that ends before that starts it could run now"
@@ -157,6 +163,18 @@ class _Pass:
         return self._planner.rooms.fit(task, avoid=self._usable)
 
     # --- preemption
+
+    def _await(self, task: Task) -> None:
+        """Keep for the task what is free, if it has room as soon as those are gone that are leaving already.
+
+        At its turn, before any task behind it is looked at: else the first that left would come back at once, on the
+        very slots that are being gathered, and be told to leave again.
+        """
+        placement, gone = self._victims.make_room(task, len(self._leaving))
+        if placement is not None:
+            self._awaiting.add(task.id)
+            self._for_whom.append((task, gone))
+            self._planner.reserve(task, placement)
 
     def _make_room(self, task: Task) -> None:
         planner, first = self._planner, task.id in self._first
