@@ -80,4 +80,4 @@ def cluster_simulate(*, scenario: Path, as_json_flag: bool) -> None:
     if not (decision.allocate or decision.release or decision.waiting):
         _say("Nothing waits.")
         return
-    Console(width=None if sys.stdout.isatty() else 160).print(as_table(snapshot, decision))
+    Console(width=None if sys.stdout.isatty() else 160, force_jupyter=False).print(as_table(snapshot, decision))

@@ -248,7 +248,7 @@ def _print(preview: Preview, as_text: bool) -> None:
     if not as_text:
         click.echo(json.dumps(as_json(preview), indent=2, allow_nan=False))
         return
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 120, force_jupyter=False)
     console.print(as_table(preview))
     console.print(Text(summary(preview)))
 

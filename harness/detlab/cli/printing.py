@@ -64,6 +64,8 @@ def console(*, err: bool = False) -> Console:
         highlight=False,
         emoji=False,
         force_terminal=None if terminal else False,
+        # In a kernel, too, a command's text goes where it is told to, not to a cell by itself.
+        force_jupyter=False,
         # Wide enough that no cell of a piped table is cut.
         width=None if terminal else PIPE_WIDTH,
     )
