@@ -7,6 +7,7 @@ import time
 
 import click
 
+from detlab.cli.agents import holder_of, words_of
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.pinning import agents_way
@@ -21,6 +22,11 @@ NO_AGENTS = "No agents. Start one: det agent run --master URL"
     cls=LazyGroup,
     short={"ls": "list"},
     lazy={
+        "enable": Lazy("Let agents take new work again (administrators).", "detlab.cli.agents:enable"),
+        "disable": Lazy(
+            "Let agents take no new work; what runs goes on (administrators).", "detlab.cli.agents:disable"
+        ),
+        "drain": Lazy("Empty agents, so that they can be switched off (administrators).", "detlab.cli.agents:drain"),
         "run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent"),
         "pin": Lazy("Have an agent of this machine pin the master's certificate anew.", "detlab.cli.pinning:pin"),
     },
@@ -31,7 +37,7 @@ def agent() -> None:
     \b
     Examples:
       det agent list
-      det agent disable node-1
+      det agent drain node-1 --deadline 30m
     """
 
 
@@ -106,7 +112,8 @@ def list_agents(invocation: Invocation) -> None:
     rows = [
         (
             item.id,
-            item.state if item.enabled else f"{item.state}, disabled",
+            item.pool,
+            words_of(item),
             sum(slot.allocation_id is not None for slot in item.slots),
             len(item.slots),
             item.running,
@@ -117,28 +124,8 @@ def list_agents(invocation: Invocation) -> None:
         )
         for item in found
     ]
-    columns = ("Agent", "State", "Used", "Slots", "Tasks", "Runtimes", "Serves", "Version", "Seen")
+    columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", "Serves", "Version", "Seen")
     table(columns, rows, right=("Used", "Slots", "Tasks"))
-
-
-def _switching(name: str, text: str, *, enabled: bool) -> None:
-    @agent.command(name=name, help=f"{text}\n\n\b\nExample:\n  det agent {name} node-1")
-    @click.argument("agent_ids", metavar="AGENT...", nargs=-1, required=True)
-    @json_option
-    @pass_invocation
-    def command(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
-        views = []
-        for agent_id in agent_ids:
-            view = invocation.client.session.run(task_operations.set_agent(agent_id, enabled=enabled))
-            views.append(view)
-            if not invocation.as_json:
-                say(clean(f"Agent {view.id}: {'enabled' if view.enabled else 'disabled'}, {view.running} tasks run"))
-        if invocation.as_json:
-            say_json(views)
-
-
-_switching("enable", "Let agents take new work again (administrators).", enabled=True)
-_switching("disable", "Let agents take no new work; what runs goes on (administrators).", enabled=False)
 
 
 @agent.command()
@@ -190,13 +177,21 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
         say(clean(f"Removed agent {view.id}"))
 
 
-@click.group(cls=LazyGroup, short={"ls": "list"})
+@click.group(
+    cls=LazyGroup,
+    short={"ls": "list"},
+    lazy={
+        "enable": Lazy("Let new work have slots again (administrators).", "detlab.cli.agents:enable_slots"),
+        "disable": Lazy("Let nothing new have slots (administrators).", "detlab.cli.agents:disable_slots"),
+    },
+)
 def slot() -> None:
     """Slots: the GPUs and CPU shares that trials get.
 
     \b
-    Example:
+    Examples:
       det slot list
+      det slot disable node-1 cuda3
     """
 
 
@@ -214,9 +209,7 @@ def list_slots(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json([{"agent_id": item.id, **each.model_dump(mode="json")} for item in agents for each in item.slots])
         return
-    rows = [
-        (item.id, each.id, each.kind, each.name, each.allocation_id or "free") for item in agents for each in item.slots
-    ]
+    rows = [(item.id, each.id, each.kind, each.name, holder_of(each)) for item in agents for each in item.slots]
     if not rows:
         say(NO_AGENTS if not agents else "The agents have no slots.")
         return

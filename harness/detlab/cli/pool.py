@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.agents import words_of
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.printing import clean, duration, facts, say, say_json, table
@@ -82,7 +83,7 @@ def describe(invocation: Invocation, name: str) -> None:
             [
                 (
                     agent.id,
-                    agent.state if agent.enabled else f"{agent.state}, disabled",
+                    words_of(agent),
                     sum(slot.allocation_id is not None for slot in agent.slots),
                     len(agent.slots),
                     agent.running,

@@ -30,7 +30,7 @@ COMMANDS = {
     "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.queueing:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.quota:quota"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.shell:shell"),
-    "slot": Lazy("Slots of the agents: list.", "detlab.cli.cluster:slot"),
+    "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
     "task": Lazy("Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.task:task"),
     "tensorboard": Lazy("TensorBoards of experiments: start, open, list, kill.", "detlab.cli.tensorboard:tensorboard"),

@@ -8,6 +8,7 @@ with FakeTaskMaster() as master:
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ class FakeTaskMaster(FakeMaster):
     Attributes:
         on_create: Called with each new task, before its reply is sent.
         asked: The bodies of all requests for tasks.
+        drained: The bodies of all requests to drain an agent.
     """
 
     tasks: dict[str, TaskView] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class FakeTaskMaster(FakeMaster):
     usage: list[UsageRow] = field(default_factory=list)
     task_tokens: dict[str, TokenView] = field(default_factory=dict)
     asked: list[CreateTask] = field(default_factory=list)
+    drained: list[dict[str, Any]] = field(default_factory=list)
     task_keys: dict[str, str] = field(default_factory=dict)
     on_create: Callable[[TaskView], object] = lambda view: None
 
@@ -183,13 +186,27 @@ class FakeTaskMaster(FakeMaster):
             lambda: self.tasks[task_id].state.terminal,
         )
 
-    def switch(self, agent_id: str, action: str) -> AgentView:
-        """Enable or disable an agent."""
+    def switch(self, agent_id: str, action: str, until: float | None = None) -> AgentView:
+        """Enable, disable or drain an agent."""
         for at, view in enumerate(self.agents):
             if view.id == agent_id:
-                self.agents[at] = view.model_copy(update={"enabled": action == "enable"})
+                mode = {"enable": "enabled", "disable": "disabled"}.get(action) or (
+                    "draining" if view.running else "drained"
+                )
+                change = {"enabled": mode == "enabled", "mode": mode, "drain_until": until}
+                self.agents[at] = view.model_copy(update=change)
                 return self.agents[at]
         raise Refusal(404, "not_found", f"there is no agent {agent_id}")
+
+    def switch_slot(self, agent_id: str, slot_id: str, action: str) -> AgentView:
+        """Enable or disable a slot of an agent."""
+        for at, view in enumerate(self.agents):
+            if view.id == agent_id and slot_id in {slot.id for slot in view.slots}:
+                change = {"enabled": action == "enable"}
+                slots = [slot.model_copy(update=change) if slot.id == slot_id else slot for slot in view.slots]
+                self.agents[at] = view.model_copy(update={"slots": slots})
+                return self.agents[at]
+        raise Refusal(404, "not_found", f"agent {agent_id} has no slot {slot_id}")
 
 
 def _list(h: Any) -> None:
@@ -217,6 +234,12 @@ def _revoke(h: Any, token_id: str) -> None:
     if h.master.task_tokens.pop(token_id, None) is None:
         raise Refusal(404, "not_found", f"there is no token {token_id}")
     h.tell({})
+
+
+def _drain(h: Any, agent_id: str) -> None:
+    asked = json.loads(h.body)
+    h.master.drained.append(asked)
+    h.tell(h.master.switch(agent_id, "drain", None if asked["deadline"] is None else time.time() + asked["deadline"]))
 
 
 def _remove(h: Any, agent_id: str) -> None:
@@ -249,5 +272,10 @@ _ROUTES: list[Route] = [
     ("DELETE", r"tokens/([^/]+)", _revoke),
     ("POST", r"agents/enrolments", lambda h: h.tell({"token": "dtenrol_abc", "expires_at": 1.9e9})),
     ("POST", r"agents/([^/]+)/(enable|disable)", lambda h, n, a: h.tell(h.master.switch(n, a))),
+    ("POST", r"agents/([^/]+)/drain", _drain),
+    (
+        *("POST", r"agents/([^/]+)/slots/([^/]+)/(enable|disable)"),
+        lambda h, n, s, a: h.tell(h.master.switch_slot(n, s, a)),
+    ),
     ("DELETE", r"agents/([^/]+)", _remove),
 ]

@@ -106,7 +106,7 @@ def test_the_agent_is_mounted_below_its_group() -> None:
     context = click.Context(root)
     group = root.get_command(context, "agent")
     assert isinstance(group, LazyGroup)
-    assert group.list_commands(context) == ["disable", "enable", "enrol", "list", "remove", "run"]
+    assert group.list_commands(context) == ["disable", "drain", "enable", "enrol", "list", "pin", "remove", "run"]
     assert "agent-run" not in root.list_commands(context)
 
 

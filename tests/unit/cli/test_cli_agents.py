@@ -1,0 +1,89 @@
+"""`det agent` and `det slot` as administrators steer by them, against a scripted master."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from detlab.cli.agents import words_of
+from detlab.schemas.wire import AgentView
+
+HOSTILE = "\x1b[31mred\x1b]0;x\x07"
+
+
+@pytest.fixture(autouse=True)
+def node(master) -> None:
+    master.add_agent("node1", running=1, pool="gpu")
+
+
+def test_an_agent_is_drained_and_the_lists_say_so(master, det, det_json) -> None:
+    assert det("agent", "drain", "node1").stdout == "Agent node1: draining, 1 task runs\n"
+    shown = det("agent", "list").stdout
+    assert "connected, draining" in shown
+    assert "gpu" in shown, "its pool"
+    assert det("agent", "drain", "node1", "--finish", "--deadline", "30m").stdout.startswith(
+        "Agent node1: draining, 29m 5"
+    )
+    assert master.drained == [
+        {"trials": "leave", "deadline": None},
+        {"trials": "finish", "deadline": 1800.0},
+    ]
+    (view,) = det_json("agent", "list")
+    assert (view["mode"], view["enabled"], view["drain_until"] > time.time()) == ("draining", False, True)
+    assert det("agent", "enable", "node1").stdout == "Agent node1: enabled, 1 task runs\n"
+    (view,) = det_json("agent", "drain", "node1", "--deadline", "2h")
+    assert view["mode"] == "draining"
+
+
+def test_determineds_disable_drain_is_a_drain_that_lets_trials_finish(master, det) -> None:
+    assert "draining" in det("agent", "disable", "--drain", "node1").stdout
+    assert master.drained == [{"trials": "finish", "deadline": None}]
+
+
+@pytest.mark.parametrize("wrong", ["soon", "-5", "0", "never", "30 minutes", "", HOSTILE])
+def test_a_deadline_that_is_none_is_refused_and_nothing_is_drained(master, det, wrong) -> None:
+    done = det("agent", "drain", "node1", "--deadline", wrong)
+    assert done.exit_code == 2
+    assert "is no span of time" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert master.drained == []
+
+
+def test_slots_are_closed_and_opened(det, det_json) -> None:
+    assert det("slot", "disable", "node1", "0", "1").stdout == (
+        "Slot 0 of agent node1: disabled\nSlot 1 of agent node1: disabled\n"
+    )
+    assert det("slot", "list").stdout.count("disabled") == 2
+    assert det("slot", "enable", "node1", "1").stdout == "Slot 1 of agent node1: enabled\n"
+    told = det_json("slot", "disable", "node1", "1")
+    assert [slot["enabled"] for slot in told["slots"]] == [False, False]
+    done = det("slot", "disable", "node1", "9")
+    assert (done.exit_code, "has no slot 9" in done.stderr) == (1, True)
+
+
+def test_what_holds_a_closed_slot_is_shown(master, det) -> None:
+    slots = master.agents[0].slots
+    slots[0] = slots[0].model_copy(update={"allocation_id": "1.abc.1"})
+    assert det("slot", "disable", "node1", "0").stdout == "Slot 0 of agent node1: 1.abc.1, then nobody: disabled\n"
+
+
+def test_names_are_offered_at_the_tab_key(det, monkeypatch) -> None:
+    monkeypatch.setenv("_DET_COMPLETE", "bash_complete")
+
+    def offered(words: str, cword: int) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(cword))
+        return [line.partition(",")[2] for line in det().stdout.splitlines() if line]
+
+    assert offered("det agent drain no", 3) == ["node1"]
+    assert offered("det agent drain x", 3) == []
+    assert offered("det slot disable node1 ", 4) == ["0", "1"]
+    assert offered("det slot enable node2 ", 4) == []
+    assert {"enable", "disable", "drain"} <= set(offered("det agent ", 2))
+
+
+def test_an_older_masters_view_says_what_it_can() -> None:
+    old = AgentView.model_validate_json('{"id": "a", "enabled": false}')
+    assert words_of(old) == "connected, disabled"
+    assert words_of(AgentView(id="a", state="lost", mode="drained", enabled=False)) == "lost, drained"
