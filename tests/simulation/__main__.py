@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seeds", help="A:B: from A to before B")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--world", choices=("search", "cluster"), help="else it is by the seed: odd ones are clusters")
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of --seed")
     parser.add_argument("--json", type=Path, help="write the counts there")
@@ -31,29 +32,31 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
     if options.seed is not None:
-        return _replay(options.seed, calm=options.calm, trace=options.trace)
+        return _replay(options.seed, options)
     first, last = (int(part) for part in options.seeds.split(":"))
     return _many(first, last, options)
 
 
-def _replay(seed: int, *, calm: bool, trace: bool) -> int:
+def _replay(seed: int, options: argparse.Namespace) -> int:
     from simulation.world import Bench
+    from simulation.worlds import world_of
 
     bench = Bench()
     try:
         started = time.process_time()
-        outcome = bench.run(seed, calm=calm)
+        outcome = bench.run(seed, calm=options.calm, kind=world_of(seed, options.world))
     finally:
         bench.close()
-    for line in outcome.trace if trace else outcome.trace[-60:]:
+    for line in outcome.trace if options.trace else outcome.trace[-60:]:
         print(line)
     print(f"{outcome!r}\n{time.process_time() - started:.3f} s of CPU")
     print(outcome.problem or "all promises held")
     return 1 if outcome.problem else 0
 
 
-def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict[str, Any]:
+def _chunk(first: int, last: int, options: argparse.Namespace) -> dict[str, Any]:
     from simulation.world import Bench
+    from simulation.worlds import world_of
 
     bench = Bench()
     faults, checks = Counter[str](), Counter[str]()
@@ -62,7 +65,7 @@ def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict[str, Any]:
     least = trials = None
     try:
         for seed in range(first, last):
-            outcome = bench.run(seed, calm=calm)
+            outcome = bench.run(seed, calm=options.calm, kind=world_of(seed, options.world))
             faults.update(outcome.faults)
             checks.update(outcome.checks)
             digests[seed] = outcome.digest
@@ -72,7 +75,7 @@ def _chunk(first: int, last: int, calm: bool, stop: bool) -> dict[str, Any]:
             if outcome.problem:
                 problems[seed] = outcome.problem
                 print(f"seed {seed}: {outcome.problem}", file=sys.stderr, flush=True)
-                if stop:
+                if options.stop:
                     break
     finally:
         bench.close()
@@ -91,10 +94,10 @@ def _many(first: int, last: int, options: argparse.Namespace) -> int:
     size = max(1, min(100, -(-(last - first) // options.jobs)))
     parts = [(start, min(start + size, last)) for start in range(first, last, size)]
     if options.jobs == 1:
-        results = [_chunk(*part, options.calm, options.stop) for part in parts]
+        results = [_chunk(*part, options) for part in parts]
     else:
         with ProcessPoolExecutor(options.jobs) as pool:
-            jobs = [pool.submit(_chunk, *part, options.calm, options.stop) for part in parts]
+            jobs = [pool.submit(_chunk, *part, options) for part in parts]
             results = [job.result() for job in jobs]
     total = _summary(results)
     if options.json:

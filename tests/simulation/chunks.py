@@ -28,6 +28,24 @@ EVEN, ODD = range(0, CHUNKS, 2), range(1, CHUNKS, 2)
 TRIALS = 8
 TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_checkpoint")
 """Each of these is rare enough to be missing from one chunk; not all of them."""
+SHARED = (
+    "deed agent closed",
+    "deed agent opened",
+    "deed look",
+    "deed place",
+    "deed pool",
+    "deed priority",
+    "deed quota",
+    "deed weight",
+    "I9 answers",
+    "I9 reasons",
+    "I10 preempted as often as may be",
+    "I10 preemptions",
+    "quotas",
+    "slots all back",
+    "victims that were needed",
+)
+"""What must happen, and be looked at, on the clusters that many people share."""
 _counted: dict[int, Counter[str]] = {}
 """chunk -> its faults by kind, of the chunks that this process has run"""
 
@@ -53,6 +71,8 @@ def check_chunk(chunk: int, tmp_path: Path) -> None:
     assert found["least_trials"] >= TRIALS, f"a seed of chunk {chunk} had {found['least_trials']} trials"
     missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
     assert missing == [], f"faults that never happened in chunk {chunk}: {missing}"
+    idle = [kind for kind in SHARED if not found["checks"].get(kind)]
+    assert idle == [], f"on the shared clusters of chunk {chunk} there was no {idle}"
     assert sum(counts[kind] for kind in TRIAL_DEATHS) > 0, f"no trial was killed in chunk {chunk}"
 
 

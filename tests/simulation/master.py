@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from detlab.errors import AuthError, DetlabError, NotFound
+from detlab.schemas.jobwire import JobUpdate, QuotaRequest, QuotaTo
 from detlab.schemas.wire import (
     AgentMessage,
     CommitCheckpoint,
@@ -268,12 +269,12 @@ class Master:
             return status, view.model_dump_json().encode()
         self.world.promises.answered(self, request, caller, result)
         self.world.note("answers", self.name, request.path, 200)
-        return (204, b"") if result is None else (200, result.model_dump_json().encode())
+        return (204, b"") if result is None else (200, as_json(result))
 
     async def _caller(self, request: Request) -> Any:
         assert self.services is not None
         if request.bearer.startswith("user-"):
-            return Caller(request.bearer.removeprefix("user-"))
+            return self.world.person(request.bearer.removeprefix("user-"))
         caller = await self.services.tokens.resolve(request.bearer)
         if caller is None:
             raise AuthError("this token is unknown or has expired")
@@ -306,6 +307,34 @@ class Master:
             case "POST", ["agents", "records"], AgentCaller():
                 batch = RecordBatch.model_validate_json(request.body)
                 return await services.agents.records(caller, request.query["allocation_id"], batch)
+            case _, [("agents" | "jobs" | "queue" | "quotas"), *_], Caller():
+                return await self._administer(request, caller)
+        raise NotFound(f"no route {request.method} {request.path}")
+
+    async def _administer(self, request: Request, caller: Caller) -> Any:
+        services = self.services
+        assert services is not None
+        match request.method, request.path.split("/"):
+            case "GET", ["jobs"]:
+                return await services.jobs.list(caller)
+            case "POST", ["jobs", number]:
+                return await services.jobs.update(caller, number, JobUpdate.model_validate_json(request.body))
+            case "GET", ["jobs", number, "why"]:
+                return await services.jobs.why(caller, number)
+            case "GET", ["queue"]:
+                return await services.queue.view(caller)
+            case "GET", ["quotas"]:
+                return await services.quotas.list(caller)
+            case "PUT", ["quotas"]:
+                return await services.quotas.put(caller, QuotaRequest.model_validate_json(request.body))
+            case "DELETE", ["quotas"]:
+                return await services.quotas.remove(caller, QuotaTo.model_validate(request.query))
+            case "GET", ["agents"]:
+                return await services.agents.list(caller)
+            case "POST", ["agents", name, "enable"]:
+                return await services.nodes.enable(caller, name)
+            case "POST", ["agents", name, "disable"]:
+                return await services.nodes.disable(caller, name)
         raise NotFound(f"no route {request.method} {request.path}")
 
     def welcome(self, end: End, token: str) -> None:
@@ -354,6 +383,14 @@ class Door:
         if isinstance(message, Launch):
             world.promises.launch_sent(self._master, message)
         self._end.say(message.model_dump_json())
+
+
+def as_json(result: Any) -> bytes:
+    """A model, or a list of models, as it is sent."""
+    if isinstance(result, list):
+        return b"[" + b",".join(as_json(one) for one in result) + b"]"
+    body: str = result.model_dump_json()
+    return body.encode()
 
 
 # --- the database

@@ -59,6 +59,9 @@ class Network:
         self._overtaken: list[Callable[[], None]] = []
         """Requests that arrive only after a later one has."""
         self.pipes: list[Pipe] = []
+        self.orderly = False
+        """What an agent says on a new connection never arrives before the connection does. Where this is not so, such
+        a message is lost, and the agent connects again after its time of silence."""
 
     def listen(self, process: Process, serve: Handler, welcome: Callable[[End, str], None]) -> None:
         """Serve at the one address there is: the master's. The newest listener gets what comes."""
@@ -182,7 +185,10 @@ class Network:
             raise Broken("refused")
         pipe = Pipe(self, client, server.process)
         self.pipes.append(pipe)
-        server.process.call_later(self.latency(), server.welcome, pipe.server, token)
+        latency = self.latency()
+        server.process.call_later(latency, server.welcome, pipe.server, token)
+        if self.orderly:
+            pipe.server._last = self._loop.time() + latency + 1e-6
         return pipe.client
 
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,14 @@ from detlab_agent.connection import Connector
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import CanceledTask, TaskExit
 from detlab_agent.tasks import TaskTable
+from detlab_hub.core.scheduling import DEFAULT_POOL
 from simulation.loop import Process, as_thread, block
 from simulation.trial import LOOK, Launcher, PostBridge, written_exit
 
 if TYPE_CHECKING:
     from simulation.world import World
+
+_UNLABELED: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,13 @@ class Agent:
 
     def _hello(self) -> Hello:
         slots = [SlotView(id=slot, allocation_id=self.table.holder(slot)) for slot in self.node.slots]
-        return Hello(agent_id=self.node.name, slots=slots, tasks=self.table.listing())
+        return Hello(
+            agent_id=self.node.name,
+            slots=slots,
+            tasks=self.table.listing(),
+            pool=self.node.pool,
+            labels=dict(self.node.labels),
+        )
 
     async def _deliver(self, task: Any) -> None:
         """`detlab_agent.leftovers`, on the simulated network."""
@@ -221,8 +230,10 @@ class Agent:
 class Node:
     """A machine."""
 
-    def __init__(self, world: World, number: int, slots: int) -> None:
-        self.world = world
+    def __init__(
+        self, world: World, number: int, slots: int, *, pool: str = DEFAULT_POOL, labels: Mapping[str, str] = _UNLABELED
+    ) -> None:
+        self.world, self.pool, self.labels = world, pool, labels
         self.name = f"node{number}"
         self.slots = [f"{self.name}-{slot}" for slot in range(slots)]
         self.rng = random.Random(f"{world.seed} {self.name}")

@@ -17,6 +17,7 @@ from detlab.launch.delivery import Ending
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage
+from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.core.searchers import decision_to_json, event_from_json, replay
 from detlab_hub.services import TaskCaller
 
@@ -113,6 +114,9 @@ class Promises:
         if row is None or row[0] != launch.run or row[1] == "PENDING":
             self._broken("I2", f"{master.name} sends a launch of {launch.allocation_id} that is not committed: {row}")
         self.checks["published is committed"] += 1
+
+    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+        """The scheduler has made a pass."""
 
     # --- at each commit
 

@@ -6,4 +6,6 @@ NAMED: dict[int, str] = {
     25: "the master's clock jumped past the life of all task tokens: every launcher was refused for ever",
     5042: "of the simulation itself: a power cut ended one master of two on the same machine, the other wrote on",
 }
-"""seed -> the bug it found"""
+"""seed -> the bug it found, in the world of a search"""
+NAMED_CLUSTERS: dict[int, str] = {}
+"""The same in the world of a shared cluster."""

@@ -24,7 +24,8 @@ from detlab.client.calls import Backoff
 from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
-from detlab_hub.services import Settings
+from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.services import Caller, Settings, placement
 from detlab_hub.services import master as services
 from detlab_hub.store import InlineExecutor, Store, lease, migrate, store
 from detlab_hub.store.queries import tokens
@@ -91,15 +92,25 @@ class World:
         shutil.copyfile(template, self.db_path)
         self.checkpoints = folder / "checkpoints"
         self.settings = self._settings()
-        self.promises = Promises(self)
+        self.promises = self._make_promises()
         self.skew: dict[str, float] = {}
         self.masters: list[Master] = []
-        self.nodes = [Node(self, number, slots) for number, slots in enumerate(self.slots)]
+        self.nodes = self._make_nodes()
         self.experiment_ids: list[int] = []
         self._client_done = False
 
     def _settings(self) -> Settings:
         return default_settings(self.folder)
+
+    def _make_promises(self) -> Promises:
+        return Promises(self)
+
+    def _make_nodes(self) -> list[Node]:
+        return [Node(self, number, slots) for number, slots in enumerate(self.slots)]
+
+    def person(self, name: str) -> Caller:
+        """Who asks, by the name in a person's token."""
+        return Caller(name)
 
     @property
     def db_url(self) -> str:
@@ -193,11 +204,15 @@ class World:
         clients = self._start_clients()
         if not self.calm:
             self.loop.world.spawn(self._wreck())
+        await self._go_on(clients)
+        self.loop.stop()
+
+    async def _go_on(self, clients: list[asyncio.Task[Any]]) -> None:
+        """From the first submit to the last look."""
         await asyncio.gather(*clients)
         while self.loop.time() < 1000.0 + PATIENCE and not self._over():
             await asyncio.sleep(1.0)
         self.promises.check_end()
-        self.loop.stop()
 
     def _over(self) -> bool:
         waiting = "SELECT count(*) FROM {} WHERE state NOT IN ('COMPLETED','CANCELED','ERROR','TERMINATED')"
@@ -432,9 +447,21 @@ class Bench:
         asyncio.Event.__hash__ = _serial_hash  # see there
         # No user tasks and no servers of the Hub are simulated: what looks for them need not.
         services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
+        placement.schedule = self._judged(placement.schedule)
         logging.getLogger().addHandler(_Errors(self))
         logging.getLogger().setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # of the dead
+
+    def _judged(self, schedule: Callable[[Snapshot], Decision]) -> Callable[[Snapshot], Decision]:
+        """The scheduler, whose decisions the promises judge before they become rows."""
+
+        def judged(snapshot: Snapshot) -> Decision:
+            decision = schedule(snapshot)
+            if self.world is not None:
+                self.world.promises.decided(snapshot, decision)
+            return decision
+
+        return judged
 
     def _start_time(self, pid: int) -> int | None:
         """Which simulated masters live; of real processes only our own is ever asked for."""

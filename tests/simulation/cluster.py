@@ -1,0 +1,123 @@
+"""A cluster that many people share: pools, quotas, priorities and agents change while everything goes wrong.
+
+In its calm end every agent takes work again and no quota is narrower than a trial; then all must end in time, whoever
+was preempted, moved behind, or on an agent that was taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from detlab.client.calls import Backoff, Flow
+from detlab.client.discovery import ClusterAddress
+from detlab.client.operations import Submission, submit
+from detlab.client.session import Session
+from detlab.errors import DetlabError, ResourcesError
+from detlab_hub.services import Caller, Settings
+from simulation.deeds import Deeds
+from simulation.fairness import Fairness
+from simulation.loop import Process, as_thread, block
+from simulation.node import Node
+from simulation.plan import ADMIN, PEOPLE, JobPlan, plan_of
+from simulation.promises import BrokenPromise, Promises
+from simulation.trial import LENGTH, HttpBridge
+from simulation.world import FAULTS_END, World
+
+AGAIN = 4.0
+"""Seconds after which somebody submits anew what was refused, as it did not fit then."""
+CALM_AT = FAULTS_END + 4.0
+NO_STARVATION = 400.0
+"""Virtual seconds of calm in which everything has to end."""
+
+
+class Cluster(World):
+    """The course of things."""
+
+    def __init__(self, seed: int, *arguments: Any, **more: Any) -> None:
+        self.plan = plan_of(seed)
+        super().__init__(seed, *arguments, **more)
+        self.deeds = Deeds(self)
+        self._sessions: dict[tuple[str, bool], Session] = {}
+        self.network.orderly = True
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), pools=self.plan.pools, preemptions_per_hour=self.plan.bound)
+
+    def _make_promises(self) -> Promises:
+        return Fairness(self)
+
+    def _make_nodes(self) -> list[Node]:
+        return [
+            Node(self, number, machine.slots, pool=machine.pool, labels=machine.labels)
+            for number, machine in enumerate(self.plan.machines)
+        ]
+
+    def person(self, name: str) -> Caller:
+        """See `World`."""
+        return Caller(name, admin=name == ADMIN, groups=PEOPLE.get(name, frozenset()))
+
+    # --- people
+
+    def ask(self, who: str, flow: Flow[Any], *, patient: bool = False) -> Any:
+        """Run an operation of the client as somebody, from code that `as_thread` runs.
+
+        Raises:
+            DetlabError: What the client says.
+        """
+        if (who, patient) not in self._sessions:
+            self._sessions[who, patient] = Session(
+                ClusterAddress("http://master/services/detlab/", f"user-{who}", "the simulation"),
+                backoff=Backoff(attempts=400, refused=400) if patient else Backoff(),
+                transport=HttpBridge(self.nodes[0]),
+                sleep=lambda seconds: block(asyncio.sleep(seconds)),
+            )
+        return self._sessions[who, patient].run(flow)
+
+    def _submit_plan(self, plan: JobPlan, key: str) -> None:
+        block(asyncio.sleep(plan.at))
+        while True:
+            try:
+                reply = self.ask(plan.owner, submit(Submission(plan.config(self.seed, LENGTH), key=key)), patient=True)
+            except DetlabError as error:  # the agents that could run it are not there yet, or a quota is too narrow
+                self.note("refused", plan.name, error.code)
+                if not isinstance(error, ResourcesError):
+                    raise
+                block(asyncio.sleep(AGAIN))
+                continue
+            break
+        known = self.promises.submitted.setdefault(key, reply.experiment.id)
+        if known != reply.experiment.id:
+            raise BrokenPromise(f"I1: submit {key} made {known} and {reply.experiment.id}")
+        self.deeds.submitted(plan, known)
+
+    def _start_clients(self) -> list[asyncio.Task[Any]]:
+        jobs = []
+        for place, plan in enumerate((*self.plan.jobs, self.plan.jobs[0])):  # the first one twice, by one key
+            process = Process(self.loop, f"client {place}", "client")
+            jobs.append(process.spawn(as_thread(partial(self._submit_plan, plan, plan.name))))
+        return jobs
+
+    # --- the course of things
+
+    async def _go_on(self, clients: list[asyncio.Task[Any]]) -> None:
+        people = Process(self.loop, "people", "client")
+        people.spawn(self.deeds.go_on(until=self.loop.time() + CALM_AT))
+        await asyncio.sleep(CALM_AT)
+        await people.spawn(as_thread(self.deeds.calm))
+        self.note("calm")
+        begun = self.loop.time()
+        while self.loop.time() < begun + NO_STARVATION:
+            if all(client.done() for client in clients) and self._over():
+                break
+            await asyncio.sleep(1.0)
+        for place, client in enumerate(clients):
+            if not client.done():
+                raise BrokenPromise(f"I7: client {place} could not submit in {NO_STARVATION:g} s of calm")
+            client.result()
+        self.promises.checks["seconds of calm"] += int(self.loop.time() - begun)
+        self.promises.check_end()
+        people = Process(self.loop, "the last look", "client")
+        await people.spawn(as_thread(self.deeds.last_look))

@@ -1,0 +1,260 @@
+"""The promises of a shared cluster: whose slots, under which quota, at whose cost, and what others learn of it.
+
+At each pass of the scheduler its decision is judged by itself; at each commit, what the rows say of new placements and
+of preemptions; at each answer, what it tells to whom.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from detlab_hub.core.scheduling import AgentState, Decision, ReasonCode, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.fitting import Rooms
+from detlab_hub.core.scheduling.priority import all_fit
+from detlab_hub.services import Caller
+from simulation.master import as_json
+from simulation.plan import PEOPLE
+from simulation.promises import PLACED, Promises
+
+if TYPE_CHECKING:
+    from simulation.master import Master
+    from simulation.network import Request
+
+AN_HOUR = 3600.0
+_WORDS = re.compile(r"[^\s,;:()\"']+")
+_LIVE = (
+    "SELECT a.id, a.trial_id, a.state, a.agent_id, a.slots, a.slots_needed, a.owner, a.experiment_id, "
+    "a.preempt_reason, a.preempt_at, e.resource_pool, e.max_slots, e.owner_groups, a.constraints "
+    "FROM allocations a JOIN experiments e ON e.id = a.experiment_id"
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """An allocation as the database has it."""
+
+    id: str
+    trial: int
+    state: str
+    agent: str | None
+    slots: tuple[str, ...]
+    needed: int
+    owner: str
+    job: int
+    preempt_reason: str | None
+    preempt_at: float | None
+    pool: str
+    max_slots: int | None
+    groups: frozenset[str]
+    labels: frozenset[tuple[str, str]]
+
+    @property
+    def placed(self) -> bool:
+        """Whether it holds its slots."""
+        return self.state in PLACED
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What stood at a commit: (kind, name) -> quota; agents that take no new work; job -> pool."""
+
+    quotas: dict[tuple[str, str], int]
+    closed: frozenset[str]
+    pools: dict[int, str]
+
+
+@dataclass
+class Fairness(Promises):
+    """The checks of a seed of `Cluster`."""
+
+    _before: dict[str, Held] | None = None
+    _rules: Rules | None = None
+    _preempted: defaultdict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """trial -> when each of its attempts was preempted, by allocation"""
+
+    # --- at each pass of the scheduler
+
+    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+        """A pass over a pool, before it becomes rows."""
+        tasks = {task.id: task for task in snapshot.tasks}
+        pending = {task.id for task in snapshot.tasks if task.state is TaskState.PENDING}
+        if decision.allocate.keys() | decision.waiting.keys() != pending or (
+            decision.allocate.keys() & decision.waiting.keys()
+        ):
+            self._broken("I7", "a pass forgets a task, or lets it both start and wait")
+        self._judge_room(snapshot, decision, tasks)
+        self._judge_victims(snapshot, decision, tasks)
+        self._judge_reasons(decision, tasks)
+        self.checks["passes"] += 1
+
+    def _judge_room(self, snapshot: Snapshot, decision: Decision, tasks: dict[str, Task]) -> None:
+        used = Counter[str]()
+        for task in snapshot.tasks:
+            used.update(task.on)
+        for name, placement in decision.allocate.items():
+            used.update(placement)
+            if sum(placement.values()) != tasks[name].slots:
+                self._broken("I2", f"{name} gets {dict(placement)}, and needs {tasks[name].slots} slots")
+        for agent in snapshot.agents:
+            given = sum(placement.get(agent.id, 0) for placement in decision.allocate.values())
+            if given and used[agent.id] > agent.slots:
+                self._broken("I2", f"a pass gives {used[agent.id]} slots of {agent.id}, which has {agent.slots}")
+            if given and agent.state is not AgentState.ENABLED:
+                self._broken("agents", f"a pass starts tasks on {agent.id}, which is {agent.state}")
+
+    def _judge_victims(self, snapshot: Snapshot, decision: Decision, tasks: dict[str, Task]) -> None:
+        if not decision.release:
+            return
+        for name in decision.release:
+            if not tasks[name].preemptible or tasks[name].leaving or tasks[name].state is not TaskState.RUNNING:
+                self._broken("I10", f"a pass takes slots from {name}, which may not be preempted or was told already")
+            row = (self._before or {}).get(name)
+            if row is not None and row.preempt_at is not None:
+                self._broken("I10", f"{name} is told to leave a second time")
+        waiting = [tasks[name] for name, why in decision.waiting.items() if why.code is ReasonCode.RELEASING]
+        if not waiting:
+            self._broken("I10", f"slots are taken from {decision.release}, and nobody waits for them")
+        self.checks["victims"] += len(decision.release)
+        if snapshot.pool.scheduler is Scheduler.FAIR_SHARE and len(waiting) > 1:
+            return  # who is entitled to what is left changes with each that starts
+        for spared in decision.release:
+            rooms = Rooms(snapshot.pool, snapshot.agents)
+            for task in snapshot.tasks:
+                kept = task.id == spared or task.id not in decision.release
+                if task.state is TaskState.RUNNING and not task.leaving and kept:
+                    rooms.place(task, task.on)
+            for name, placement in decision.allocate.items():
+                rooms.place(tasks[name], placement)
+            if all_fit(rooms, waiting):
+                self._broken("I10", f"slots are taken needlessly from {spared} for {[task.id for task in waiting]}")
+            self.checks["victims that were needed"] += 1
+
+    def _judge_reasons(self, decision: Decision, tasks: dict[str, Task]) -> None:
+        owners = {task.id: task.user for task in tasks.values()}
+        owners |= {task.job: task.user for task in tasks.values()}
+        for name, why in decision.waiting.items():
+            words = set(_WORDS.findall(why.detail))
+            jobs = set(re.findall(r"experiment \d+", why.detail))
+            for other in sorted((words | jobs) & owners.keys()):
+                if owners[other] != owners[name]:
+                    self._broken("I9", f"{owners[name]} is told of {other} of {owners[other]}: {why.detail}")
+        self.checks["I9 reasons"] += len(decision.waiting)
+
+    # --- at each commit
+
+    def committed(self, master: Master) -> None:
+        """See `Promises`."""
+        super().committed(master)
+        now = self._read()
+        rules = self._read_rules(now)
+        if self._before is not None and self._rules is not None:
+            before = self._before
+            new = [one for one in now.values() if one.placed and one.id in before and not before[one.id].placed]
+            for one in new:
+                self._judge_place(one, self._rules, rules)
+            self._judge_quotas(new, now, self._rules, rules)
+        self._note_preempted(now)
+        self._before, self._rules = now, rules
+
+    def _read(self) -> dict[str, Held]:
+        found = {}
+        for row in self._all(_LIVE):
+            *plain, groups, constraints = row
+            plain[4] = tuple(json.loads(plain[4]))
+            labels = (json.loads(constraints) or {}).get("labels", {}) if constraints else {}
+            found[row[0]] = Held(*plain, frozenset(json.loads(groups)), frozenset(labels.items()))
+        return found
+
+    def _read_rules(self, now: dict[str, Held]) -> Rules:
+        quotas = {(kind, name): slots for kind, name, slots in self._all("SELECT kind, name, slots FROM quotas")}
+        closed = {name for (name,) in self._all("SELECT id FROM agents WHERE NOT enabled")}
+        return Rules(quotas, frozenset(closed), {one.job: one.pool for one in now.values()})
+
+    def _judge_place(self, one: Held, before: Rules, now: Rules) -> None:
+        """A new placement. What changed in the same commit may have changed after it."""
+        node = next((node for node in self.world.nodes if node.name == one.agent), None)
+        if node is None or len(one.slots) != one.needed or not set(one.slots) <= set(node.slots):
+            self._broken("I2", f"{one.id} of {one.needed} slots gets {one.slots} of {one.agent}")
+        assert node is not None
+        if one.agent in before.closed and one.agent in now.closed:
+            self._broken("agents", f"{one.id} starts on {one.agent}, which takes no new work")
+        if node.pool not in {before.pools.get(one.job), now.pools[one.job]}:
+            self._broken("pools", f"{one.id} of the pool {one.pool} starts on {one.agent} of {node.pool}")
+        if not one.labels <= set(node.labels.items()):
+            self._broken("pools", f"{one.id} wants {sorted(one.labels)}, {one.agent} is {dict(node.labels)}")
+        self.checks["placements"] += 1
+
+    def _judge_quotas(self, new: list[Held], now: dict[str, Held], before: Rules, rules: Rules) -> None:
+        """Who has got slots in this commit holds no more than every quota gives, and their job no more than it may."""
+        if not new:
+            return
+        placed = [one for one in now.values() if one.placed]
+        for kind, name in before.quotas.keys() & rules.quotas.keys():
+            most = max(before.quotas[kind, name], rules.quotas[kind, name])
+            bound = [one for one in placed if name == one.owner or name in one.groups]
+            held = sum(len(one.slots) for one in bound)
+            if held > most and any(one in bound for one in new):
+                self._broken("quota", f"{kind} {name} gets slots and holds {held} of a quota of {most}")
+            self.checks["quotas"] += 1
+        for job in sorted({one.job for one in new if one.max_slots is not None}):
+            mine = [one for one in placed if one.job == job]
+            held = sum(len(one.slots) for one in mine)
+            if held > (mine[0].max_slots or 0):
+                self._broken("quota", f"experiment {job} gets slots and holds {held} of max_slots {mine[0].max_slots}")
+
+    def _note_preempted(self, now: dict[str, Held]) -> None:
+        """At most so many preemptions of a trial in any hour (I10)."""
+        bound = self.world.settings.preemptions_per_hour
+        for one in now.values():
+            times = self._preempted[one.trial]
+            if one.preempt_reason != "preempt" or one.preempt_at is None or one.id in times:
+                continue
+            times[one.id] = one.preempt_at
+            self.checks["I10 preemptions"] += 1
+            recent = sum(one.preempt_at - AN_HOUR < at <= one.preempt_at for at in times.values())
+            if recent > bound:
+                self._broken("I10", f"trial {one.trial} was preempted {recent} times in an hour, {bound} are allowed")
+            self.checks["I10 preempted as often as may be"] += recent == bound
+
+    # --- at each answer
+
+    def answered(self, master: Master, request: Request, caller: Any, result: Any) -> None:
+        """See `Promises`; and nobody is told of what is somebody else's (I9)."""
+        super().answered(master, request, caller, result)
+        if not isinstance(caller, Caller) or caller.admin or result is None:
+            return
+        said = as_json(result).decode()
+        for secret in self._secrets_from(caller.name):
+            if re.search(rf"\b{re.escape(secret)}\b", said):
+                self._broken("I9", f"{caller.name} is told of {secret} by {request.path}: {said[:300]}")
+        self.checks["I9 answers"] += 1
+
+    def _secrets_from(self, name: str) -> Iterable[str]:
+        """Names of people, jobs and allocations of which somebody may not know."""
+        yield from (other for other in PEOPLE if other != name)
+        yield from (title for (title,) in self._all("SELECT name FROM experiments WHERE owner != ?", name))
+        yield from (one for (one,) in self._all("SELECT id FROM allocations WHERE owner != ?", name))
+
+    # --- now and then
+
+    def check_all(self) -> None:
+        """See `Promises`; and no preemption counts as a restart (I10)."""
+        super().check_all()
+        failed = Counter(
+            trial for (trial,) in self._all("SELECT trial_id FROM allocations WHERE exit_reason = 'failed'")
+        )
+        for trial, restarts in self._all("SELECT id, restarts FROM trials"):
+            if restarts > failed[trial]:
+                self._broken("I10", f"trial {trial} has {restarts} restarts, and failed {failed[trial]} times")
+        self.checks["I10 restarts"] += 1
+
+    def database_moved(self) -> None:
+        """See `Promises`."""
+        super().database_moved()
+        self._before = self._rules = None
+        self._preempted.clear()

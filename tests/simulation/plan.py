@@ -1,0 +1,163 @@
+"""What the seed makes of a cluster that many share: its pools, machines, people and their jobs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from detlab_hub.core.scheduling import DEFAULT_POOL, Fitting, Pool, PoolConfig, Pools, Scheduler
+
+ADMIN = "root"
+PEOPLE: Mapping[str, frozenset[str]] = {
+    "ada": frozenset({"vision"}),
+    "bob": frozenset({"vision", "speech"}),
+    "cyd": frozenset({"speech"}),
+}
+"""User -> their groups of the Hub."""
+GROUPS = ("speech", "vision")
+_TRIALS = (8, 9)
+"""Trials of all jobs together: at least, and at most."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One with an agent."""
+
+    slots: int
+    pool: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """An experiment that somebody submits.
+
+    Attributes:
+        name: Told to nobody who may not know of it.
+        at: Seconds until it is submitted.
+        pools: In which it could run.
+    """
+
+    name: str
+    owner: str
+    at: float
+    pools: tuple[str, ...]
+    slots: int
+    trials: int
+    priority: int
+    weight: float
+    max_slots: int | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    halving: bool = False
+
+    def config(self, seed: int, length: int) -> dict[str, Any]:
+        """What is submitted."""
+        searcher: dict[str, Any] = {"name": "random", "metric": "loss", "max_trials": self.trials}
+        if self.halving:
+            searcher |= {"name": "async_halving", "time_metric": "batches", "max_time": length, "num_rungs": 2}
+            searcher |= {"divisor": 2, "max_concurrent_trials": 3}
+        resources = {
+            "slots_per_trial": self.slots,
+            "resource_pool": self.pools[0],
+            "priority": self.priority,
+            "weight": self.weight,
+            "max_slots": self.max_slots,
+            "constraints": {"labels": dict(self.labels)},
+        }
+        return {
+            "name": self.name,
+            "entrypoint": "true",
+            "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
+            "searcher": searcher,
+            "reproducibility": {"experiment_seed": seed},
+            "resources": {key: value for key, value in resources.items() if value is not None},
+            "max_restarts": 20,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of it.
+
+    Attributes:
+        bound: So many preemptions of a trial in an hour (I10).
+        storm: Priorities change all the time, so that trials are preempted again and again.
+    """
+
+    pools: Pools
+    machines: tuple[Machine, ...]
+    jobs: tuple[JobPlan, ...]
+    bound: int
+    storm: bool
+
+    @property
+    def widest(self) -> int:
+        """Slots of the widest trial: a quota below would keep it waiting for ever."""
+        return max(job.slots for job in self.jobs)
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(f"cluster {seed}")
+    storm = rng.random() < 0.4
+    pools = _pools(rng, storm=storm)
+    machines = _machines(rng, tuple(pools.by_name))
+    jobs = _jobs(rng, machines, pools)
+    return Plan(pools, machines, jobs, rng.choice((1, 2, 2, 6)), storm)
+
+
+def _pools(rng: random.Random, *, storm: bool) -> Pools:
+    names = (DEFAULT_POOL, "blue", "green")[: rng.choice((1, 2, 2, 3))]
+    pools = {}
+    for name in names:
+        scheduler = rng.choice(list(Scheduler))
+        # Half of them take slots away by priority: that is where most can go wrong.
+        if (storm and name == DEFAULT_POOL) or rng.random() < 0.5:
+            scheduler = Scheduler.PRIORITY
+        rules = Pool(scheduler, preemption=storm or rng.random() < 0.7, fitting=rng.choice(list(Fitting)))
+        pools[name] = PoolConfig(name, rules, patience=rng.choice((5.0, 300.0)))
+    return Pools(pools, DEFAULT_POOL, DEFAULT_POOL)
+
+
+def _machines(rng: random.Random, pools: tuple[str, ...]) -> tuple[Machine, ...]:
+    number = min(rng.randrange(max(2, len(pools)), 7), rng.randrange(max(2, len(pools)), 7))  # more often few
+    machines = []
+    for place in range(number):
+        pool = pools[place] if place < len(pools) else rng.choice(pools)
+        slots = rng.choice((1, 2, 2, 3)) if number < 3 else rng.choice((1, 1, 1, 1, 2))
+        machines.append(Machine(slots, pool, {"zone": rng.choice("xy")}))
+    return tuple(machines)
+
+
+def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tuple[JobPlan, ...]:
+    least, most = _TRIALS
+    jobs: list[JobPlan] = []
+    while sum(job.trials for job in jobs) < least:
+        place = len(jobs)
+        labels = {"zone": rng.choice("xy")} if rng.random() < 0.2 else {}
+        slots = rng.choice((1, 1, 1, 2, 2, 3))
+        fits = [machine for machine in machines if machine.slots >= slots and labels.items() <= machine.labels.items()]
+        where = [name for name in pools.by_name if any(machine.pool == name for machine in fits)]
+        if not where:
+            continue
+        rng.shuffle(where)
+        left = most - sum(job.trials for job in jobs)
+        jobs.append(
+            JobPlan(
+                name=f"secret{place}",
+                owner=rng.choice(list(PEOPLE)),
+                at=rng.uniform(0.3, 1.0) if place < 3 else rng.uniform(1.0, 9.0),
+                pools=tuple(where),
+                slots=slots,
+                trials=min(left, rng.choice((1, 2, 2, 3))),
+                priority=rng.choice((10, 42, 42, 70)),
+                weight=rng.choice((0.5, 1.0, 1.0, 3.0)),
+                max_slots=slots * rng.choice((1, 2)) if rng.random() < 0.3 else None,
+                labels=labels,
+            )
+        )
+    first = max(range(len(jobs)), key=lambda place: jobs[place].trials)
+    jobs[first] = replace(jobs[first], halving=jobs[first].trials > 1)
+    return tuple(jobs)
