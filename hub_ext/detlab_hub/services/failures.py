@@ -14,11 +14,11 @@ from detlab_hub.services.diagnosis import Evidence, judge
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.masking import masked_text, secrets_of
 from detlab_hub.services.rank_faults import Line
+from detlab_hub.store.queries import logs
 from detlab_hub.store.tables import (
     AgentRow,
     AllocationRow,
     ExperimentRow,
-    LogRow,
     MetricName,
     Series,
     TaskRow,
@@ -120,8 +120,8 @@ def _card(
         allocation_id=row.id,
         cells=cells if isinstance(cells, dict) else None,
     )
-    logs = _logs(holder, diagnosis.rank if evidence.size else None)
-    hint = _hint(diagnosis.kind, logs)
+    command = _logs(holder, diagnosis.rank if evidence.size else None)
+    hint = _hint(diagnosis.kind, command)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
     secrets = secrets_of(owner.config)
@@ -134,19 +134,12 @@ def _card(
         where=diagnosis.where,
         log_tail=[masked_text(line, secrets) for line in diagnosis.log_tail],
         hint=hint,
-        command=logs,
+        command=command,
     )
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    column = LogRow.task_id if isinstance(holder, str) else LogRow.trial_id
-    found = s.execute(
-        select(LogRow.rank, LogRow.text)
-        .where(column == holder, LogRow.run == run)
-        .order_by(LogRow.id.desc())
-        .limit(LOOK_BACK)
-    ).all()
-    return [Line(rank, text) for rank, text in reversed(found)]
+    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LOOK_BACK)]
 
 
 def without_restart(card: FailureView) -> FailureView:

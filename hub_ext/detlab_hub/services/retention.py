@@ -22,7 +22,8 @@ from detlab.schemas.wire import TrialState
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AllocationRow, LogRow, OutputRow, TaskRow
+from detlab_hub.store.queries import logs
+from detlab_hub.store.tables import AllocationRow, OutputRow, TaskRow
 
 _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
@@ -99,9 +100,7 @@ def _due(s: Session, before: float) -> list[str]:
 def _remove_some(turn: Turn, task_id: str) -> Sequence[str] | None:
     """Remove some lines of a task, or with the last of them the task; then return the digests that it named."""
     s = turn.session
-    some = select(LogRow.id).where(LogRow.task_id == task_id).order_by(LogRow.id).limit(LINES_PER_STEP)
-    result = s.execute(delete(LogRow).where(LogRow.id.in_(some)))
-    if int(getattr(result, "rowcount", 0)) >= LINES_PER_STEP:
+    if logs.remove(s, task_id, LINES_PER_STEP) >= LINES_PER_STEP:
         return None
     digests = list(s.scalars(select(OutputRow.digest).where(OutputRow.task_id == task_id)))
     for table in (OutputRow, AllocationRow):

@@ -12,7 +12,8 @@ from sqlalchemy import func, select
 from detlab.errors import NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services import retention
-from detlab_hub.store.tables import AllocationRow, LogRow, OutputRow, TaskRow
+from detlab_hub.store.queries import logchunks
+from detlab_hub.store.tables import AllocationRow, LogChunk, OutputRow, TaskRow
 
 DAY = 86400.0
 KEEP = 30 * DAY
@@ -67,7 +68,7 @@ async def rows(world, task_id):
     def count(s):
         found = {}
         for table, column in (
-            (TaskRow, TaskRow.id), (AllocationRow, AllocationRow.task_id), (LogRow, LogRow.task_id),
+            (TaskRow, TaskRow.id), (AllocationRow, AllocationRow.task_id), (LogChunk, LogChunk.task_id),
             (OutputRow, OutputRow.task_id),
         ):  # fmt: skip
             found[table.__tablename__] = s.scalar(select(func.count()).select_from(table).where(column == task_id))
@@ -93,7 +94,7 @@ async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world)
     assert set((await rows(world, old)).values()) == {0}
     assert stored(world) == [b"living", b"shared", b"young"]
     for task_id in (young, living):
-        assert (await rows(world, task_id))["logs"] == LINES
+        assert (await rows(world, task_id))["log_chunks"] > 0
     assert (await world.view(made.id)).state == "COMPLETED"
     world.now += 10 * KEEP
     assert await world.services.retention.sweep() == 1, "what lives is never too old"
@@ -112,6 +113,8 @@ async def test_ended_tasks_stay_for_ever_where_the_operator_says_so(make_world):
 @pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_crash_between_any_two_steps_is_made_good(make_world, monkeypatch, at, after_commit):
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
     monkeypatch.setattr(retention, "LINES_PER_STEP", LINES // 2 - 1)  # three steps: two of lines, then the rows
     world = await make_world(talks)
     task_id = await ended(world, b"bytes")
@@ -146,13 +149,15 @@ async def test_a_look_through_the_folder_takes_only_what_nobody_names(make_world
 
 
 async def test_a_sweep_is_bounded_and_goes_on_next_time(make_world, monkeypatch):
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
     monkeypatch.setattr(retention, "LINES_PER_STEP", 2)
     monkeypatch.setattr(retention, "STEPS_PER_SWEEP", 3)
     world = await make_world(talks)
     task_id = await ended(world)
     world.now += KEEP + 1
     assert await world.services.retention.sweep() == 0
-    assert (await rows(world, task_id))["logs"] == LINES - 6
+    assert (await rows(world, task_id))["log_chunks"] == LINES - 6
     sweeps = 0
     while (await rows(world, task_id))["tasks"]:
         await world.services.retention.sweep()

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from detlab_hub.store import Store, StoreError
 from detlab_hub.store.engine import Verdict, hint_of, judge, parse_url
 from detlab_hub.store.errors import StoreDamaged
-from detlab_hub.store.tables import LogRow
+from detlab_hub.store.queries import logs
 from testbed.small_disks import CannotRun, Disk, small_disk
 
 WRITE_UNTIL_FULL = """
@@ -66,7 +66,7 @@ def test_what_was_acknowledged_on_a_disk_that_became_full_is_there_when_it_has_r
     disk.free()
     others.unlink()
     store = Store.open(url, holder="next")
-    assert store.read_sync(lambda s: s.query(LogRow).count()) == int(written)
+    assert store.read_sync(lambda s: logs.count(s, 1)) == int(written)
     store.close()
 
 

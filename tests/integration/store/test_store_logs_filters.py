@@ -8,7 +8,7 @@ import pytest
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries import logchunks, logs
 
 
 def fill(store: Store, trial_id: int, count: int = 30) -> None:
@@ -47,6 +47,8 @@ def test_an_error_is_found_however_old_it_is(store: Store, trial_id: int) -> Non
 def test_a_filter_looks_at_so_many_lines_and_says_where_to_go_on(
     store: Store, trial_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
     fill(store, trial_id)
     monkeypatch.setattr(logs, "SCAN", 7)
     seen, older = [], None

@@ -95,7 +95,7 @@ def test_sqlite_never_uses_an_id_again(tmp_path: Path) -> None:
         )
     finally:
         store.close()
-    for name in ("experiments", "trials", "events", "logs"):
+    for name in ("experiments", "trials", "events", "log_chunks"):
         assert "AUTOINCREMENT" in tables[name]
     assert "WITHOUT ROWID" in tables["points"]
 

@@ -15,6 +15,7 @@ from detlab_hub.store.queries import (
     checkpoints,
     events,
     experiments,
+    logchunks,
     logs,
     metrics,
     tokens,
@@ -96,7 +97,11 @@ def everything(s: Any) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("limit", [7, 100_000])
-def test_a_deleted_experiment_leaves_nothing_and_takes_nothing_else(store: Store, limit: int) -> None:
+def test_a_deleted_experiment_leaves_nothing_and_takes_nothing_else(
+    store: Store, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each chunk: lines go as slowly as points
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
     keep = store.write_sync(add_experiment)
     store.write_sync(lambda s: fill(s, keep))
     before = store.read_sync(everything)

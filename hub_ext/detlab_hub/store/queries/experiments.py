@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.queries import logs
 from detlab_hub.store.queries.grants import granted_ids
 from detlab_hub.store.queries.lookup import forget
 from detlab_hub.store.queries.statements import chunks
@@ -18,7 +19,6 @@ from detlab_hub.store.tables import (
     ExperimentRow,
     GrantRow,
     Idempotency,
-    LogRow,
     PartRow,
     Point,
     Rollup,
@@ -150,6 +150,4 @@ def _delete_bulk(s: Session, trial_id: int, limit: int) -> int:
             s.flush()
             return removed
     s.flush()
-    ids = select(LogRow.id).where(LogRow.trial_id == trial_id).order_by(LogRow.id).limit(limit - removed)
-    logs = s.execute(delete(LogRow).where(LogRow.id.in_(ids)))
-    return removed + int(getattr(logs, "rowcount", 0))
+    return removed + logs.remove(s, trial_id, limit - removed)

@@ -1,24 +1,72 @@
-"""Task output: append-only lines, read by page, from the end, by rank, or by a search."""
+"""Task output: append-only lines, stored by chunk; read by page, from the end, or by a filter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, Table, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    collate,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine, LogRecord
-from detlab_hub.store.tables import LogRow, clean_text
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import logchunks
+from detlab_hub.store.queries.appending import append_rows
+from detlab_hub.store.queries.logchunks import LEVELS, Packed, Stored
+from detlab_hub.store.tables import LogChunk, LogCut, clean_text
+from detlab_hub.store.tables.base import decode_json, encode_bulk
 
 LINE_BYTES = 16_000
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-"""From the least severe to the most."""
-SCAN = 200_000
-"""Most lines that one question with a filter looks at: a word that is rare in a long log must not hold a reader up."""
+SCAN = 24_000
+"""Most chunks that one question with a filter looks at, some 1.5 million lines of usual length: a word that is rare in
+a longer log must not hold a reader up."""
+SEARCH_CHARS = 200
+"""Of a text that is searched: what a database compares grows with its length times that of the log."""
 CUT_MARK = " … [line cut at 16 kB]"
-_LOGS: Table = LogRow.__table__
+_LEAST_STRETCH, _MOST_STRETCH = 8, 1024
+"""Chunks that one query looks at; more as long as more lines are wanted."""
+_COLUMNS = (
+    "trial_id", "task_id", "run", "first", "last", "lines", "first_time", "last_time",
+    "levels", "streams", "ranks", "size", "facts", "body",
+)  # fmt: skip
+_CHANGING = (
+    "last", "lines", "first_time", "last_time", "levels", "streams", "ranks", "size", "facts", "body",
+)  # fmt: skip
+"""Columns of a chunk that lines are added to."""
+
+
+def _newest(of: Any) -> Prepared:
+    """The last chunk of a holder; what is in it only where it is small."""
+    small = LogChunk.size < logchunks.SMALL_CHARS
+    chosen = (
+        LogChunk.id, LogChunk.run, LogChunk.first, LogChunk.last, LogChunk.lines, LogChunk.size,
+        case((small, cast(LogChunk.facts, Text)), else_="").label("facts"),
+        case((small, LogChunk.body), else_="").label("body"),
+    )  # fmt: skip
+    return Prepared(select(*chosen).where(of == bindparam("holder")).order_by(LogChunk.last.desc()).limit(literal(1)))
+
+
+_NEWEST_OF_TRIAL = _newest(LogChunk.trial_id)
+_NEWEST_OF_TASK = _newest(LogChunk.task_id)
+_REWRITE = Prepared(update(LogChunk).where(LogChunk.id == bindparam("chunk_id")), _CHANGING)
+Holder: TypeAlias = int | str
+"""A trial's number, or a user task's id."""
+_Chunk: TypeAlias = Row[tuple[int, int, int, int, Any, str]]
 
 
 def cut_line(text: str) -> str:
@@ -30,73 +78,86 @@ def cut_line(text: str) -> str:
     return data[: LINE_BYTES - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
 
 
-def append(s: Session, holder: int | str, run: int, records: Sequence[LogRecord]) -> int:
+# --- writing
+
+
+def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord]) -> int:
     """Append lines of a trial (its number) or a user task (its id) in order; return how many."""
-    rows = [
-        {
-            "trial_id": None if isinstance(holder, str) else holder,
-            "task_id": holder if isinstance(holder, str) else None,
-            "run": run,
-            "rank": record.rank,
-            "stdtype": record.stdtype,
-            "level": record.level,
-            "time": record.time,
-            "text": cut_line(record.text),
-        }
-        for record in records
+    if not records:
+        return 0
+    opened, before, last = _open_chunk(s, holder, run)
+    lines = before + [
+        Stored(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text))
+        for at, record in enumerate(records, 1)
     ]
-    if rows:
-        s.connection().execute(insert(_LOGS), rows)
-    return len(rows)
+    chunks = list(logchunks.packed(lines))
+    if opened is not None:
+        first = chunks.pop(0)
+        _REWRITE.run(s, {"chunk_id": opened, **{name: getattr(first, name) for name in _CHANGING}})
+    trial_id, task_id = (None, holder) if isinstance(holder, str) else (holder, None)
+    append_rows(s, "log_chunks", _COLUMNS, [_row(trial_id, task_id, run, chunk) for chunk in chunks])
+    return len(records)
 
 
-def page(
-    s: Session,
-    holder: int | str,
-    after: int | None = None,
-    limit: int = 1000,
-    tail: int | None = None,
-    rank: int | None = None,
-    search: str | None = None,
-    *,
-    before: int | None = None,
-) -> list[LogLine]:
-    """Return lines of a trial or a user task in order.
+def _open_chunk(s: Session, holder: Holder, run: int) -> tuple[int | None, list[Stored], int]:
+    """Return the last chunk if it is a small one of this run, its lines, and the id of the last line of all."""
+    found = (_NEWEST_OF_TASK if isinstance(holder, str) else _NEWEST_OF_TRIAL).first(s, {"holder": holder})
+    if found is None:
+        return None, [], s.scalar(select(LogCut.through).where(LogCut.holder == holder_key(holder))) or 0
+    if found.run != run or found.size >= logchunks.SMALL_CHARS:
+        return None, [], found.last
+    lines = logchunks.unpacked(found.first, found.lines, decode_json(found.facts), found.body)
+    return found.id, list(lines), found.last
 
-    Args:
-        s: A session.
-        holder: The trial's number or the user task's id.
-        after: Only lines with a greater id; the last line's id is the next page's `after`.
-        limit: Most lines.
-        tail: The last so many lines instead (at most `limit`).
-        rank: Only lines of this rank.
-        search: Only lines that contain this text, whatever the case of ASCII letters.
-        before: Only lines with a smaller id; without `after` and `tail` the page ends there, to read backwards.
-    """
-    query = _matching(holder, rank, search)
-    if after is not None:
-        query = query.where(LogRow.id > after)
-    if before is not None:
-        query = query.where(LogRow.id < before)
-    backwards = tail is not None or (before is not None and after is None)
-    count = limit if tail is None else min(tail, limit)
-    order = LogRow.id.desc() if backwards else LogRow.id
-    rows = list(s.scalars(query.order_by(order).limit(count)))
-    return [_line(row) for row in (reversed(rows) if backwards else rows)]
+
+def _row(trial_id: int | None, task_id: str | None, run: int, one: Packed) -> tuple[Any, ...]:
+    return (
+        trial_id, task_id, run, one.first, one.last, one.lines, one.first_time, one.last_time,
+        one.levels, one.streams, one.ranks, one.size, encode_bulk(one.facts), one.body,
+    )  # fmt: skip
+
+
+def remove(s: Session, holder: Holder, limit: int) -> int:
+    """Remove the oldest lines, by chunk, until `limit` of them are gone; return how many: fewer means that was all."""
+    gone, ids = 0, []
+    query = select(LogChunk.id, LogChunk.lines).where(_of(holder)).order_by(LogChunk.last).limit(max(1, limit))
+    for chunk_id, lines in s.execute(query):
+        if gone >= limit:
+            break
+        gone += lines
+        ids.append(chunk_id)
+    if ids:
+        s.execute(delete(LogChunk).where(LogChunk.id.in_(ids)))
+    if gone < limit:
+        s.execute(delete(LogCut).where(LogCut.holder == holder_key(holder)))
+    return gone
+
+
+# --- reading
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines, and from where; the fields are the arguments of `page`."""
+    """Which lines, and from where."""
 
     after: int | None = None
+    """Only lines with a greater id; the last line's id is the next page's `after`."""
     before: int | None = None
+    """Only lines with a smaller id; without `after` and `tail` the page ends there, to read backwards."""
     limit: int = 1000
     tail: int | None = None
+    """The last so many lines instead (at most `limit`)."""
     rank: int | None = None
     level: str | None = None
     """At least as severe as this (one of `LEVELS`); lines without a level are left out."""
     search: str | None = None
+    """Only lines that contain this text, whatever the case of ASCII letters."""
+    stream: str | None = None
+    """Only lines that were written there (one of `logchunks.STREAMS`)."""
+    since: float | None = None
+    """Seconds since the epoch, the first moment."""
+    until: float | None = None
+    """Seconds since the epoch, the first moment that is too late."""
 
     @property
     def backwards(self) -> bool:
@@ -104,9 +165,27 @@ class Wanted:
         return self.tail is not None or (self.before is not None and not self.after)
 
     @property
+    def count(self) -> int:
+        """Most lines."""
+        return self.limit if self.tail is None else min(self.tail, self.limit)
+
+    @property
     def picky(self) -> bool:
         """Whether lines are left out."""
-        return self.rank is not None or self.level is not None or bool(self.search)
+        chosen = (self.rank, self.level, self.stream, self.since, self.until)
+        return bool(self.search) or any(one is not None for one in chosen)
+
+    def takes(self, line: Stored) -> bool:
+        """Whether a line is one of those, but for the text."""
+        return (
+            (self.after is None or line.id > self.after)
+            and (self.before is None or line.id < self.before)
+            and (self.rank is None or line.rank == self.rank)
+            and (self.level is None or line.level in LEVELS[LEVELS.index(self.level) :])
+            and (self.stream is None or line.stdtype == self.stream)
+            and (self.since is None or line.time >= self.since)
+            and (self.until is None or line.time < self.until)
+        )
 
 
 @dataclass(frozen=True)
@@ -119,68 +198,182 @@ class Edges:
     """`before` of the lines that come before."""
 
 
-def pick(s: Session, holder: int | str, wanted: Wanted) -> tuple[list[LogLine], Edges]:
+def page(
+    s: Session,
+    holder: Holder,
+    after: int | None = None,
+    limit: int = 1000,
+    tail: int | None = None,
+    rank: int | None = None,
+    search: str | None = None,
+    *,
+    before: int | None = None,
+) -> list[LogLine]:
+    """Return lines of a trial or a user task in order; the arguments are the fields of `Wanted`."""
+    return pick(s, holder, Wanted(after, before, limit, tail, rank, search=search))[0]
+
+
+def pick(s: Session, holder: Holder, wanted: Wanted) -> tuple[list[LogLine], Edges]:
     """Return lines of a trial or a user task in order, and where to go on.
 
-    With a filter at most `SCAN` lines are looked at, so that few lines, or none, may come with an edge to go on from.
+    With a filter at most `SCAN` chunks are looked at, so that few lines, or none, may come with an edge to go on from.
     """
-    limit = wanted.limit if wanted.tail is None else min(wanted.tail, wanted.limit)
+    count = wanted.count
+    if count <= 0:
+        return [], Edges()
     bound = _bound(s, holder, wanted) if wanted.picky else None
-    after, before = wanted.after or None, wanted.before
-    if bound is not None:
-        after, before = (max(bound - 1, after or 0), before) if wanted.backwards else (after, bound + 1)
-    query = _matching(holder, wanted.rank, wanted.search, wanted.level)
-    if after is not None:
-        query = query.where(LogRow.id > after)
-    if before is not None:
-        query = query.where(LogRow.id < before)
-    order = LogRow.id.desc() if wanted.backwards else LogRow.id
-    rows = list(s.scalars(query.order_by(order).limit(limit)))
-    edge = rows[-1].id if rows and len(rows) == limit else bound
-    lines = [_line(row) for row in (reversed(rows) if wanted.backwards else rows)]
-    return lines, Edges(older=edge) if wanted.backwards else Edges(next=edge)
+    lines: list[LogLine] = []
+    for line in _matching(s, holder, wanted, bound):
+        lines.append(line)
+        if len(lines) == count:
+            break
+    edge = lines[-1].id if len(lines) == count else bound and bound[1]
+    if wanted.backwards:
+        return lines[::-1], Edges(older=edge)
+    return lines, Edges(next=edge)
 
 
-def _bound(s: Session, holder: int | str, wanted: Wanted) -> int | None:
-    """Return the last line that a filtered question looks at; None if there are no more than `SCAN`."""
-    query = select(LogRow.id).where(_of(holder))
-    if wanted.after:
-        query = query.where(LogRow.id > wanted.after)
-    if wanted.before is not None:
-        query = query.where(LogRow.id < wanted.before)
-    order = LogRow.id.desc() if wanted.backwards else LogRow.id
-    return s.scalar(query.order_by(order).offset(SCAN - 1).limit(1))
+def last_lines(s: Session, holder: Holder, run: int, count: int) -> list[Stored]:
+    """Return the last lines of an attempt, in order."""
+    found: list[Stored] = []
+    query = _chunks().where(_of(holder), LogChunk.run == run)
+    for chunk in _walk(s, holder, query, None, backwards=True):
+        found += reversed(list(_lines(chunk)))
+        if len(found) >= count:
+            break
+    return found[:count][::-1]
 
 
-def count(s: Session, holder: int | str) -> int:
+def count(s: Session, holder: Holder) -> int:
     """Count the lines of a trial or a user task."""
-    return int(s.scalar(select(func.count()).where(_of(holder))) or 0)
+    return int(s.scalar(select(func.coalesce(func.sum(LogChunk.lines), 0)).where(_of(holder))) or 0)
 
 
-def _of(holder: int | str) -> ColumnElement[bool]:
-    return LogRow.task_id == holder if isinstance(holder, str) else LogRow.trial_id == holder
+def holder_key(holder: Holder) -> str:
+    """Return the key of a trial or a user task in `LogCut`."""
+    return f"task:{holder}" if isinstance(holder, str) else f"trial:{holder}"
 
 
-def _matching(holder: int | str, rank: int | None, search: str | None, level: str | None = None) -> Select[Any]:
-    query = select(LogRow).where(_of(holder))
-    if rank is not None:
-        query = query.where(LogRow.rank == rank)
-    if level is not None:
-        query = query.where(LogRow.level.in_(LEVELS[LEVELS.index(level) :]))
-    if search:
-        query = query.where(LogRow.text.icontains(clean_text(search), autoescape=True))
-    return query
+def _of(holder: Holder) -> ColumnElement[bool]:
+    return LogChunk.task_id == holder if isinstance(holder, str) else LogChunk.trial_id == holder
 
 
-def _line(row: LogRow) -> LogLine:
+def _chunks() -> Select[tuple[int, int, int, int, Any, str]]:
+    return select(LogChunk.run, LogChunk.first, LogChunk.last, LogChunk.lines, LogChunk.facts, LogChunk.body)
+
+
+def _lines(chunk: _Chunk) -> Iterator[Stored]:
+    return logchunks.unpacked(chunk.first, chunk.lines, chunk.facts, chunk.body)
+
+
+def _matching(s: Session, holder: Holder, wanted: Wanted, bound: tuple[int, int] | None) -> Iterator[LogLine]:
+    """Yield the lines that are wanted, in the order of the question."""
+    query = _chunks().where(_of(holder), *_conditions(s, wanted))
+    if bound is not None:
+        query = query.where(LogChunk.last >= bound[0] if wanted.backwards else LogChunk.last <= bound[0])
+    trial_id, task_id = (0, holder) if isinstance(holder, str) else (holder, None)
+    needle = _folded(clean_text(wanted.search)) if wanted.search else b""
+    for chunk in _walk(s, holder, query, _start(s, holder, wanted), backwards=wanted.backwards):
+        lines: Iterable[Stored] = _lines(chunk)
+        for line in reversed(list(lines)) if wanted.backwards else lines:
+            if wanted.takes(line) and (not needle or needle in _folded(line.text)):
+                yield _wire_line(line, chunk.run, trial_id, task_id)
+
+
+def _start(s: Session, holder: Holder, wanted: Wanted) -> int | None:
+    """Return the chunk (its `last`) beyond which the walk begins: for one backwards the first that has no such line."""
+    if not wanted.backwards:
+        return wanted.after or None
+    if wanted.before is None:
+        return None
+    inside = select(func.min(LogChunk.last)).where(_of(holder), LogChunk.last >= wanted.before - 1)
+    found = s.scalar(inside)
+    return None if found is None else found + 1
+
+
+def _walk(
+    s: Session,
+    holder: Holder,
+    query: Select[tuple[int, int, int, int, Any, str]],
+    start: int | None,
+    *,
+    backwards: bool,
+) -> Iterator[_Chunk]:
+    """Yield chunks in order, or from the last to the first, beyond the one that ends with line `start`.
+
+    They are asked for by stretches, each twice the one before: the first lines come soon, and no database can get the
+    idea of looking through all chunks, and sorting them, for a few that it takes to be rare.
+    """
+    column = LogChunk.last
+    query = query.order_by(column.desc() if backwards else column)
+    stretch = _LEAST_STRETCH
+    while True:
+        end = _nth(s, holder, start, stretch, backwards=backwards)
+        part = query
+        if start is not None:
+            part = part.where(column < start if backwards else column > start)
+        if end is not None:
+            part = part.where(column >= end if backwards else column <= end)
+        yield from s.execute(part).all()
+        if end is None:
+            return
+        start, stretch = end, min(stretch * 2, _MOST_STRETCH)
+
+
+def _nth(s: Session, holder: Holder, start: int | None, number: int, *, backwards: bool) -> int | None:
+    """Return the `last` of the chunk that is `number` chunks on; None if there are no more than that many."""
+    column = LogChunk.last
+    query = select(column).where(_of(holder)).order_by(column.desc() if backwards else column)
+    if start is not None:
+        query = query.where(column < start if backwards else column > start)
+    return s.scalar(query.offset(number - 1).limit(1))
+
+
+def _bound(s: Session, holder: Holder, wanted: Wanted) -> tuple[int, int] | None:
+    """Return the last chunk (its `last`) that a filter looks at, and the edge there; None if there are no more."""
+    last = _nth(s, holder, _start(s, holder, wanted), SCAN, backwards=wanted.backwards)
+    if last is None or not wanted.backwards:
+        return None if last is None else (last, last)
+    first = s.scalar(select(LogChunk.first).where(_of(holder), LogChunk.last == last))
+    return last, first or last
+
+
+def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
+    """Yield what a chunk must be like to have a line that is wanted."""
+    if wanted.rank is not None:
+        mark = LogChunk.ranks.contains(logchunks.rank_mark(wanted.rank))
+        yield mark | (LogChunk.ranks == logchunks.ANY_RANK)
+    if wanted.level is not None:
+        yield LogChunk.levels.bitwise_and(logchunks.levels_from(wanted.level)) != 0
+    if wanted.stream is not None:
+        yield LogChunk.streams.bitwise_and(logchunks.stream_bit(wanted.stream)) != 0
+    if wanted.since is not None:
+        yield LogChunk.last_time >= wanted.since
+    if wanted.until is not None:
+        yield LogChunk.first_time < wanted.until
+    if wanted.search:
+        text = clean_text(wanted.search)
+        if s.get_bind().dialect.name == "sqlite":  # its LIKE does not mind the case of ASCII letters
+            yield LogChunk.body.contains(text, autoescape=True)
+        else:
+            # By its own search for a text, which skips what cannot match; LIKE tries each character.
+            yield func.strpos(func.lower(collate(LogChunk.body, "C")), _folded(text).decode()) > 0
+
+
+def _folded(text: str) -> bytes:
+    """ASCII letters in lower case, and only those: as both databases compare here."""
+    return text.encode().lower()
+
+
+def _wire_line(line: Stored, run: int, trial_id: int, task_id: str | None) -> LogLine:
     return LogLine.model_construct(
-        id=row.id,
-        trial_id=row.trial_id or 0,
-        task_id=row.task_id,
-        run=row.run,
-        rank=row.rank,
-        stdtype=cast(Any, row.stdtype),
-        level=row.level,
-        time=row.time,
-        text=row.text,
+        id=line.id,
+        trial_id=trial_id,
+        task_id=task_id,
+        run=run,
+        rank=line.rank,
+        stdtype=line.stdtype,  # type: ignore[arg-type]  # one of the three: it came as such
+        level=line.level,
+        time=line.time,
+        text=line.text,
     )

@@ -105,23 +105,6 @@ class EventRow(Base):
     data: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
 
 
-class LogRow(Base):
-    """One line of the output of a trial or a user task. No foreign keys: lines come in bulk, for one just looked up."""
-
-    __tablename__ = "logs"
-    __table_args__ = (Index(None, "trial_id", "id"), Index(None, "task_id", "id"), {"sqlite_autoincrement": True})
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
-    task_id: Mapped[str | None] = mapped_column(CleanText, default=None)
-    run: Mapped[int] = mapped_column(default=0)
-    rank: Mapped[int | None] = mapped_column(default=None)
-    stdtype: Mapped[str] = mapped_column(CleanText, default="stdout")
-    level: Mapped[str | None] = mapped_column(CleanText, default=None)
-    time: Mapped[float] = mapped_column(Double, default=0.0)
-    text: Mapped[str] = mapped_column(CleanText)
-
-
 class LogChunk(Base):
     """Some consecutive lines of the output of a trial or a user task, in the order in which they came."""
 
@@ -151,6 +134,7 @@ class LogChunk(Base):
     """Bits of the streams that its lines were written to."""
     ranks: Mapped[str] = mapped_column(CleanText)
     """`,0,3,` for those two ranks; `*`: any."""
+    lines: Mapped[int]
     size: Mapped[int]
     """Characters of `body`."""
     facts: Mapped[dict[str, Any]] = mapped_column(Json)

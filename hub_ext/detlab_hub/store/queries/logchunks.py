@@ -1,0 +1,134 @@
+"""How lines lie in chunks: packing and unpacking. Pure.
+
+A chunk holds some consecutive lines of one attempt, about `CHUNK_CHARS` characters of text, as they are: a database
+finds a part of a text in it without unpacking anything. Beside it lie the facts of the lines, by column, a value that
+is the same for all lines only once; and what a filter needs to pass by a chunk as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""From the least severe to the most."""
+STREAMS = ("stdout", "stderr", "launcher")
+CHUNK_CHARS = 6000
+"""Text of a chunk, about: with all beside it less than a page of PostgreSQL, which then keeps it in its row."""
+SMALL_CHARS = 3000
+"""The next lines are put into a chunk that has less."""
+MOST_RANKS = 32
+ANY_RANK = "*"
+_NO_LEVEL = 1 << len(LEVELS)
+
+
+class Stored(NamedTuple):
+    """One line of a chunk."""
+
+    id: int
+    rank: int | None
+    stdtype: str
+    level: str | None
+    time: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A chunk, but for whose it is."""
+
+    first: int
+    last: int
+    lines: int
+    first_time: float
+    last_time: float
+    levels: int
+    streams: int
+    ranks: str
+    size: int
+    facts: dict[str, Any]
+    body: str
+
+
+def levels_from(level: str) -> int:
+    """Return the bits of a level and all that are more severe."""
+    at = LEVELS.index(level)
+    return _NO_LEVEL - (1 << at)
+
+
+def stream_bit(stdtype: str) -> int:
+    """Return the bit of a stream."""
+    return 1 << (STREAMS.index(stdtype) if stdtype in STREAMS else len(STREAMS))
+
+
+def rank_mark(rank: int) -> str:
+    """Return what `ranks` contains where a line has this rank."""
+    return f",{rank},"
+
+
+def packed(lines: Sequence[Stored]) -> Iterator[Packed]:
+    """Pack lines, which are in order, into as many chunks as they need."""
+    start, size = 0, 0
+    for at, line in enumerate(lines):
+        if at > start and size + len(line.text) >= CHUNK_CHARS:
+            yield _pack(lines[start:at])
+            start, size = at, 0
+        size += len(line.text) + 1
+    if start < len(lines):
+        yield _pack(lines[start:])
+
+
+def _pack(lines: Sequence[Stored]) -> Packed:
+    texts = [line.text for line in lines]
+    times = [line.time for line in lines]
+    ranks = {line.rank for line in lines}
+    facts: dict[str, Any] = {
+        "t": _column(times),
+        "r": _column([line.rank for line in lines]),
+        "s": _column([line.stdtype for line in lines]),
+        "l": _column([line.level for line in lines]),
+    }
+    first, last = lines[0].id, lines[-1].id
+    if last - first != len(lines) - 1:
+        facts["i"] = [line.id for line in lines]
+    body = "\n".join(texts)
+    if body.count("\n") != len(lines) - 1:
+        facts["n"] = [len(text) for text in texts]
+    levels = 0
+    for level in {line.level for line in lines}:
+        levels |= 1 << LEVELS.index(level) if level in LEVELS else _NO_LEVEL
+    streams = 0
+    for stdtype in {line.stdtype for line in lines}:
+        streams |= stream_bit(stdtype)
+    marks = ANY_RANK if len(ranks) > MOST_RANKS else "".join(rank_mark(rank) for rank in ranks if rank is not None)
+    return Packed(
+        first, last, len(lines), min(times), max(times), levels, streams, marks, len(body), facts, body
+    )  # fmt: skip
+
+
+def _column(values: list[Any]) -> Any:
+    """A value that all lines share, or the list of theirs."""
+    first = values[0]
+    return first if values.count(first) == len(values) else values
+
+
+def unpacked(first: int, lines: int, facts: dict[str, Any], body: str) -> Iterator[Stored]:
+    """Return the lines of a chunk."""
+    ids: Iterable[int] = facts.get("i") or range(first, first + lines)
+    columns = (_spread(facts[name], lines) for name in "rslt")
+    return map(Stored, ids, *columns, _texts(body, facts.get("n")))
+
+
+def _spread(column: Any, lines: int) -> list[Any]:
+    return column if isinstance(column, list) else [column] * lines
+
+
+def _texts(body: str, sizes: list[int] | None) -> list[str]:
+    if sizes is None:
+        return body.split("\n")
+    texts, at = [], 0
+    for size in sizes:
+        texts.append(body[at : at + size])
+        at += size + 1
+    return texts
