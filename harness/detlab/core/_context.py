@@ -175,7 +175,7 @@ def init(
         return _init_off_cluster(distributed, checkpoint_storage, preempt_mode)
     if distributed is None and (len(info.container_addrs) > 1 or len(info.slot_ids) > 1):
         raise ValueError(
-            f"this task has {len(info.slot_ids)} slots on {len(info.container_addrs)} node(s): pass a "
+            f"this task has {sum(info.container_slot_counts)} slots on {len(info.container_addrs)} node(s): pass a "
             "DistributedContext to core.init(), or ask for resources.slots_per_trial: 1"
         )
     return _init_on_cluster(
@@ -204,7 +204,7 @@ def _init_on_cluster(
         train=train,
         searcher=SearcherContext(distributed, parse_length(searcher), train.report_progress, parse_units(searcher)),
         info=info,
-        # All ranks of a trial are on one node: one of them samples for all.
+        # One rank samples for all of its node; of a trial over several nodes that is the chief's.
         profiler=ProfilerContext(
             train._report_system if distributed.rank == 0 else None, lambda: train._steps_completed
         ),

@@ -131,7 +131,8 @@ class DistributedContext:
         self._world: Group | None = None
         self._local: Group | None = None
         if self.size > 1:
-            self._join(chief_ip, pub_port + port_offset)
+            agreed = rendezvous.agreed_port() if self.local_size != self.size and pub_port == DEFAULT_PUB_PORT else None
+            self._join(chief_ip, (agreed or pub_port) + port_offset)
 
     def _check(self, chief_ip: str | None) -> None:
         for name, rank, size in (

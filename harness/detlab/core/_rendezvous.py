@@ -1,8 +1,9 @@
 """How the ranks of one trial find each other, and the secret that they share.
 
-In a task on one node the chief takes a free port and writes it to the task directory; elsewhere it uses a fixed
-port, as Determined does. The secret is `$DET_TASK_DIR/rank_key` on one node, `DET_RANK_KEY` (hex) across nodes, and a
-private file of the user off-cluster.
+In a task on one node the chief takes a free port and writes it to the task directory; across nodes it is the one that
+the launchers agreed on (`DET_CHIEF_PORT`, `detlab.launch.meeting`), elsewhere a fixed one, as in Determined. The
+secret is `$DET_TASK_DIR/rank_key` on one node, `DET_RANK_KEY` (hex) across nodes, and a private file of the user
+off-cluster.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from platformdirs import user_state_dir
 from detlab.core._channel import DistributedError, listen
 
 _KEY_VARIABLE = "DET_RANK_KEY"
+_PORT_VARIABLE = "DET_CHIEF_PORT"
 _KEY_BYTES = 32
 _LOCALHOST = "127.0.0.1"
 
@@ -78,6 +80,12 @@ class Place:
         except (FileNotFoundError, ValueError):
             return None
         return host, int(port)
+
+
+def agreed_port() -> int | None:
+    """Return the port of the chief that the launchers of several nodes agreed on; None where nobody did."""
+    port = os.environ.get(_PORT_VARIABLE, "")
+    return int(port) if port.isdecimal() else None
 
 
 def shared_secret(task_dir: Path | None, *, one_node: bool) -> bytes:

@@ -331,9 +331,10 @@ class Launcher:
             except ImportError:
                 return PlainTransport(api_url)
 
+        node = int(self._launch["info"].get("container_rank", 0))  # each node's launcher counts its own records
         return Deliverer(
             open_transport,
-            "task/records",
+            f"task/records?node={node}" if node else "task/records",
             [source("metrics", 0.0), source("logs", LOG_INTERVAL)],
             TokenKeeper(
                 task.token.read_text(encoding="ascii").strip(),

@@ -5,8 +5,9 @@
 
 SCRIPT is a command (`python3 train.py --lr 1`) or a Python file; `--trial` trains a PyTorchTrial as the experiment's
 config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of
-their own, are not restarted by torchrun (the master restarts trials), and say their rank with every line. torch is
-never imported here: this program becomes `python -m torch.distributed.run`.
+their own, those of several nodes on one of the chief's, which the master tells (`detlab.launch.meeting`). They are not
+restarted by torchrun (the master restarts trials), and say their rank with every line. torch is never imported here:
+this program becomes `python -m torch.distributed.run`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from detlab.errors import NotInCluster
+from detlab.info import ClusterInfo, get_cluster_info
+
+if TYPE_CHECKING:
+    from detlab.launch.meeting import Meeting
 
 USAGE = "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OPTIONS... --] (SCRIPT... | --trial MODULE:CLASS)"
 
@@ -54,7 +62,11 @@ def slot_count(env: Mapping[str, str]) -> int:
 
 
 def torchrun_command(
-    overrides: Sequence[str], script: Sequence[str], env: Mapping[str, str], python: str = sys.executable
+    overrides: Sequence[str],
+    script: Sequence[str],
+    env: Mapping[str, str],
+    python: str = sys.executable,
+    meeting: Meeting | None = None,
 ) -> list[str]:
     """Return the command that runs `script` in one process per slot.
 
@@ -63,23 +75,19 @@ def torchrun_command(
         script: The command, or a Python file and its arguments.
         env: The environment of the task.
         python: Interpreter of torchrun and of the rank wrapper.
+        meeting: The nodes of a trial over several; None for one.
     """
     command = list(script)
     if command[0].endswith(".py"):
         command.insert(0, python)
-    rendezvous = env.get("DET_ALLOCATION_ID", f"local-{os.getpid()}")
     return [
         python,
         "-m",
         "torch.distributed.run",
-        "--nnodes=1",
         f"--nproc_per_node={slot_count(env)}",
         "--max_restarts=0",
-        # Port 0: the rendezvous binds a free port itself, so that no two tasks can race for one.
-        "--rdzv_backend=c10d",
-        "--rdzv_endpoint=127.0.0.1:0",
-        f"--rdzv_id={rendezvous}",
-        "--local_addr=127.0.0.1",
+        f"--rdzv_id={env.get('DET_ALLOCATION_ID', f'local-{os.getpid()}')}",
+        *(_one_node() if meeting is None else _several_nodes(meeting)),
         *overrides,
         "--no_python",
         python,
@@ -88,6 +96,23 @@ def torchrun_command(
         "RANK",
         "--",
         *command,
+    ]
+
+
+def _one_node() -> list[str]:
+    # Port 0: the rendezvous binds a free port itself, so that no two tasks can race for one.
+    return ["--nnodes=1", "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:0", "--local_addr=127.0.0.1"]
+
+
+def _several_nodes(meeting: Meeting) -> list[str]:
+    # The static rendezvous keeps the master's order of nodes; that of c10d numbers them as they come.
+    return [
+        f"--nnodes={len(meeting.addresses)}",
+        f"--node_rank={meeting.node}",
+        "--rdzv_backend=static",
+        f"--master_addr={meeting.chief}",
+        f"--master_port={meeting.port}",
+        f"--local_addr={meeting.address}",
     ]
 
 
@@ -104,13 +129,31 @@ def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Become torchrun, which does not return; return 2 when the arguments make no sense."""
+    """Become torchrun, which does not return; return 2 when the arguments make no sense, 1 where nodes cannot meet."""
     try:
         overrides, script = split_arguments(sys.argv[1:] if arguments is None else arguments)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return _become(torchrun_command(overrides, script, os.environ), rank_environment(os.environ))
+    info = _task()
+    if info is None or len(info.container_addrs) < 2:
+        return _become(torchrun_command(overrides, script, os.environ), rank_environment(os.environ))
+    from detlab.launch.meeting import MeetingError, meet_the_others, meeting_environment
+
+    try:
+        meeting = meet_the_others(info)
+    except MeetingError as error:
+        sys.stderr.write(f"detlab: this node does not meet the others: {error}\n")
+        return 1
+    env = {**rank_environment(os.environ), **meeting_environment(meeting)}
+    return _become(torchrun_command(overrides, script, os.environ, meeting=meeting), env)
+
+
+def _task() -> ClusterInfo | None:
+    try:
+        return get_cluster_info()
+    except NotInCluster:
+        return None  # of what is wrong with the task's directory each process speaks that needs it
 
 
 def _become(command: list[str], env: dict[str, str]) -> int:

@@ -23,12 +23,14 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Connection
 from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.services import devices, gangs
 from detlab_hub.services.callers import AgentCaller
-from detlab_hub.services.launching import build_launch
+from detlab_hub.services.launching import build_launches
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.scene import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
@@ -113,24 +115,25 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
     _write_agent(turn, hello)
     tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
     live = turn.session.scalars(
-        select(AllocationRow).where(AllocationRow.agent_id == hello.agent_id, AllocationRow.state.in_(PLACED))
+        select(AllocationRow).where(parts.on_agent(hello.agent_id), AllocationRow.state.in_(PLACED))
     ).all()
     keep = []
     for row in live:
+        if not gangs.holds(turn, row, hello.agent_id):
+            continue  # its part here has ended; others have not
         task = tasks.pop((row.id, row.run), None)
         if task is not None:
             keep.append(row.id)
             if not task.exited:
-                apply_allocation(turn, row, allocations.TaskStarted())
+                gangs.started(turn, row, hello.agent_id)
+                devices.end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
             if row.state == AllocationState.TERMINATING:
-                send_kill(turn, row)
-        elif row.state in allocations.NOT_BEGUN and _has_slots(hello, row):
-            launch = build_launch(turn, row)
-            if launch is not None:
-                turn.outbox.messages.append((hello.agent_id, launch))
+                send_kill(turn, row, hello.agent_id)
+        elif not gangs.has_begun(turn, row, hello.agent_id) and not _missing(turn, hello, row):
+            turn.outbox.messages += build_launches(turn, row, only=hello.agent_id)
         else:
             # It was there and is not any more, or can never be: its agent lost it.
-            apply_allocation(turn, row, allocations.AgentLost())
+            gangs.lost(turn, row, hello.agent_id)
     for task in tasks.values():
         if task.exited:
             ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
@@ -139,8 +142,9 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
     return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill)
 
 
-def _has_slots(hello: Hello, row: AllocationRow) -> bool:
-    return set(row.slots) <= {slot.id for slot in hello.slots}
+def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
+    """Slots that an allocation has on an agent, and the agent has no more."""
+    return set(gangs.slots_on(turn, row, hello.agent_id)) - {slot.id for slot in hello.slots}
 
 
 def _write_agent(turn: Turn, hello: Hello) -> None:
@@ -162,15 +166,16 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
 def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
     """The agent started a task."""
     row = turn.allocation(message.allocation_id)
-    if row is not None and row.run == message.run and row.agent_id == agent_id:
-        row.address, row.port = message.address or row.address, message.port or row.port
-        apply_allocation(turn, row, allocations.TaskStarted())
+    if row is not None and row.run == message.run and gangs.holds(turn, row, agent_id):
+        if row.agent_id == agent_id:
+            row.address, row.port = message.address or row.address, message.port or row.port
+        gangs.started(turn, row, agent_id)
 
 
 def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
     """The agent says how far it is with a launch."""
     row = turn.allocation(message.allocation_id)
-    if row is None or row.run != message.run or row.agent_id != agent_id:
+    if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
         return
     row.stage_message = message.message[:STAGE_CHARS]
     apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
@@ -181,19 +186,20 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
 def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
     """A task is gone and its records are delivered. What is stale or unknown is acknowledged all the same."""
     row = turn.allocation(message.allocation_id)
-    known = row is not None and row.run == message.run and row.agent_id == agent_id
+    known = row is not None and row.run == message.run and gangs.holds(turn, row, agent_id)
     if row is None or not known or row.state == AllocationState.TERMINATED:
         return
-    row.exit_code = message.exit_code if abs(message.exit_code or 0) < MAX_EXIT_CODE else None
-    turn.exits[row.id] = message
+    if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
+        message = message.model_copy(update={"exit_code": None})
+    row.exit_code, turn.exits[row.id] = message.exit_code, message
     refused = message.message or "no reason given" if message.reason == REFUSED else None
     if refused is not None:
         _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
     if message.reason == MACHINE_RESTARTED:
         _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
-        apply_allocation(turn, row, allocations.AgentLost())
+        gangs.lost(turn, row, agent_id, message)
         return
-    apply_allocation(turn, row, allocations.TaskExited(message.exit_code, refused))
+    gangs.exited(turn, row, agent_id, allocations.TaskExited(message.exit_code, refused), message)
 
 
 def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
@@ -204,9 +210,9 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
         agent.last_seen = max(agent.last_seen, heard)
         turn.changed_cluster()
     for row in turn.session.scalars(
-        select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
+        select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
     ).all():
-        apply_allocation(turn, row, allocations.AgentLost())
+        gangs.lost(turn, row, agent_id)
 
 
 def _holder_of(s: Session, allocation_id: str) -> int | str | None:

@@ -34,7 +34,7 @@ from detlab_hub.services.offers import known_node
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import tokens
+from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,6 @@ OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
 """Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
-_PLACES = select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct()
 SOMEBODY = "somebody else"
 """Stands for an allocation that the caller may not know of."""
 
@@ -65,11 +64,13 @@ class Agents:
         now = self._shell.clock()
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}
+        gangs = parts.places(s, PLACED)
         for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
-            agent = row.agent_id or ""
-            running[agent] = running.get(agent, 0) + 1
             shown = row.id if caller.sees(row.owner) else SOMEBODY
-            owners.update(dict.fromkeys(((agent, slot) for slot in row.slots), shown))
+            here = [(agent, slots) for name, agent, slots in gangs if name == row.id] if row.nodes > 1 else []
+            for agent, slots in here or [(row.agent_id or "", row.slots)]:
+                running[agent] = running.get(agent, 0) + 1
+                owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
@@ -171,12 +172,18 @@ class Agents:
 
         Raises:
             Forbidden: The agent says it is another one, or its key became void since it authenticated.
-            Conflict: It speaks a protocol that this master does not, or was sent away or connected anew meanwhile.
+            Conflict: It speaks a protocol that this master does not, another process of this name lives, or it was
+                sent away or connected anew meanwhile.
         """
         if hello.agent_id != agent.agent_id:
             raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id}")
         check_protocol(hello.protocol)
         await self._shell.read(lambda s: check_key(s, agent))  # before it takes over from another connection
+        rival = self._connections.rival_of(hello, self._shell.clock())
+        if rival is not None:
+            raise Conflict(
+                f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
+            )
         early: list[MasterMessage] = []
         connection = self._connections.connect(hello, early.append, self._shell.clock())
         _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
@@ -209,9 +216,10 @@ class Agents:
 
         def take(turn: Turn) -> RecordAck:
             row = turn.allocation(allocation_id)
-            if row is None or row.agent_id != agent.agent_id:
+            part = None if row is None else parts.on(turn.session, row, agent.agent_id)
+            if row is None or (part is None and row.agent_id != agent.agent_id):
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return records.take(turn, caller_of(row), batch)
+            return records.take(turn, caller_of(row), batch, 0 if part is None else part.rank)
 
         return await self._shell.write(take)
 
@@ -221,7 +229,7 @@ class Agents:
         """After a start: wait for the agents that were there before, from now on."""
 
         def known(s: Session) -> Sequence[Node]:
-            placed = set(s.scalars(select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED))))
+            placed = parts.agents_with(s, PLACED)
             return [
                 known_node(row) for row in s.scalars(select(AgentRow)) if row.state == "connected" or row.id in placed
             ]
@@ -236,8 +244,7 @@ class Agents:
 
         def strays(s: Session) -> set[str]:
             # An allocation can be placed on an agent in the moment in which that is given up.
-            places = s.connection().execute(_PLACES).scalars()
-            return {agent for agent in places if agent and self._connections.last_heard(agent) is None}
+            return {agent for agent in parts.agents_with(s, PLACED) if self._connections.last_heard(agent) is None}
 
         gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
         for agent_id in sorted(gone):

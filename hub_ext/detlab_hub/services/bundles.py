@@ -18,6 +18,7 @@ from detlab_hub.services.scene import PLACED
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, BundleRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str
 
 
 def _runs_it(s: Session, caller: AgentCaller, digest: str) -> bool:
-    placed = (AllocationRow.agent_id == caller.agent_id, AllocationRow.state.in_(PLACED))
+    placed = (parts.on_agent(caller.agent_id), AllocationRow.state.in_(PLACED))
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
     found = s.scalar(of_trial.where(*placed, ExperimentRow.bundle == digest).limit(1))

@@ -36,6 +36,7 @@ from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.queuing import queue_fields, request_fields
 from detlab_hub.services.rows import slots_per_trial
+from detlab_hub.services.scene import is_single_node
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
 from detlab_hub.services.turn import Turn
@@ -107,6 +108,7 @@ class Experiments:
             groups=caller.groups,
             what="a trial of this experiment",
             where="resources.slots_per_trial",
+            single_node=is_single_node(False, request_fields(config)["constraints"]),
         )
         return await feasibility.judge(self._shell, wish)
 
@@ -120,7 +122,7 @@ class Experiments:
             "this trial",
             job.id,
             slots,
-            single_node=True,
+            single_node=is_single_node(False, asked["constraints"]),
             user=caller.name,
             groups=caller.groups,
             constraints=offers.constraints_of(asked["constraints"]),

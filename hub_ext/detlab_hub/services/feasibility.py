@@ -35,13 +35,14 @@ class Wish:
 
     Attributes:
         user: Whose it will be.
-        slots: Slots on one agent.
+        slots: Slots of one agent, or of several.
         runtime: `process` or `docker`.
         image: Of containers: a name, or a name for each kind of slot.
         resources: The block of the config.
         groups: Of the user.
         what: In words: `a trial of this experiment`, `this notebook`.
         where: The key that says the slots.
+        single_node: Whether they must all be on one agent.
     """
 
     user: str
@@ -52,6 +53,7 @@ class Wish:
     groups: frozenset[str] = frozenset()
     what: str = "this task"
     where: str = "resources.slots"
+    single_node: bool = True
 
 
 async def judge(shell: Shell, wish: Wish) -> list[Problem]:
@@ -103,7 +105,7 @@ def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason
         "it",
         wish.what,
         wish.slots,
-        single_node=True,
+        single_node=wish.single_node,
         user=wish.user,
         groups=wish.groups,
         constraints=wanted,
@@ -115,7 +117,8 @@ def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason
 
 
 def _could_run(agent: Agent, wish: Wish) -> bool:
-    return agent.serves_user in (None, wish.user) and agent.slots >= wish.slots
+    least = wish.slots if wish.single_node else min(wish.slots, 1)
+    return agent.serves_user in (None, wish.user) and agent.slots >= least
 
 
 def _waits(wish: Wish, path: str, why: str) -> Problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -11,34 +13,79 @@ from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
 from detlab_hub.services.sources import as_asked, lost_source, source_of
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import checkpoints, tokens
+from detlab_hub.store.queries import checkpoints, parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TrialRow
 
+LOCALHOST = "127.0.0.1"
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
-def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
-    """The launch message of an assigned allocation, with a fresh task token.
+@dataclass(frozen=True)
+class _Seat:
+    """Where a launch goes, and its place among the nodes of the task.
 
-    Sent again it is the same but for the token: the agent goes by allocation and run. None: a server of the Hub whose
-    environment this master does not have (it was restarted); it is launched when the Hub's spawner sends it again.
+    Attributes:
+        agent: The agent.
+        slots: Those that the task gets of it.
+        rank: In the order of nodes.
+        addresses: Of all nodes, in that order.
+        counts: Slots of all nodes.
     """
+
+    agent: AgentRow | None
+    slots: list[str]
+    rank: int
+    addresses: list[str]
+    counts: list[int]
+
+
+def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
+    """The launch messages of an assigned allocation by agent, with a fresh task token each.
+
+    Sent again they are the same but for the token: agents go by allocation and run. None for a server of the Hub whose
+    environment this master does not have (it was restarted): it is launched when the Hub's spawner sends it again.
+
+    Args:
+        turn: The transaction.
+        row: The allocation.
+        only: The one agent that is to get its message; by default all of the allocation's.
+    """
+    if row.agent_id is None:
+        return []
+    if row.nodes < 2:
+        launch = build_launch(turn, row)
+        return [] if launch is None or only not in (None, row.agent_id) else [(row.agent_id, launch)]
+    everywhere = parts.of_allocation(turn.session, row)
+    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
+    addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
+    counts = [len(part.slots) for part in everywhere]
+    trial, experiment = turn.trial(row.trial_id or 0), turn.experiment(row.experiment_id or 0)
+    return [
+        (part.agent_id, _trial(turn, row, trial, experiment, _Seat(agent, part.slots, part.rank, addresses, counts)))
+        for part, agent in zip(everywhere, agents, strict=True)
+        if part.end is None and only in (None, part.agent_id)
+    ]
+
+
+def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
+    """The launch message of an assigned allocation on one agent; see `build_launches`."""
+    agent = turn.session.get(AgentRow, row.agent_id)
+    seat = _Seat(agent, row.slots, 0, [LOCALHOST], [len(row.slots)])
     if row.trial_id is None or row.experiment_id is None:
-        return _user_task(turn, row)
-    return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id))
+        return _user_task(turn, row, seat)
+    return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id), seat)
 
 
-def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow) -> Launch:
+def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow, seat: _Seat) -> Launch:
     checkpoint = resume_point(turn.session, experiment, trial)
     if checkpoint is None and (lost := lost_source(turn.session, experiment.config)):
         warning = f"checkpoint {lost}, which it was to start from, was deleted: it started from nothing"
         trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
-    config = as_asked(experiment.config)
-    agent = turn.session.get(AgentRow, row.agent_id)
+    config, agent = as_asked(experiment.config), seat.agent
     token, expires_at = _token(turn, row)
-    info = _info(turn, row, agent, config).model_copy(
+    info = _info(turn, row, seat, config).model_copy(
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
             "trial_id": trial.id,
@@ -52,30 +99,30 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         allocation_id=row.id,
         run=row.run,
         owner=experiment.owner,
-        slots=row.slots,
-        entrypoint=expconf.command_of(config["entrypoint"], len(row.slots)),
+        slots=seat.slots,
+        entrypoint=expconf.command_of(config["entrypoint"], sum(seat.counts)),
         environment=_environment(config, agent),
         bundle=experiment.bundle,
         info=info,
         task_token=token,
         token_expires_at=expires_at,
         runtime="docker" if row.runtime == "docker" else "process",
-        container=_container(config, agent) if row.runtime == "docker" else None,
+        container=_container(config, agent, seat.addresses) if row.runtime == "docker" else None,
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 
 
-def _user_task(turn: Turn, row: AllocationRow) -> Launch | None:
+def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
     task = turn.task(row.task_id or "")
     kind, config = TaskKind(task.kind), task.config
     secrets = turn.spawn_secrets.get(task.id) if kind.served_by_hub else {}
     if secrets is None:
         return None
-    agent = turn.session.get(AgentRow, row.agent_id)
+    agent = seat.agent
     token, expires_at = _token(turn, row)
     runs = "hold" if task.source.get("hold") else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
-    info = _info(turn, row, agent, config).model_copy(update={"task_type": kind.value.upper()})
+    info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
     return Launch(
         allocation_id=row.id,
         run=row.run,
@@ -101,18 +148,20 @@ def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:
     return tokens.issue(turn.session, "task", row.id, expires_at=expires_at, now=turn.now), expires_at
 
 
-def _info(turn: Turn, row: AllocationRow, agent: AgentRow | None, config: dict[str, Any]) -> ClusterInfoWire:
+def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -> ClusterInfoWire:
     return ClusterInfoWire(
         master_url=turn.settings.service_url,
         cluster_id=turn.settings.cluster_id,
-        agent_id=row.agent_id or "",
-        slot_ids=list(range(len(row.slots))),
-        gpu_uuids=_gpu_uuids(agent, row.slots),
+        agent_id=(row.agent_id or "") if seat.agent is None else seat.agent.id,
+        slot_ids=list(range(len(seat.slots))),
+        gpu_uuids=_gpu_uuids(seat.agent, seat.slots),
         task_id=row.id.rpartition(".")[0],
         allocation_id=row.id,
         run=row.run,
         config=config,
-        container_slot_counts=[len(row.slots)],
+        container_addrs=seat.addresses,
+        container_rank=seat.rank,
+        container_slot_counts=seat.counts,
         owner=row.owner,
     )
 
@@ -152,7 +201,7 @@ def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, st
     return {name: value for name, _, value in pairs if name}
 
 
-def _container(config: dict[str, Any], agent: AgentRow | None) -> ContainerSpec:
+def _container(config: dict[str, Any], agent: AgentRow | None, nodes: Sequence[str] = ()) -> ContainerSpec:
     """The container that a resolved config (of an experiment or a user task) asks for."""
     environment, resources = config.get("environment") or {}, config.get("resources") or {}
     image = environment.get("image") or ""
@@ -168,4 +217,5 @@ def _container(config: dict[str, Any], agent: AgentRow | None) -> ContainerSpec:
         shm_size=resources.get("shm_size"),
         memory=resources.get("memory"),
         cpus=resources.get("cpus"),
+        network="host" if len(nodes) > 1 else None,  # nodes reach each other at their agents' addresses
     )

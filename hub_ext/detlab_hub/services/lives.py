@@ -35,7 +35,7 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.services import accounting, failures, tasklives
 from detlab_hub.services.diagnosis import is_lasting
-from detlab_hub.services.launching import build_launch
+from detlab_hub.services.launching import build_launches
 from detlab_hub.services.queuing import request_fields
 from detlab_hub.services.rows import (
     TERMINAL_TRIALS,
@@ -49,6 +49,7 @@ from detlab_hub.services.rows import (
 from detlab_hub.services.searches import SearchLostError
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import parts
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
@@ -129,15 +130,16 @@ def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
 
 
 def _send_launch(turn: Turn, row: AllocationRow) -> None:
-    if row.agent_id is not None and (launch := build_launch(turn, row)) is not None:
-        turn.outbox.messages.append((row.agent_id, launch))
+    turn.outbox.messages += build_launches(turn, row)
 
 
-def send_kill(turn: Turn, row: AllocationRow) -> None:
-    """Tell the allocation's agent to kill its task (again)."""
-    if row.agent_id is not None:
-        kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
-        turn.outbox.messages.append((row.agent_id, kill))
+def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
+    """Tell the allocation's agents, or one of them, to kill its task (again)."""
+    agents = [row.agent_id] if row.agent_id is not None else []
+    if row.nodes > 1:
+        agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
+    kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
+    turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]
 
 
 def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:

@@ -19,7 +19,7 @@ from detlab_hub.services.lives import send_kill
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import tokens
+from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
 _log = logging.getLogger(__name__)
@@ -121,9 +121,9 @@ class Nodes:
             tokens.revoke(turn.session, "agent", agent_id)
             departures.note(turn, caller, row)
             for allocation in turn.session.scalars(
-                select(AllocationRow).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
+                select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
             ).all():
-                send_kill(turn, allocation)
+                send_kill(turn, allocation, agent_id)
             lose(turn, agent_id)
             turn.session.delete(row)
             audit.note(turn, caller, "agent.revoke", f"agent {agent_id}", f"{view.running} tasks lost")

@@ -7,7 +7,7 @@ takes nobody else in its stead.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from detlab_hub.services.lives import apply_allocation, ask_to_leave
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.tables import AllocationRow
+from detlab_hub.store.tables import AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
 
@@ -64,7 +64,7 @@ def forecast(
     jobs = {**snapshot.jobs, job.id: job}
     decision = schedule(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)))
     if task.id in decision.allocate:
-        return ForecastView(pool=pool, agent_id=next(iter(decision.allocate[task.id])))
+        return ForecastView(pool=pool, agent_id=", ".join(sorted(decision.allocate[task.id])))
     reason = decision.waiting[task.id]
     return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
@@ -105,19 +105,35 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
     free = _free_slots(scene)
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():
-        ((agent_id, count),) = placement.items()
         row = turn.session.get_one(AllocationRow, allocation_id)
-        slots, free[agent_id] = free[agent_id][:count], free[agent_id][count:]
-        row.agent_id, row.slots = agent_id, slots
+        seats = {}
+        for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
+            seats[agent_id], free[agent_id] = free[agent_id][:count], free[agent_id][count:]
+        _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
-        scene.held.append((pool, tasks[allocation_id].job, row.owner, count))
+        scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
     for allocation_id in decision.release:
         row = turn.session.get_one(AllocationRow, allocation_id)
         ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
 
 
+def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:
+    """Write down where an allocation runs: slots by agent, the chief's first. A gang has all of them or none."""
+    row.agent_id, row.nodes = next(iter(seats)), len(seats)
+    if row.nodes < 2:
+        row.slots = seats[row.agent_id]
+        return
+    row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats.items() for slot in slots]
+    turn.session.add_all(
+        PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots)
+        for rank, (agent_id, slots) in enumerate(seats.items())
+    )
+    turn.session.flush()
+
+
 def _free_slots(scene: Scene) -> dict[str, list[str]]:
     used: defaultdict[str, set[str]] = defaultdict(set)
     for row in scene.placed:
-        used[row.agent_id or ""].update(row.slots)
+        for agent_id, slots in scene.slots_of(row).items():
+            used[agent_id].update(slots)
     return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in scene.nodes}

@@ -40,7 +40,7 @@ from detlab_hub.services.callers import Caller
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import tokens
+from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ PERIOD = 5.0
 _LISTED_WITHIN = 120.0
 """A provider's list may lag behind a launch by so much."""
 _ERRORS = 10
-_HELD = select(AllocationRow.agent_id).where(AllocationRow.state.in_(PLACED)).distinct()
 
 
 @dataclass
@@ -165,7 +164,7 @@ class Provisioning:
 
         def read(s: Session) -> Situation:
             snapshots = scene.snapshots(s, nodes, refusals, now, shell.settings)
-            held = frozenset(name for name in s.scalars(_HELD) if name)
+            held = frozenset(parts.agents_with(s, PLACED))
             return Situation(snapshots[pool.name], pool.template, instances, now, held)
 
         return await shell.read(read)
@@ -267,7 +266,7 @@ def _void(turn: Turn, agent_id: str) -> None:
 
 
 def _is_busy(s: Session, agent_id: str) -> bool:
-    placed = select(AllocationRow.id).where(AllocationRow.agent_id == agent_id, AllocationRow.state.in_(PLACED))
+    placed = select(AllocationRow.id).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
     return s.scalars(placed.limit(1)).first() is not None
 
 

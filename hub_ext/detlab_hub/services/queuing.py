@@ -11,6 +11,8 @@ from detlab_hub.services.callers import Caller
 from detlab_hub.services.settings import Settings
 
 WHERE = "resources.resource_pool"
+SINGLE_NODE = "single_node"
+"""Among the stored constraints of a request: all its slots must be on one agent."""
 
 
 def pool_for(settings: Settings, resources: Mapping[str, Any], slots: int) -> PoolConfig:
@@ -55,4 +57,6 @@ def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of an allocation that say on what it runs, and for how long at most."""
     resources = config.get("resources") or {}
     wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
+    if resources.get("is_single_node"):
+        wanted[SINGLE_NODE] = True
     return {"constraints": wanted or None, "max_time": resources.get("max_time")}

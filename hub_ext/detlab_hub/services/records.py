@@ -24,11 +24,11 @@ from detlab.schemas.wire import (
     encode_floats,
 )
 from detlab_hub.core.lifecycle import trial as trials
-from detlab_hub.core.lifecycle.allocation import TaskStarted
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
+from detlab_hub.services import gangs
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_holder
-from detlab_hub.services.lives import apply_allocation, apply_trial, condemn_trial, tell_search
+from detlab_hub.services.lives import apply_trial, condemn_trial, tell_search
 from detlab_hub.services.turn import Turn
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries import logs, metrics
@@ -55,20 +55,26 @@ class _Taking:
     """Reports to be stored at the end, in one call: much faster than one by one."""
 
 
-def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
+def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
     """Take a batch of records.
+
+    Args:
+        turn: The transaction.
+        task: Who says so.
+        batch: What.
+        node: Which of the attempt's nodes, in their order; each counts its own records.
 
     Raises:
         StaleAttempt: The task may not write any more.
     """
     row, holder = current_holder(turn.session, task)
     # The task is heard, whether or not its agent has told us that it started.
-    apply_allocation(turn, row, TaskStarted())
+    counted = gangs.heard(turn, row, node) or row
     if isinstance(holder, TaskRow):
         return _take_of_task(turn, row, holder, batch)
     trial = holder
     taking = _Taking(turn, row, trial)
-    mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
+    mark = counted.logs_seq if batch.stream == "logs" else counted.metrics_seq
     fresh: list[Record] = []
     for record in batch.records:
         if not 0 < record.seq <= MAX_SEQ:
@@ -77,10 +83,10 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch) -> RecordAck:
             mark = record.seq
             fresh.append(_plain(record, turn.now))
     if batch.stream == "logs":
-        row.logs_seq = mark
+        counted.logs_seq = mark
         _take_logs(taking, fresh)
     else:
-        row.metrics_seq = mark
+        counted.metrics_seq = mark
         for record in fresh:
             _take_one(taking, record)
         if taking.reports:

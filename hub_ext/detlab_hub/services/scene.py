@@ -1,7 +1,7 @@
 """The scene: from the rows and the agents that are there to a snapshot of each pool.
 
-A trial and a user task run on one agent: gangs over several come later. A task that was told to leave holds its slots
-until it is out.
+A trial runs on one agent or on several, a user task on one. A task that was told to leave holds its slots until it is
+out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
 from detlab_hub.services.offers import agent_of, constraints_of, without
+from detlab_hub.services.queuing import SINGLE_NODE
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow
 
 PLACED = (
@@ -67,6 +69,7 @@ class Placed(NamedTuple):
     started_at: float | None
     max_time: float | None
     preempt_at: float | None
+    nodes: int
     idx: int | None
 
 
@@ -100,6 +103,7 @@ _TAKEN = Prepared(
         AllocationRow.started_at,
         AllocationRow.max_time,
         AllocationRow.preempt_at,
+        AllocationRow.nodes,
         TrialRow.idx,
     )
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
@@ -179,6 +183,8 @@ class Scene:
     refused: Mapping[int | str, frozenset[str]]
     tired: frozenset[int]
     """Trials that were preempted as often in the last hour as they may be (I10)."""
+    gangs: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """Slots by agent of each allocation on several agents."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
 
@@ -200,7 +206,7 @@ class Scene:
         nodes = [node for node in self.nodes if node.pool == pool.name]
         slots = {node.id: frozenset(node.slots) for node in nodes}
         tasks = [self._waits(row, pool) for row in self.pending if self.holders[job_of(row)].pool == pool.name]
-        tasks += [self._holds(row, slots[row.agent_id]) for row in self.placed if row.agent_id in slots]
+        tasks += [self._holds(row, slots) for row in self.placed if any(agent in slots for agent in self.slots_of(row))]
         names = {task.job for task in tasks}
         return Snapshot(
             pool=pool.rules,
@@ -210,6 +216,10 @@ class Scene:
             quotas=self._quotas(pool.name),
             private=True,
         )
+
+    def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
+        """The slots that an allocation has, by agent."""
+        return self.gangs.get(row.id) or {row.agent_id or "": frozenset(row.slots)}
 
     def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
         elsewhere = Counter[str]()
@@ -242,7 +252,7 @@ class Scene:
             slots=row.slots_needed,
             requested=float(row.idx or 0),
             preemptible=row.trial_id is not None and row.trial_id not in self.tired,
-            single_node=True,
+            single_node=is_single_node(row.trial_id is None, row.constraints),
             blocked_nodes=self.refused.get(holder_of(row), _NOBODY),
             user=row.owner,
             groups=self.holders[name].groups,
@@ -252,7 +262,7 @@ class Scene:
             overdue=self.now - row.requested_at > pool.patience,
         )
 
-    def _holds(self, row: Placed, there: frozenset[str]) -> Task:
+    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]]) -> Task:
         name = job_of(row)
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, (row.started_at or self.now) + row.max_time - self.now)
@@ -263,9 +273,13 @@ class Scene:
             state=TaskState.RUNNING,
             requested=float(row.idx or 0),
             # A slot that was disabled since is nobody's to give.
-            on={row.agent_id or "": len(there.intersection(row.slots))},
+            on={
+                agent: len(there[agent].intersection(slots))
+                for agent, slots in self.slots_of(row).items()
+                if agent in there
+            },
             preemptible=row.trial_id is not None and row.trial_id not in self.tired,
-            single_node=True,
+            single_node=row.nodes < 2,
             user=row.owner,
             groups=self.holders[name].groups,
             max_time=left,
@@ -302,18 +316,27 @@ def _scene(
     preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
     counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
     closed, off = _closed(s)
+    placed = [Placed(*row) for row in _TAKEN.all(s, {})]
     return Scene(
         settings=settings,
         now=now,
         nodes=[without(node, off[node.id]) if node.id in off else node for node in nodes],
         closed=closed,
         pending=pending,
-        placed=[Placed(*row) for row in _TAKEN.all(s, {})],
+        placed=placed,
         holders=holders,
         quotas=_QUOTAS.all(s, {}),
         refused=refused,
         tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
+        gangs=_gangs(s) if any(row.nodes > 1 for row in placed) else {},
     )
+
+
+def _gangs(s: Session) -> dict[str, dict[str, frozenset[str]]]:
+    found: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for allocation_id, agent_id, slots in parts.places(s, PLACED):
+        found[allocation_id][agent_id] = frozenset(slots)
+    return found
 
 
 def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
@@ -323,6 +346,11 @@ def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
         name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled
     }
     return agents, {name: off for name, _, _, off in rows if off}
+
+
+def is_single_node(user_task: bool, constraints: Mapping[str, Any] | None) -> bool:
+    """Whether all slots of a request must be on one agent: those of user tasks, and of trials that ask for it."""
+    return user_task or bool((constraints or {}).get(SINGLE_NODE))
 
 
 def may_preempt(pool: PoolConfig) -> bool:

@@ -9,16 +9,18 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import (
+    Arrival,
     BestValidationReply,
     CheckpointView,
     CommitCheckpoint,
     PreemptReply,
     RecordAck,
     RecordBatch,
+    Rendezvous,
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.services import records, views
+from detlab_hub.services import records, rendezvous, views
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
 from detlab_hub.services.lives import apply_allocation
@@ -41,13 +43,13 @@ class Tasks:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def records(self, task: TaskCaller, batch: RecordBatch) -> RecordAck:
-        """Take a batch of records; what is acknowledged is committed.
+    async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
+        """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
 
         Raises:
             StaleAttempt: The attempt is over.
         """
-        return await self._shell.write(lambda turn: records.take(turn, task, batch))
+        return await self._shell.write(lambda turn: records.take(turn, task, batch, node))
 
     async def preempt(self, task: TaskCaller, timeout: float) -> PreemptReply:
         """Whether the task should leave; waits up to `timeout` seconds for that to become so.
@@ -61,6 +63,20 @@ class Tasks:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
         return await self._shell.read(lambda s: _preempt_state(s, task))
+
+    async def rendezvous(self, task: TaskCaller, arrival: Arrival, timeout: float) -> Rendezvous:
+        """Note that a node is there; waits up to `timeout` seconds for the others.
+
+        Raises:
+            Conflict: The attempt has no such node, or its nodes cannot reach each other.
+            StaleAttempt: The attempt is over.
+        """
+        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._shell.write(lambda turn: rendezvous.arrive(turn, task, arrival))
+            if reply.ready or timeout <= 0:
+                return reply
+            await wait_until(event, min(timeout, MAX_WAIT))
+        return await self._shell.read(lambda s: rendezvous.look(s, task, arrival.number))
 
     async def ack_preempt(self, task: TaskCaller) -> None:
         """The task will checkpoint and exit 0; without this an exit 0 means that it is done.

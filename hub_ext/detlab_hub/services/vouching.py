@@ -12,6 +12,7 @@ from sqlalchemy import func, select, update
 
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, TokenRow
 
 LATE = 0.25
@@ -20,7 +21,7 @@ LATE = 0.25
 
 def vouch(turn: Turn, agents: Collection[str]) -> None:
     """Give the tokens of late launchers a new life, where these agents hold their tasks."""
-    held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), AllocationRow.agent_id.in_(agents))
+    held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), parts.on_agents(agents))
     newest = (
         select(TokenRow.subject)
         .where(TokenRow.kind == "task", TokenRow.subject.in_(held))

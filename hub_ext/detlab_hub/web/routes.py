@@ -114,6 +114,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("spawns/{task_id}/claim", spawns.Claim),
     ("task/activity", spawns.Activity),
     ("task/records", tasks.Records),
+    ("task/rendezvous", tasks.Meeting),
     ("task/preempt", tasks.Preempt),
     ("task/preempt/ack", tasks.PreemptAck),
     ("task/checkpoints", tasks.Checkpoints),

@@ -7,12 +7,14 @@ from typing import Any
 from pydantic import ConfigDict, Field, RootModel
 
 from detlab.schemas.wire import (
+    Arrival,
     BestValidationReply,
     CheckpointView,
     CommitCheckpoint,
     PreemptReply,
     RecordAck,
     RecordBatch,
+    Rendezvous,
     TokenReply,
     Wire,
 )
@@ -24,6 +26,18 @@ class PreemptQuery(Wire):
     """How long to wait for the signal."""
 
     timeout_seconds: float = Field(60.0, ge=0, le=600)
+
+
+class RecordsQuery(Wire):
+    """Which of the attempt's nodes the records are of."""
+
+    node: int = Field(0, ge=0, le=1_000_000)
+
+
+class RendezvousQuery(Wire):
+    """How long to wait for the other nodes."""
+
+    timeout_seconds: float = Field(20.0, ge=0, le=600)
 
 
 class Metadata(RootModel[dict[str, Any]]):
@@ -42,9 +56,9 @@ class Records(TaskRoute):
     """Metrics, progress, status and log lines."""
 
     @needs("task")
-    async def post(self, body: RecordBatch) -> RecordAck:
-        """Take records in order; those seen before are skipped."""
-        return await self.services.tasks.records(self.task, body)
+    async def post(self, body: RecordBatch, query: RecordsQuery) -> RecordAck:
+        """Take records in order; those seen before are skipped. Each node of an attempt counts its own."""
+        return await self.services.tasks.records(self.task, body, query.node)
 
 
 class Preempt(TaskRoute):
@@ -63,6 +77,15 @@ class PreemptAck(TaskRoute):
     async def post(self) -> None:
         """Say that the task has seen the signal and is saving."""
         await self.services.tasks.ack_preempt(self.task)
+
+
+class Meeting(TaskRoute):
+    """The rendezvous of an attempt's nodes."""
+
+    @needs("task")
+    async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
+        """Say that a node is there, and wait for the others (long poll); answer at once when all are."""
+        return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
 
 
 class Checkpoints(TaskRoute):

@@ -225,7 +225,7 @@ class ScriptedTask:
 
     async def send(self, stream: str, *records: Record) -> RecordAck:
         batch = RecordBatch(stream=stream, records=list(records))
-        ack = await self.world.services.tasks.records(self.caller, batch)
+        ack = await self.world.services.tasks.records(self.caller, batch, self.launch.info.container_rank)
         self.world.refused += ack.refused
         return ack
 

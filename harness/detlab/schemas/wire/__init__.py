@@ -44,6 +44,7 @@ from detlab.schemas.wire.base import (
 )
 from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
+    Arrival,
     BestValidationReply,
     ClusterInfoWire,
     CommitCheckpoint,
@@ -56,6 +57,7 @@ from detlab.schemas.wire.records import (
     RecordAck,
     RecordBatch,
     RefusedRecord,
+    Rendezvous,
     ResumedRecord,
     StatusRecord,
     TokenReply,
@@ -92,6 +94,7 @@ __all__ = [
     "AgentMessage",
     "AgentView",
     "AllocationState",
+    "Arrival",
     "BestValidationReply",
     "BestView",
     "CheckpointFile",
@@ -136,6 +139,7 @@ __all__ = [
     "RecordAck",
     "RecordBatch",
     "RefusedRecord",
+    "Rendezvous",
     "ResumedRecord",
     "RunningTask",
     "SeriesView",

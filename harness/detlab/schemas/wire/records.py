@@ -134,6 +134,34 @@ class PreemptReply(Wire):
     reason: Literal["", "stop", "pause", "preempt", "cancel", "drain"] = ""
 
 
+class Arrival(Wire):
+    """POST task/rendezvous: a node of a trial over several is there, and waits for the others."""
+
+    node: int = Field(ge=0)
+    """Its place in the order of nodes (`container_rank`); 0 is the chief."""
+    number: int = Field(1, ge=1)
+    """Which meeting of this attempt it comes to: each start of a launcher is one."""
+    port: int = Field(0, ge=0, lt=65536)
+    """Of the chief: where torchrun's processes meet."""
+    messages_port: int = Field(0, ge=0, lt=65536)
+    """Of the chief: where ranks send `core_context.distributed` messages."""
+    key: str = Field("", max_length=128, pattern="^[0-9a-f]*$")
+    """Of the chief: the secret of this trial's ranks, hexadecimal."""
+    machine: str = Field("", max_length=128)
+    """What tells machines apart: two of them cannot both be reached at 127.0.0.1."""
+
+
+class Rendezvous(Wire):
+    """The answer to `Arrival`. Addresses and slots of the nodes are in `ClusterInfoWire`."""
+
+    ready: bool = False
+    missing: list[str] = []
+    """Agents whose node is not there yet."""
+    port: int = 0
+    messages_port: int = 0
+    key: str = ""
+
+
 class CommitCheckpoint(Wire):
     """POST task/checkpoints: the files are uploaded and their manifest is written; make it a checkpoint."""
 

@@ -28,6 +28,8 @@ class PreemptReason(StrEnum):
     PREEMPT = "preempt"
     CANCEL = "cancel"
     DRAIN = "drain"
+    DEVICE = "device"
+    """A slot of its is gone from its agent; it is not asked, but killed."""
 
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
@@ -140,6 +142,13 @@ class AgentLost:
     """The agent will not report any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartsGone:
+    """It ran on several agents, and nothing of it is left; `kind` is the verdict of `gang`."""
+
+    kind: EndKind
+
+
 Event: TypeAlias = (
     Assigned
     | StageReached
@@ -150,6 +159,7 @@ Event: TypeAlias = (
     | DeadlinePassed
     | TaskExited
     | AgentLost
+    | PartsGone
 )
 
 # --- actions
@@ -221,9 +231,11 @@ def _step(old: Allocation, event: Event) -> Step:
         case DeadlinePassed(now):
             return _kill(old, now) if _overdue(old, now) else Step(old)
         case TaskExited():
-            return _end(old, _kind_of_exit(old, event))
+            return _end(old, kind_of_exit(old, event))
         case AgentLost():
             return _end(old, EndKind.LOST)
+        case PartsGone(kind):
+            return _end(old, kind)
         case _:
             assert_never(event)
 
@@ -282,7 +294,8 @@ def _kill(old: Allocation, now: float) -> Step:
     return Step(replace(old, state=AllocationState.TERMINATING, kill_sent_at=sent), (SendKill(),))
 
 
-def _kind_of_exit(old: Allocation, event: TaskExited) -> EndKind:
+def kind_of_exit(old: Allocation, event: TaskExited) -> EndKind:
+    """What the exit of a task means now."""
     if event.refused is not None:
         return EndKind.REFUSED
     if event.exit_code == 0 and old.acked_at is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, union
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import AllocationRow, PartRow
@@ -31,6 +31,14 @@ def of_allocation(s: Session, row: AllocationRow) -> Sequence[PartRow]:
 def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
     """The part of an allocation that an agent has."""
     return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
+
+
+def agents_with(s: Session, states: Collection[str]) -> set[str]:
+    """The agents that have an allocation in one of these states, or a part of one."""
+    whole = select(AllocationRow.agent_id).where(AllocationRow.state.in_(states), AllocationRow.agent_id.is_not(None))
+    some = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
+    found = s.connection().execute(union(whole, some.where(AllocationRow.state.in_(states)))).scalars()
+    return {agent for agent in found if agent}
 
 
 def places(s: Session, states: Collection[str]) -> list[tuple[str, str, list[str]]]:

@@ -1,0 +1,294 @@
+"""Trials over several agents: all start or none, one lost part ends all, and what is left is taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from services_scripted import ALICE, ROOT, Script, config, report
+
+from detlab.errors import Conflict, ResourcesError, StaleAttempt
+from detlab.schemas.wire import Arrival, CreateExperiment, ExperimentState, Launch, TrialState
+
+TWO_NODES = {"slots_per_trial": 4}
+
+
+class Ranks:
+    """What the nodes of a gang do: the chief trains, the others are there until it is done."""
+
+    def __init__(self, length: int = 30) -> None:
+        self.length = length
+        self.over: set[int] = set()
+        self.fails: dict[int, int] = {}
+        """Node -> the exit code of its first attempt."""
+
+    def __call__(self, launch: Launch) -> Iterator[tuple]:
+        return self.chief(launch) if launch.info.container_rank == 0 else self.worker(launch)
+
+    def chief(self, launch: Launch) -> Iterator[tuple]:
+        start = yield ("resume",)
+        for step in range(start + 1, self.length + 1):
+            yield ("log", 0, f"chief at {step}")
+            yield report(step, loss=1.0 / step, batches=step)
+            yield ("save", step)
+            left = yield ("poll",)
+            if left:
+                break
+        self.over.add(launch.run)
+        yield ("exit", 0)
+
+    def worker(self, launch: Launch) -> Iterator[tuple]:
+        yield ("log", 2, "worker is here")
+        for _ in range(4):
+            yield ("wait",)
+        if launch.run == 1 and launch.info.container_rank in self.fails:
+            yield ("exit", self.fails[launch.info.container_rank])
+        while launch.run not in self.over:
+            yield ("wait",)
+        yield ("exit", 0)
+
+
+async def a_gang(make_world, script: Script | None = None, **more):
+    world = await make_world(script or Ranks(), **more)
+    agents = [await world.add_agent("left", 2), await world.add_agent("right", 2)]
+    made = await world.submit(config(resources=TWO_NODES))
+    return world, agents, made
+
+
+async def views_of(world):
+    return {view.id: view for view in await world.services.agents.list(ROOT)}
+
+
+async def test_gang_starts_on_both_agents_and_ends_once(make_world):
+    world, (left, right), made = await a_gang(make_world)
+    await world.steps(6)
+    assert left.launches == right.launches
+    chief, other = (next(iter(agent.tasks.values())).launch for agent in (left, right))
+    assert (chief.slots, other.slots) == (["left-0", "left-1"], ["right-0", "right-1"])
+    for rank, launch in enumerate((chief, other)):
+        info = launch.info
+        assert (info.container_rank, info.container_slot_counts, len(info.container_addrs)) == (rank, [2, 2], 2)
+        assert info.slot_ids == [0, 1]
+        assert info.agent_id == ("left", "right")[rank]
+    shown = await views_of(world)
+    assert all(slot.allocation_id for view in shown.values() for slot in view.slots)
+    assert [view.running for view in shown.values()] == [1, 1]
+    ended = await world.finish(made.id)
+    assert ended.state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, len(left.launches), len(right.launches)) == (1, 0, 1, 1)
+    assert not any(slot.allocation_id for view in (await views_of(world)).values() for slot in view.slots)
+
+
+async def test_gang_waits_for_all_its_slots_and_starts_nothing_before(make_world):
+    world = await make_world(Ranks())
+    left = await world.add_agent("left", 2)
+    right = await world.add_agent("right", 2)
+    small = await world.submit(config())
+    await world.steps(2)
+    made = await world.submit(config(resources=TWO_NODES))
+    await world.steps(4)
+    (trial,) = await world.trials(made.id)
+    assert trial.allocation_state == "PENDING"
+    assert "3 of 4 free" in (trial.pending_reason or "")
+    assert len(left.launches) + len(right.launches) == 1
+    await world.services.experiments.kill(ALICE, small.id)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_gang_a_failed_part_ends_the_others_and_the_trial_resumes_counted(make_world):
+    ranks = Ranks()
+    ranks.fails[1] = 1
+    world, (left, right), made = await a_gang(make_world, ranks)
+    ended = await world.finish(made.id)
+    assert ended.state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.state) == (2, 1, TrialState.COMPLETED)
+    assert len(left.launches) == len(right.launches) == 2
+    # The chief of the first attempt was killed in the middle; the second went on from its checkpoint.
+    (loss,) = await world.services.trials.metrics(ALICE, trial.id, group="validation", names=["loss"])
+    assert loss.steps == list(range(1, 31))
+
+
+async def test_gang_a_lost_agent_ends_the_attempt_everywhere_uncounted(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(200))
+    await world.steps(8)
+    right.drop()
+    await world.steps(60)
+    assert not left.tasks, "the part on the agent that lives was ended"
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "PENDING")
+    assert trial.card is None or "right" in trial.card.message
+    right.online = True
+    await world.steps(8)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "RUNNING")
+    assert [run for _, run in left.launches] == [run for _, run in right.launches] == [1, 2]
+
+
+async def test_gang_whose_node_dies_is_not_counted_though_the_others_fail_first(make_world):
+    """The ranks that live fail for want of the lost one long before its agent is given up."""
+    ranks = Ranks(200)
+    world, (left, right), made = await a_gang(make_world, ranks)
+    await world.steps(8)
+    right.drop()
+    for task in left.tasks.values():
+        task._exit(1)
+    await world.steps(60)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts) == (2, 0)
+
+
+async def test_gang_holds_the_slots_of_a_part_that_ended_until_all_have(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(200))
+    await world.steps(8)
+    for task in left.tasks.values():
+        task.heeds_kill = False
+    for task in right.tasks.values():
+        task._exit(1)
+    await world.steps(3)
+    other = await world.submit(config())
+    await world.steps(3)
+    (waiting,) = await world.trials(other.id)
+    assert waiting.allocation_state == "PENDING"
+    for task in left.tasks.values():
+        task.heeds_kill = True
+    await world.steps(6)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts) == (2, 1)
+
+
+async def test_gang_survives_a_new_master_and_new_connections_of_both_agents(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(40))
+    await world.steps(10)
+    await world.reboot()
+    await world.steps(4)
+    right.drop()
+    await world.steps(2)
+    right.online = True
+    ended = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (ended.state, trial.run, trial.restarts) == (ExperimentState.COMPLETED, 1, 0)
+    assert len(left.launches) == len(right.launches) == 1
+
+
+async def test_gang_a_launch_that_one_agent_did_not_get_is_sent_to_it_alone(make_world):
+    world, (left, right), made = await a_gang(make_world)
+    await world.services.schedule()
+    right.drop()
+    right.online = True
+    ended = await world.finish(made.id)
+    assert ended.state is ExperimentState.COMPLETED
+    assert len(left.launches) == len(right.launches) == 1
+
+
+async def test_gang_an_agent_that_forgot_its_part_ends_the_attempt_uncounted(make_world):
+    world, (_, right), made = await a_gang(make_world, Ranks(60))
+    await world.steps(10)
+    right.drop()
+    right.tasks = {}
+    right.online = True
+    await world.steps(12)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts) == (2, 0)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_gang_is_paused_by_its_chief_and_goes_on(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(60))
+    await world.steps(10)
+    await world.services.experiments.pause(ALICE, made.id)
+    await world.steps(10)
+    assert not left.tasks
+    assert not right.tasks
+    await world.services.experiments.activate(ALICE, made.id)
+    ended = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (ended.state, trial.run, trial.restarts) == (ExperimentState.COMPLETED, 2, 0)
+
+
+async def test_gang_counts_the_records_of_each_node(make_world):
+    """Each launcher numbers its own lines from 1: none may be taken for one that was seen before."""
+    world, _, made = await a_gang(make_world, Ranks(5))
+    world.twice = True
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    lines, _ = await world.services.trials.logs(ALICE, trial.id)
+    said = sorted(line.text for line in lines)
+    assert said == sorted([*(f"chief at {step}" for step in range(1, 6)), "worker is here"])
+
+
+async def test_gang_pays_for_the_slots_of_all_its_agents(make_world):
+    world, _, made = await a_gang(make_world)
+    began = world.now
+    await world.finish(made.id)
+    usage = await world.services.usage.view(ROOT)
+    (item,) = usage.items
+    assert 0 < item.slot_hours <= 4 * (world.now - began) / 3600
+    assert item.slot_hours > 2 * 30 / 3600
+
+
+# --- what is asked for
+
+
+async def test_gang_that_no_set_of_nodes_could_give_is_refused_with_the_reason(make_world):
+    world = await make_world(Ranks())
+    await world.add_agent("left", 2)
+    await world.add_agent("right", 2)
+    for slots, why in ((3, "which cannot give as many on each"), (6, "the 2 suitable agents have 4")):
+        with pytest.raises(ResourcesError, match=why):
+            await world.submit(config(resources={"slots_per_trial": slots}))
+
+
+async def test_gang_is_not_made_of_a_trial_that_wants_one_node(make_world):
+    world = await make_world(Ranks())
+    await world.add_agent("left", 2)
+    await world.add_agent("right", 2)
+    with pytest.raises(ResourcesError, match="the largest agent has 2"):
+        await world.submit(config(resources={**TWO_NODES, "is_single_node": True}))
+    made = await world.submit(config(resources={"slots_per_trial": 2, "is_single_node": True}))
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_gang_dry_run_names_all_agents(make_world):
+    world = await make_world(Ranks())
+    await world.add_agent("left", 2)
+    await world.add_agent("right", 2)
+    request = CreateExperiment(config=config(resources=TWO_NODES), dry_run=True)
+    reply = await world.services.experiments.create(ALICE, request)
+    assert reply.forecast is not None
+    assert reply.forecast.agent_id == "left, right"
+
+
+# --- the rendezvous
+
+
+async def test_gang_rendezvous_is_ready_when_all_nodes_are_there_and_forgets_its_secret(make_world):
+    world, agents, made = await a_gang(make_world)
+    await world.steps(6)
+    chief, other = (next(iter(agent.tasks.values())) for agent in agents)
+    meet = world.services.tasks.rendezvous
+    worker = Arrival(node=1, machine="m")
+    early = await meet(other.caller, worker, 0)
+    assert (early.ready, early.missing, early.key) == (False, ["left"], "")
+    there = Arrival(node=0, port=4001, messages_port=4002, key="ab" * 32, machine="m")
+    assert (await meet(chief.caller, there, 0)).ready
+    await world.reboot()
+    late = await world.services.tasks.rendezvous(other.caller, worker, 0)
+    assert (late.ready, late.port, late.messages_port, late.key) == (True, 4001, 4002, "ab" * 32)
+    again = await world.services.tasks.rendezvous(other.caller, Arrival(node=1, number=2), 0)
+    assert (again.ready, again.missing) == (False, ["left"]), "the chief has not come to the second meeting"
+    await world.finish(made.id)
+    with pytest.raises(StaleAttempt):
+        await world.services.tasks.rendezvous(other.caller, worker, 0)
+
+
+async def test_gang_over_machines_that_say_loopback_is_told_what_to_do(make_world):
+    world, agents, _ = await a_gang(make_world)
+    await world.steps(6)
+    chief, other = (next(iter(agent.tasks.values())) for agent in agents)
+    await world.services.tasks.rendezvous(chief.caller, Arrival(node=0, port=1, machine="one"), 0)
+    with pytest.raises(Conflict, match=r"agent left says that it is reached at 127\.0\.0\.1"):
+        await world.services.tasks.rendezvous(other.caller, Arrival(node=1, machine="two"), 0)
+    with pytest.raises(Conflict, match="no node 7"):
+        await world.services.tasks.rendezvous(other.caller, Arrival(node=7), 0)
