@@ -76,6 +76,16 @@ def _serve(listening: socket.socket, context: ssl.SSLContext, peer: Peer, answer
             with plain, suppress(OSError):  # a peer that does not believe us goes away
                 plain.settimeout(5.0)
                 with context.wrap_socket(plain, server_side=True) as spoken:
-                    if data := spoken.recv(65536):
+                    if data := _listen(spoken):
                         peer.heard.append(data)
                         spoken.sendall(answer)
+
+
+def _listen(spoken: ssl.SSLSocket) -> bytes:
+    """Return what is said until a moment of silence: a request may come in pieces."""
+    said = spoken.recv(65536)
+    spoken.settimeout(0.3)
+    with suppress(TimeoutError):
+        while more := spoken.recv(65536):
+            said += more
+    return said
