@@ -1,6 +1,6 @@
 """What a valid config asks for and this runtime cannot honour yet.
 
-The runtime is agents that start processes or containers, each trial on one node. Nothing is dropped silently: a submit
+The runtime is agents that start processes or containers. Nothing is dropped silently: a submit
 names every key found here, and refuses the config for those that would make it run wrong.
 """
 
