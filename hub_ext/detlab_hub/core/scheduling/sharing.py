@@ -152,7 +152,9 @@ def _rounds(ordered: Sequence[_Share], left: int) -> None:
         hungry = [share for share in ordered if not share.stands_back and share.given < share.demand]
         if not hungry:
             return
-        start, weights = left, sum(share.job.weight for share in hungry)
+        weights = sum(share.job.weight for share in hungry)
+        # With what they hold for good: else the offers would change as soon as some of them had been accepted.
+        start = left + sum(max(0, share.fixed - share.given) for share in hungry)
         for share in hungry:
             before = share.offered
             most = before + left - share.given  # what it holds for good costs nothing
