@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pwd
+import secrets
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -227,10 +228,13 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     if warm is not None:
         await asyncio.to_thread(warm.start)
 
+    process = secrets.token_hex(8)
+
     def hello() -> wire.Hello:
         return wire.Hello(
             version=detlab.__version__,
             agent_id=settings.agent_id,
+            process=process,
             serves_user=tenancy.serves,
             slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in slots],
             tasks=table.listing(),

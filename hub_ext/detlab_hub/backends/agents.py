@@ -1,7 +1,8 @@
 """The agents that are connected, and those that are missed.
 
 Pure bookkeeping over injected time: who may send to us, whom we may send to, who is suspect (no new work) and
-who is overdue (lost). An agent that connects twice is served by its newer connection only.
+who is overdue (lost). An agent that connects twice is served by its newer connection only; a second process under the
+name of one that lives is not let in.
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ class Agents:
         self._connections[hello.agent_id] = connection
         self._missed.pop(hello.agent_id, None)
         return connection
+
+    def rival_of(self, hello: Hello, now: float) -> Connection | None:
+        """A connection of the same agent from another process that is alive: heard from lately.
+
+        The same process that dials again takes over from its own broken connection at once; another one does when
+        this one is suspect. Agents that do not tell their processes apart take over always.
+        """
+        there = self._connections.get(hello.agent_id)
+        if there is None or not hello.process or there.hello.process in {"", hello.process}:
+            return None
+        return there if now - there.last_heard <= self.suspect_after else None
 
     def is_current(self, connection: Connection) -> bool:
         """Whether this is the agent's newest connection, and the agent is not given up."""

@@ -44,6 +44,8 @@ class Hello(Wire):
     protocol: int = PROTOCOL
     version: str = ""
     agent_id: str
+    process: str = ""
+    """Drawn anew by each process of the agent: two that live under one id are told apart by it."""
     serves_user: str | None = None
     """None: any user (root agent); else tasks of others are refused."""
     slots: list[SlotView]

@@ -1,0 +1,214 @@
+"""Agents that are slow, come back late, with other slots, or twice; with scripted agents and tasks."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, ROOT, config, deaf, training
+
+from detlab.errors import Conflict
+from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
+from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView
+from detlab_hub.services import AgentCaller
+
+
+def offers(agent, *slots, process="") -> None:
+    """From its next Hello on an agent has these slots."""
+    plain = type(agent).hello
+
+    def hello():
+        change = {"slots": [SlotView(id=slot) for slot in slots], "process": process}
+        return plain(agent).model_copy(update=change)
+
+    agent.hello = hello
+
+
+async def comes_back(agent) -> None:
+    """The agent was started anew; its tasks ran on."""
+    agent.drop()
+    await agent.connect()
+
+
+async def states(world):
+    return {view.id: view.state for view in await world.services.agents.list(ROOT)}
+
+
+# --- two thresholds
+
+
+async def test_an_agent_that_stalls_below_the_lost_threshold_gets_nothing_new_and_is_not_shot(make_world):
+    world = await make_world(training(80))
+    slow = await world.add_agent("slow", slots=2)
+    made = await world.submit(config())
+    await world.steps(4)
+    slow.online = False  # its connection stands; it says nothing, as under SIGSTOP or a full disk
+    stall = world.settings.agent_suspect_after + 2.0
+    await world.steps(int(stall * 2))
+    assert await states(world) == {"slow": "suspect"}
+    later = await world.submit(config())
+    await world.steps(2)
+    assert len(slow.launches) == 1
+    (item,) = (await world.services.queue.view(ALICE)).items
+    assert item.reason == "agent slow is out of contact"
+    slow.online = True
+    await world.steps(4)
+    assert await states(world) == {"slow": "connected"}
+    assert len(slow.launches) == 2, "new work comes again"
+    for each in (made, later):
+        assert (await world.finish(each.id)).state is ExperimentState.COMPLETED
+        (trial,) = await world.trials(each.id)
+        assert (trial.run, trial.restarts) == (1, 0), "nothing was shot or doubled"
+
+
+async def test_an_agent_that_is_late_is_adopted_again_with_what_it_runs(make_world):
+    world = await make_world(training(120))
+    agent = await world.add_agent("late")
+    made = await world.submit(config())
+    await world.steps(4)
+    agent.drop()
+    await world.steps(int(world.settings.agent_reconnect_wait * 2) - 6)
+    assert await states(world) == {"late": "suspect"}
+    agent.online = True
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, len(agent.launches)) == (1, 0, 1)
+
+
+async def test_master_and_agent_are_restarted_at_once_and_the_running_tasks_are_reattached(make_world):
+    world = await make_world(training(60))
+    one, two = await world.add_agent("one"), await world.add_agent("two")
+    made = [await world.submit(config()) for _ in range(2)]
+    await world.steps(4)
+    running = {agent.name: dict(agent.tasks) for agent in (one, two)}
+    assert all(running.values())
+    for agent in (one, two):
+        agent.drop()
+    await world.reboot()
+    await world.steps(10)
+    assert await states(world) == {"one": "suspect", "two": "suspect"}
+    for agent in (one, two):
+        agent.online = True
+    await world.steps(2)
+    assert {agent.name: dict(agent.tasks) for agent in (one, two)} == running, "the same tasks"
+    for each in made:
+        assert (await world.finish(each.id)).state is ExperimentState.COMPLETED
+        (trial,) = await world.trials(each.id)
+        assert (trial.run, trial.restarts) == (1, 0)
+    assert [len(agent.launches) for agent in (one, two)] == [1, 1]
+
+
+# --- other slots
+
+
+async def test_a_trial_whose_slot_is_gone_is_killed_told_and_restarted_uncounted(make_world):
+    world = await make_world(training(60, save_every=1))
+    one = await world.add_agent("one", slots=2)
+    made = await world.submit(config(resources={"slots_per_trial": 2}))
+    await world.steps(6)
+    (trial,) = await world.trials(made.id)
+    assert trial.slots == ["one-0", "one-1"]
+    offers(one, "one-0")
+    await comes_back(one)
+    killed = next(iter(one.tasks.values()))
+    other = await world.submit(config())
+    await world.services.schedule()
+    assert len(one.launches) == 1, "its other slot is nobody's before it is out"
+    await world.steps(4)
+    assert killed.killed is not None
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts) == (2, 0)
+    card = (await world.services.trials.get(ALICE, trial.id)).card
+    assert card.kind == "lost"
+    assert "agent one came back without all the slots that it had (one-0, one-1)" in card.message
+    assert "counts as no restart" in card.hint
+    assert (await world.finish(other.id)).state is ExperimentState.COMPLETED, "the slot that is left is used"
+    two = await world.add_agent("two", slots=2)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert two.launches
+
+
+async def test_a_user_task_whose_slot_is_gone_ends_with_a_card(make_world):
+    world = await make_world(deaf(0))
+    one = await world.add_agent("one", slots=2)
+    wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "x", "resources": {"slots": 1}})
+    task = (await world.services.start_task(ALICE, wanted)).task
+    await world.steps(4)
+    (held,) = (await world.services.usertasks.get(ALICE, task.id)).slots
+    offers(one, *({"one-0", "one-1"} - {held}))
+    await comes_back(one)
+    await world.steps(4)
+    over = await world.services.usertasks.get(ALICE, task.id)
+    assert (over.end_reason, over.failure.kind) == (TaskEnd.KILLED, "lost")
+    assert over.failure.message == f"agent one came back without slot {held}"
+
+
+async def test_what_runs_on_other_slots_than_the_gone_one_is_left_alone(make_world):
+    world = await make_world(training(40))
+    one = await world.add_agent("one", slots=3)
+    made = await world.submit(config())
+    await world.steps(4)
+    (held,) = (await world.trials(made.id))[0].slots
+    offers(one, held)
+    await comes_back(one)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, len(one.launches)) == (1, 1)
+
+
+async def test_slots_that_an_agent_has_more_are_taken_up(make_world):
+    world = await make_world(training(30))
+    one = await world.add_agent("one")
+    first, second = await world.submit(config()), await world.submit(config())
+    await world.steps(4)
+    assert len(one.launches) == 1
+    offers(one, "one-0", "one-new")
+    await comes_back(one)
+    await world.steps(4)
+    assert [(await world.trials(each.id))[0].slots for each in (first, second)] == [["one-0"], ["one-new"]]
+    assert (await world.trials(first.id))[0].run == 1
+
+
+# --- two processes of one name
+
+
+async def test_a_second_living_process_of_an_agent_is_refused_and_the_first_serves_on(make_world):
+    world = await make_world(training(10))
+    one = await world.add_agent("one")
+    offers(one, "one-0", process="a")
+    await comes_back(one)
+    said = []
+    twin = one.hello().model_copy(update={"process": "b", "slots": []})
+    with pytest.raises(Conflict, match=r"another process, at 127\.0\.0\.1, is connected as") as refused:
+        await world.services.agents.connect(AgentCaller("one"), twin, said.append)
+    assert len(refused.value.message) < 120, "it fits into the reason of a WebSocket's end"
+    assert said == []
+    await one.session.receive(Heartbeat())
+    made = await world.submit(config())
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_a_second_process_takes_over_from_one_that_is_silent(make_world):
+    world = await make_world(training(10))
+    one = await world.add_agent("one")
+    offers(one, "one-0", process="a")
+    await comes_back(one)
+    frozen = one.session
+    one.online = False
+    await world.steps(int(world.settings.agent_suspect_after * 2) + 2)
+    offers(one, "one-0", process="b")
+    await one.connect()
+    with pytest.raises(Conflict, match="another connection"):
+        await frozen.receive(Heartbeat())
+    made = await world.submit(config())
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_the_same_process_that_dials_again_takes_over_at_once(make_world):
+    world = await make_world(training(10))
+    one = await world.add_agent("one")
+    offers(one, "one-0", process="a")
+    await comes_back(one)
+    broken = one.session
+    await one.connect()
+    with pytest.raises(Conflict, match="another connection"):
+        await broken.receive(Heartbeat())
+    assert await states(world) == {"one": "connected"}
