@@ -128,6 +128,15 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
             hint=f"{told}; the agents: det agent list",
             command="det agent list",
         )
+    if over.preempt_reason == PreemptReason.DEVICE and over.exit_reason in {EndKind.PREEMPTED, EndKind.KILLED}:
+        return FailureView(
+            kind="lost",
+            message=f"attempt {over.run} was ended: agent {over.agent_id} came back without all the slots that it had"
+            f" ({', '.join(over.slots)})",
+            trial_id=row.id,
+            hint=f"{told}; what the agent has now: det slot list",
+            command="det slot list",
+        )
     evicted = _EVICTIONS.get(over.preempt_reason or "")
     if evicted is None or over.exit_reason not in {EndKind.PREEMPTED, EndKind.KILLED}:
         return None
