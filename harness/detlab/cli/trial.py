@@ -92,6 +92,10 @@ def _describe(item: Trial) -> None:
     )
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
+    for match in view.policy_matches:
+        done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
+        told = f" ({done[match.action]})" if match.action in done else ""
+        say(f"found by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
     rows = [

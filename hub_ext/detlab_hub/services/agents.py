@@ -30,6 +30,7 @@ from detlab_hub.services import audit, departures, drains, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
 from detlab_hub.services.fencing import caller_of
+from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.offers import known_node
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
@@ -49,8 +50,9 @@ SOMEBODY = "somebody else"
 class Agents:
     """The agents as people and they themselves see them."""
 
-    def __init__(self, shell: Shell, connections: Connections) -> None:
+    def __init__(self, shell: Shell, connections: Connections, policies: PolicyLooks) -> None:
         self._shell = shell
+        self._policies = policies
         self._connections = connections
 
     # --- people
@@ -64,11 +66,12 @@ class Agents:
         now = self._shell.clock()
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}
-        gangs = parts.places(s, PLACED)
+        gangs: dict[str, list[tuple[str, list[str]]]] = {}
+        for name, agent, slots in parts.places(s, PLACED):
+            gangs.setdefault(name, []).append((agent, slots))
         for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
             shown = row.id if caller.sees(row.owner) else SOMEBODY
-            here = [(agent, slots) for name, agent, slots in gangs if name == row.id] if row.nodes > 1 else []
-            for agent, slots in here or [(row.agent_id or "", row.slots)]:
+            for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
                 running[agent] = running.get(agent, 0) + 1
                 owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
         wanted = select(AgentRow).order_by(AgentRow.id)
@@ -214,12 +217,14 @@ class Agents:
             StaleAttempt: The attempt is over.
         """
 
+        found = await self._policies.look(allocation_id, batch)
+
         def take(turn: Turn) -> RecordAck:
             row = turn.allocation(allocation_id)
             part = None if row is None else parts.on(turn.session, row, agent.agent_id)
             if row is None or (part is None and row.agent_id != agent.agent_id):
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return records.take(turn, caller_of(row), batch, 0 if part is None else part.rank)
+            return records.take(turn, caller_of(row), batch, 0 if part is None else part.rank, found)
 
         return await self._shell.write(take)
 

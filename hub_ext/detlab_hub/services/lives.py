@@ -33,7 +33,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import accounting, failures, tasklives
+from detlab_hub.services import accounting, failures, logpolicies, tasklives
 from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launches
 from detlab_hub.services.queuing import request_fields
@@ -167,7 +167,11 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
         )
         # A trial that has reported could import its code before: then a restart may help.
         lasting = trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message)
-        trial.failure = (failures.without_restart(card) if lasting else card).model_dump()
+        if lasting:
+            card = failures.without_restart(card)
+        elif (why := logpolicies.canceled_retries(trial)) is not None:
+            lasting, card = True, logpolicies.without_retries(card, why)
+        trial.failure = card.model_dump()
     apply_trial(turn, trial, trials.AttemptEnded(kind, lasting, slain))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, drains, placement, provisioning, removal, vouching
+from detlab_hub.services import audit, drains, logpolicies, placement, provisioning, removal, vouching
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
@@ -33,6 +34,7 @@ from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.jobs import Jobs
 from detlab_hub.services.lives import apply_allocation, send_kill
+from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
 from detlab_hub.services.overview import Overview
@@ -93,11 +95,12 @@ class Services:
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
-        self.tasks = Tasks(self.shell)
+        self.policies = PolicyLooks(self.shell)
+        self.tasks = Tasks(self.shell, self.policies)
         self.usertasks = UserTasks(self.shell)
         self.spawns = Spawns(self.shell)
         self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
-        self.agents = Agents(self.shell, connections)
+        self.agents = Agents(self.shell, connections, self.policies)
         self.bundles = Bundles(self.shell)
         self.outputs = Outputs(self.shell)
         self.retention = Retention(self.shell, self.outputs)
@@ -165,6 +168,7 @@ class Services:
         self._loops = []
         await self.stream.stop()
         await self.servers.stop()
+        await self.policies.close()
         await self.shell.settle()
 
     def loops(self) -> dict[str, bool]:
@@ -177,6 +181,8 @@ class Services:
         """After a start: expect the agents that were there, finish deletes that were under way, look around."""
         await self.agents.expect_known()
         await self.shell.write(_renew_task_tokens)
+        for blocked in await self.shell.read(logpolicies.all_excluded):
+            self.shell.refusals[blocked] = math.inf
 
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))

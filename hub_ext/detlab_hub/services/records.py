@@ -25,10 +25,11 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
-from detlab_hub.services import gangs
+from detlab_hub.services import gangs, logpolicies
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.lives import apply_trial, condemn_trial, tell_search
+from detlab_hub.services.logpolicies import Finding
 from detlab_hub.services.turn import Turn
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries import logs, metrics
@@ -55,7 +56,7 @@ class _Taking:
     """Reports to be stored at the end, in one call: much faster than one by one."""
 
 
-def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
+def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()) -> RecordAck:
     """Take a batch of records.
 
     Args:
@@ -63,6 +64,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0) -> Rec
         task: Who says so.
         batch: What.
         node: Which of the attempt's nodes, in their order; each counts its own records.
+        found: What log policies have found in it.
 
     Raises:
         StaleAttempt: The task may not write any more.
@@ -85,6 +87,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0) -> Rec
     if batch.stream == "logs":
         counted.logs_seq = mark
         _take_logs(taking, fresh)
+        logpolicies.note(turn, trial, row.run, counted.agent_id, found)
     else:
         counted.metrics_seq = mark
         for record in fresh:

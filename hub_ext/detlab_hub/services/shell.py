@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -105,6 +106,7 @@ class Shell:
         self.known_tasks.forget(outbox.ended_allocations)
         for allocation_id in outbox.wake_allocations:
             self.wakeups.wake(("allocation", allocation_id))
+        self.refusals.update(dict.fromkeys(outbox.blocked, math.inf))
         for holder in outbox.wake_logs:
             self.wakeups.wake(("logs", holder))
         if outbox.wake_streams:

@@ -25,6 +25,7 @@ from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.manifests import check_commit, check_metadata
+from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.rows import graces_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import is_source
@@ -40,8 +41,9 @@ MAX_WAIT = 300.0
 class Tasks:
     """The task API."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, policies: PolicyLooks) -> None:
         self._shell = shell
+        self._policies = policies
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -49,7 +51,8 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        return await self._shell.write(lambda turn: records.take(turn, task, batch, node))
+        found = await self._policies.look(task.allocation_id, batch)
+        return await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
 
     async def preempt(self, task: TaskCaller, timeout: float) -> PreemptReply:
         """Whether the task should leave; waits up to `timeout` seconds for that to become so.

@@ -32,6 +32,8 @@ class Outbox:
     """(agent id, message), in order."""
     ended_allocations: list[str] = field(default_factory=list)
     """Allocations whose tokens speak for nobody any more."""
+    blocked: list[tuple[int | str, str]] = field(default_factory=list)
+    """(trial or user task, agent where it is not to run again)"""
     wake_allocations: set[str] = field(default_factory=set)
     """Allocations whose long polls should look again."""
     wake_logs: set[int | str] = field(default_factory=set)

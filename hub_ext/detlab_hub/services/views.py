@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     FailureView,
+    PolicyMatch,
     TrialState,
     TrialView,
 )
@@ -258,6 +259,7 @@ def _trial_view(
         ended_at=row.ended_at,
         pending_reason=None if current is None else reasons.get(current.id),
         warnings=row.warnings,
+        policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         card=endings.of_trial(s, row, current) if summary else None,
         summary=metrics.summaries(s, row.id) if summary else {},

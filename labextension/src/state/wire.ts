@@ -17,6 +17,8 @@ export interface AgentView {
   running: number;
   last_seen: number;
   enabled: boolean;
+  mode: 'enabled' | 'disabled' | 'draining' | 'drained';
+  drain_until: number | null;
   runtimes: string[];
   pool: string;
   labels: Record<string, string>;
@@ -152,7 +154,7 @@ export interface CurvesView {
 }
 
 /** Why a trial ended, for people; shown in views beside its state. */
-export type EndReason = 'completed' | 'stopped' | 'canceled' | 'killed' | 'invalid_hp' | 'error' | 'no_metrics';
+export type EndReason = 'completed' | 'stopped' | 'canceled' | 'killed' | 'invalid_hp' | 'error' | 'no_metrics' | 'max_time';
 
 /** Body of every non-2xx reply. */
 export interface ErrorView {
@@ -282,6 +284,17 @@ export interface OverviewView {
   agents: AgentView[];
 }
 
+/** A line of a trial that a log policy was looking for; the first of each policy and agent. */
+export interface PolicyMatch {
+  name: string | null;
+  pattern: string;
+  action: string | null;
+  agent_id: string | null;
+  run: number;
+  time: number;
+  line: string;
+}
+
 /** One mistake or warning, with where it is. */
 export interface ProblemView {
   path: string;
@@ -348,7 +361,7 @@ export interface SummaryView {
 }
 
 /** Why a user task ended. */
-export type TaskEnd = 'completed' | 'failed' | 'killed' | 'idle' | 'canceled' | 'abandoned' | 'lost';
+export type TaskEnd = 'completed' | 'failed' | 'killed' | 'idle' | 'canceled' | 'abandoned' | 'lost' | 'max_time';
 
 /** What a user task is. */
 export type TaskKind = 'notebook' | 'shell' | 'command' | 'tensorboard' | 'cell' | 'notebook_run';
@@ -451,6 +464,7 @@ export interface TrialView {
   ended_at: number | null;
   pending_reason: string | null;
   warnings: string[];
+  policy_matches: PolicyMatch[];
   failure: FailureView | null;
   card: FailureView | null;
   summary: Record<string, Record<string, SummaryView>>;

@@ -14,7 +14,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.checking import in_order, is_trial_class
 from detlab.schemas.expconf.environment import BindMount, EnvironmentConfig, ImageMap
 from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.extras import DEFAULT_LOG_POLICIES, OptimizationsConfig
+from detlab.schemas.expconf.extras import OptimizationsConfig
 from detlab.schemas.expconf.scalars import Block
 from detlab.schemas.expconf.storage import COMMON, DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
 
@@ -90,11 +90,6 @@ def _services(config: ExperimentConfig) -> Iterator[Problem]:
     if config.integrations is not None:
         for key in sorted(config.integrations.model_fields_set):
             yield _ignored(f"integrations.{key}", "there are no integrations yet")
-    for index, policy in enumerate(config.log_policies):
-        if policy.pattern is None or (policy.name, policy.pattern) in DEFAULT_LOG_POLICIES:
-            continue
-        key = "action" if policy.action is not None else "pattern"
-        yield _ignored(f"log_policies[{index}].{key}", "log lines are not matched yet: neither labels nor actions")
     if config.retention_policy.log_retention_days is not None:
         yield _ignored("retention_policy.log_retention_days", "logs are kept until the experiment is deleted")
 

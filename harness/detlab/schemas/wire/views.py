@@ -219,6 +219,21 @@ class SummaryView(Wire):
     nan_count: int = 0
 
 
+class PolicyMatch(Wire):
+    """A line of a trial that a log policy was looking for; the first of each policy and agent."""
+
+    name: str | None = None
+    """The label."""
+    pattern: str
+    action: str | None = None
+    """exclude_node | cancel_retries; null: only the label"""
+    agent_id: str | None = None
+    run: int = 0
+    time: float = 0.0
+    line: str = ""
+    """Its beginning, secrets masked."""
+
+
 class TrialView(Wire):
     """A trial."""
 
@@ -249,6 +264,7 @@ class TrialView(Wire):
     ended_at: float | None = None
     pending_reason: str | None = None
     warnings: list[str] = []
+    policy_matches: list[PolicyMatch] = []
     failure: FailureView | None = None
     card: FailureView | None = None
     """`failure`, or why it ended or waits without having failed: `lost`, `preempted`, `user_stop`, `nan`, `no_metrics`;
