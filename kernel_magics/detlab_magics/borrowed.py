@@ -38,6 +38,7 @@ _ENDS = {
     TaskEnd.CANCELED: "was canceled while it waited",
     TaskEnd.LOST: "was lost with its node",
     TaskEnd.IDLE: "was ended for idleness",
+    TaskEnd.MAX_TIME: "was ended: it ran for as long as it may (resources.max_time)",
 }
 
 

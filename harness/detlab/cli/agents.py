@@ -86,7 +86,7 @@ class Span(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Take seconds, or a text such as `30m`."""
-        from detlab.schemas.taskconf import as_seconds
+        from detlab.schemas.expconf.scalars import as_seconds
 
         try:
             seconds = as_seconds(value)

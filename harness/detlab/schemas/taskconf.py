@@ -7,7 +7,6 @@ config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -22,19 +21,20 @@ from detlab.schemas.expconf.environment import (
     Cpus,
     DeviceEntry,
     EnvironmentConfig,
+    MaxTime,
     MemoryLimit,
 )
 from detlab.schemas.expconf.experiment import Entrypoint
 from detlab.schemas.expconf.paths import render
 from detlab.schemas.expconf.scalars import (
+    SECONDS_SHORTHAND,
     Block,
     NonNegativeInt,
-    Shorthand,
     Text,
     as_int,
+    as_seconds,
     describe,
     ignored,
-    refuse,
 )
 from detlab.schemas.expconf.unsupported import container_keys
 from detlab.schemas.taskwire import TaskKind
@@ -49,36 +49,14 @@ DEFAULT_SLOTS = {
 }
 """A notebook holds no slots: its cells borrow them."""
 
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?\s*")
-_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def as_seconds(value: object) -> object:
-    """Accept seconds, or a text such as `30m`, `1.5h`, `2d`; `never` is 0."""
-    if value is None:
-        return None
-    if value == "never":
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
-    match = _DURATION.fullmatch(str(value))
-    if match is None:
-        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
-    return float(match.group(1)) * _SECONDS[match.group(2)]
-
-
-Seconds = Annotated[
-    float,
-    Field(ge=0, le=366 * 86400.0),
-    BeforeValidator(as_seconds),
-    Shorthand({"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[smhd]?\s*$|^never$"}),
-]
+Seconds = Annotated[float, Field(ge=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
+"""A duration; 0 or `never` is none."""
 
 
 class TaskResources(Block):
     """How many slots the task takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints", "max_time"})
 
     slots: NonNegativeInt | None = Field(None, description="Slots; by default 1 for what computes, 0 for the rest.")
     priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
@@ -92,6 +70,9 @@ class TaskResources(Block):
         None, description='Most memory of a container, in bytes or as "8G"; by default no limit.'
     )
     cpus: Cpus | None = Field(None, description="Most processors of a container, such as 1.5; by default no limit.")
+    max_time: MaxTime | None = Field(
+        None, description='Seconds or "2h" that it may run; then it is ended. By default as long as it takes.'
+    )
     constraints: ConstraintsConfig | None = Field(
         None, description="What the agent must be like; by default any will do."
     )

@@ -55,6 +55,8 @@ class TaskEnd(StrEnum):
     """The Hub went away while it was being started, or does not know it."""
     LOST = "lost"
     """Its agent is gone."""
+    MAX_TIME = "max_time"
+    """It ran for as long as it may (`resources.max_time`)."""
 
 
 class TaskView(Wire):

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, TrialRow
 
 _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
@@ -62,6 +63,8 @@ def _failure(row: TrialRow) -> FailureView | None:
 
 
 def _completed(s: Session, row: TrialRow) -> FailureView | None:
+    if row.end_reason == EndReason.MAX_TIME:
+        return _timed_out(s, row)
     experiment = s.get(ExperimentRow, row.experiment_id)
     metric = "" if experiment is None else experiment.metric
     if row.latest_validation is not None and not math.isfinite(row.latest_validation):
@@ -82,6 +85,23 @@ def _completed(s: Session, row: TrialRow) -> FailureView | None:
             command=f"det trial metrics {row.id}",
         )
     return None
+
+
+def _timed_out(s: Session, row: TrialRow) -> FailureView:
+    """The card of a trial whose last attempt ran for as long as it may."""
+    query = select(AllocationRow.max_time, AllocationRow.exit_reason)
+    found = s.execute(query.where(AllocationRow.trial_id == row.id, AllocationRow.run == row.run)).first()
+    most = "" if found is None or found.max_time is None else f" of {found.max_time:g} s"
+    killed = found is not None and found.exit_reason == EndKind.KILLED
+    how = "it was killed, as it did not leave in time" if killed else "it left when it was asked to"
+    left = f"its last checkpoint: det trial download {row.id}" if row.latest_checkpoint else "it left no checkpoint"
+    return FailureView(
+        kind="max_time",
+        message=f"max time reached: attempt {row.run} ran for its resources.max_time{most}; {how}",
+        trial_id=row.id,
+        hint=f"{left}; to train longer, raise resources.max_time",
+        command=f"det trial logs {row.id}",
+    )
 
 
 def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
@@ -123,7 +143,7 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
     if over.exit_reason == EndKind.LOST:
         return FailureView(
             kind="lost",
-            message=f"attempt {over.run} was lost with agent {over.agent_id}",
+            message=f"attempt {over.run} was lost with agent {_lost_agent(s, over)}",
             trial_id=row.id,
             hint=f"{told}; the agents: det agent list",
             command="det agent list",
@@ -148,3 +168,9 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
         hint=f"{told}; its place: det queue",
         command="det queue",
     )
+
+
+def _lost_agent(s: Session, over: AllocationRow) -> str | None:
+    """The agent by which an attempt was lost; of one on several, the first that was."""
+    lost = [part for part in parts.of_allocation(s, over) if part.end == EndKind.LOST]
+    return min(lost, key=lambda part: part.ended_at or 0.0).agent_id if lost else over.agent_id

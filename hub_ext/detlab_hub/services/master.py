@@ -19,7 +19,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, drains, logpolicies, placement, provisioning, removal, vouching
+from detlab_hub.services import audit, drains, logpolicies, placement, provisioning, removal, timelimits, vouching
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.audit import Audit
 from detlab_hub.services.bundles import Bundles
@@ -204,9 +204,13 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, drained = await self.shell.read(lambda s: (_due(s, now), drains.due(s, now)))
+        due, over, drained = await self.shell.read(
+            lambda s: (_due(s, now), timelimits.due(s, now), drains.due(s, now))
+        )
         if due:
             await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
+        if over:
+            await self.shell.write(lambda turn: timelimits.act(turn, over))
         for agent_id in drained:
             await self.shell.write(partial(drains.act_on_deadline, agent_id=agent_id))
 

@@ -16,6 +16,8 @@ _PERCENT = {
     AllocationState.STARTING: 65,
     AllocationState.RUNNING: 80,
 }
+_WELL = {TaskEnd.COMPLETED, TaskEnd.IDLE, TaskEnd.CANCELED, TaskEnd.KILLED, TaskEnd.MAX_TIME}
+"""Ends that are no failure."""
 _ENDINGS = {
     TaskEnd.COMPLETED: "The server ended before it answered.",
     TaskEnd.FAILED: "The server failed.",
@@ -24,6 +26,7 @@ _ENDINGS = {
     TaskEnd.CANCELED: "The start was canceled.",
     TaskEnd.ABANDONED: "The start was given up: the Hub did not follow it any more.",
     TaskEnd.LOST: "The node of the server is gone.",
+    TaskEnd.MAX_TIME: "The server ran for as long as it may (resources.max_time).",
 }
 
 
@@ -82,7 +85,7 @@ def status_of(view: SpawnView) -> int:
     """Return the exit status that the Hub is told of an ended task."""
     if view.exit_code is not None:
         return view.exit_code
-    return 0 if view.end_reason in {TaskEnd.COMPLETED, TaskEnd.IDLE, TaskEnd.CANCELED, TaskEnd.KILLED} else 1
+    return 0 if view.end_reason in _WELL else 1
 
 
 def failure_of(view: SpawnView, log_hint: str = "") -> SpawnFailed:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from detlab.schemas.expconf.scalars import (
+    SECONDS_SHORTHAND,
     Block,
     FilledText,
     Flag,
@@ -20,6 +21,7 @@ from detlab.schemas.expconf.scalars import (
     as_filled_text,
     as_int,
     as_number,
+    as_seconds,
     as_text,
     describe,
     ignored,
@@ -225,6 +227,10 @@ Cpus = Annotated[float, Field(ge=0.01), BeforeValidator(as_number)]
 """Processors, of which a container may get a part."""
 
 
+MaxTime = Annotated[float, Field(gt=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
+"""How long something may run, in seconds."""
+
+
 class ConstraintsConfig(Block):
     """What the agent of a trial or task must be like. Only in detlab."""
 
@@ -239,7 +245,9 @@ class ConstraintsConfig(Block):
 class ResourcesConfig(Block):
     """How many slots a trial takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"memory", "cpus", "slots", "agent_label", "constraints"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"memory", "cpus", "slots", "agent_label", "constraints", "max_time"}
+    )
 
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
     max_slots: NonNegativeInt | None = Field(None, description="Most slots of the whole experiment at a time.")
@@ -254,6 +262,11 @@ class ResourcesConfig(Block):
     )
     cpus: Cpus | None = Field(
         None, description="Most processors of a container, such as 1.5; by default no limit. Only in detlab."
+    )
+    max_time: MaxTime | None = Field(
+        None,
+        description='Seconds or "2h" that an attempt of a trial may run. Then it leaves at its next checkpoint, within'
+        " `preemption_timeout`, and does not come again; by default as long as it takes. Only in detlab.",
     )
     constraints: ConstraintsConfig | None = Field(
         None, description="What the agent must be like; by default any will do. Only in detlab."

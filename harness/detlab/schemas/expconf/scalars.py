@@ -8,6 +8,7 @@ Every rejection says what was found and, where it can be guessed, what to write 
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import (
@@ -188,3 +189,24 @@ class Block(BaseModel):
     def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         full: dict[str, Any] = handler(self)
         return {key: value for key, value in full.items() if value is not None or key not in self.OMITS_NULL}
+
+
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?\s*")
+_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def as_seconds(value: object) -> object:
+    """Accept seconds, or a text such as `30m`, `1.5h`, `2d`; `never` is 0."""
+    if value is None:
+        return None
+    if value == "never":
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        refuse(f"must be seconds or a duration, not {describe(value)}", 'write 1800, "30m" or "never"')
+    return float(match.group(1)) * _SECONDS[match.group(2)]
+
+
+SECONDS_SHORTHAND = Shorthand({"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[smhd]?\s*$|^never$"})

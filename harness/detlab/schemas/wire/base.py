@@ -100,3 +100,5 @@ class EndReason(StrEnum):
     INVALID_HP = "invalid_hp"
     ERROR = "error"
     NO_METRICS = "no_metrics"
+    MAX_TIME = "max_time"
+    """An attempt ran for as long as it may (`resources.max_time`)."""

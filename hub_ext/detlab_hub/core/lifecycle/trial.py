@@ -85,6 +85,11 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeUp:
+    """Its attempt has run for as long as it may: end for good, checkpoint first."""
+
+
+@dataclass(frozen=True, slots=True)
 class KillRequested:
     """End for good, now."""
 
@@ -122,6 +127,7 @@ Event: TypeAlias = (
     | PauseRequested
     | ActivateRequested
     | CancelRequested
+    | TimeUp
     | KillRequested
     | Condemned
     | EarlyExitReported
@@ -204,6 +210,9 @@ def _step(old: Trial, event: Event) -> Step:
         case CancelRequested():
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
+        case TimeUp():
+            leave = AskToLeave(PreemptReason.CANCEL)
+            return _leave(old, TrialState.STOPPING_COMPLETED, EndReason.MAX_TIME, leave)
         case KillRequested():
             return _leave(old, TrialState.STOPPING_KILLED, EndReason.KILLED, KillTask())
         case Condemned():

@@ -11,7 +11,7 @@ const KINDS: Record<string, string> = {
   oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',
   killed: 'Killed', lost: 'Its node was lost', no_metrics: 'It reported no metrics', searcher: 'The searcher failed',
   nan: 'The metric is no number', hang: 'A rank hangs', preempted: 'Preempted', user_stop: 'Stopped by a user',
-  disk_full: 'The disk is full', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
+  max_time: 'Its maximum time was over', disk_full: 'The disk is full', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
 };
 
 const CAUSES: Record<string, string> = {

@@ -1,0 +1,51 @@
+"""Maximum times (`resources.max_time`): what has run for as long as it may is asked to leave for good.
+
+Counted is the time that an attempt runs, by the start that its row tells: a master that was away asks when it is back.
+A trial leaves at its next checkpoint and is killed when its `preemption_timeout` is over; a user task is ended at once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import AllocationState
+from detlab_hub.core.lifecycle import trial, usertask
+from detlab_hub.services.idle import say
+from detlab_hub.services.lives import apply_trial
+from detlab_hub.services.tasklives import apply_task
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import AllocationRow
+
+_log = logging.getLogger(__name__)
+_OVER = select(AllocationRow.id).where(
+    AllocationRow.state == AllocationState.RUNNING,
+    AllocationRow.max_time.is_not(None),
+    AllocationRow.started_at + AllocationRow.max_time <= bindparam("now"),
+)
+"""Asked at each tick, whether there is any or not."""
+
+
+def due(s: Session, now: float) -> list[str]:
+    """Allocations that have run for as long as they may, those that are leaving for it, too."""
+    return list(s.connection().execute(_OVER, {"now": now}).scalars())
+
+
+def act(turn: Turn, allocation_ids: list[str]) -> None:
+    """Ask those to leave whose time is up; who was asked already is left alone."""
+    for allocation_id in allocation_ids:
+        row = turn.allocation(allocation_id)
+        if row is None or row.state != AllocationState.RUNNING:
+            continue
+        if row.trial_id is not None:
+            apply_trial(turn, turn.trial(row.trial_id), trial.TimeUp())
+            continue
+        task = turn.task(row.task_id or "")
+        before = task.state
+        apply_task(turn, task, usertask.EndRequested(TaskEnd.MAX_TIME))
+        if task.state != before:
+            _log.info("task %s has run for its max_time of %g s, ending it", task.id, row.max_time)
+            say(turn, task, f"this {task.kind} has run for its resources.max_time of {row.max_time:g} s: it is ended")

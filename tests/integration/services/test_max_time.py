@@ -1,0 +1,117 @@
+"""`resources.max_time`: trials leave for good, user tasks are ended, and what is short passes by a task that waits."""
+
+from __future__ import annotations
+
+from services_scripted import ALICE, asha, config, deaf, training
+
+from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
+from detlab.schemas.wire import EndReason, ExperimentState, TrialState
+
+
+def bounded(seconds, slots=1, **more):
+    return config(resources={"slots_per_trial": slots, "max_time": seconds}, **more)
+
+
+async def trial_of(world, made):
+    (trial,) = await world.trials(made.id)
+    return trial
+
+
+async def command(world, **resources):
+    wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "sleep 9", "resources": {"slots": 1, **resources}})
+    return (await world.services.start_task(ALICE, wanted)).task
+
+
+async def test_a_trial_leaves_for_good_at_its_maximum_time_and_its_card_says_so(make_world):
+    world = await make_world(training(10_000))
+    await world.add_agent()
+    made = await world.submit(bounded("20s"))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.end_reason, trial.run, trial.restarts) == (
+        TrialState.COMPLETED,
+        EndReason.MAX_TIME,
+        1,
+        0,
+    )
+    assert trial.latest_checkpoint
+    assert 20 <= trial.ended_at - trial.started_at < 25
+    card = (await world.services.trials.get(ALICE, trial.id)).card
+    assert card.kind == "max_time"
+    assert (
+        card.message
+        == "max time reached: attempt 1 ran for its resources.max_time of 20 s; it left when it was asked to"
+    )
+
+
+async def test_a_trial_that_does_not_leave_is_killed_when_its_preemption_timeout_is_over(make_world):
+    world = await make_world(deaf(10_000))
+    await world.add_agent()
+    made = await world.submit(bounded(20, preemption_timeout=15))
+    await world.finish(made.id)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.end_reason, trial.run) == (TrialState.COMPLETED, EndReason.MAX_TIME, 1)
+    assert 35 <= trial.ended_at - trial.started_at < 40
+    assert "it was killed" in (await world.services.trials.get(ALICE, trial.id)).card.message
+
+
+async def test_the_time_goes_on_while_the_master_is_away(make_world):
+    world = await make_world(training(10_000))
+    await world.add_agent()
+    made = await world.submit(bounded(60))
+    await world.steps(6)
+    trial = await trial_of(world, made)
+    world.now = trial.started_at + 59.0
+    await world.reboot()
+    assert (await trial_of(world, made)).state is TrialState.ACTIVE
+    world.now = trial.started_at + 61.0
+    await world.finish(made.id)
+    assert (await trial_of(world, made)).end_reason is EndReason.MAX_TIME
+
+
+async def test_a_trial_that_ends_before_its_maximum_time_is_none_the_worse(make_world):
+    world = await make_world(training(5))
+    await world.add_agent()
+    made = await world.submit(bounded("1h"))
+    await world.finish(made.id)
+    assert (await trial_of(world, made)).end_reason is EndReason.COMPLETED
+
+
+async def test_a_search_goes_on_when_a_trial_of_it_has_had_its_time(make_world):
+    world = await make_world(training(10_000))
+    await world.add_agent(slots=2)
+    search = asha(trials=3, max_time=5000)
+    made = await world.submit(bounded(15) | {"searcher": config(search)["searcher"]})
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert {trial.end_reason for trial in await world.trials(made.id)} == {EndReason.MAX_TIME}
+
+
+async def test_a_user_task_is_ended_at_its_maximum_time_and_its_log_says_why(make_world):
+    world = await make_world(deaf(10_000))
+    await world.add_agent()
+    task = await command(world, max_time="30s")
+
+    async def over():
+        return (await world.services.usertasks.get(ALICE, task.id)).state.terminal
+
+    await world.until(over)
+    view = await world.services.usertasks.get(ALICE, task.id)
+    assert (view.state, view.end_reason) == (TrialState.CANCELED, TaskEnd.MAX_TIME)
+    assert 30 <= view.ended_at - view.started_at < 45
+    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    assert "detlab: this command has run for its resources.max_time of 30 s: it is ended" in [one.text for one in lines]
+
+
+async def test_what_is_short_passes_by_a_task_that_waits_for_something_longer(make_world):
+    """Without preemption: the maximum times of those that run say when the first that waits can start."""
+    world = await make_world(deaf(10_000))
+    await world.add_agent(slots=2)
+    await command(world, max_time="10m")
+    await world.steps(3)
+    big = await command(world, slots=2, priority=1)
+    long = await command(world, max_time="11m")
+    short = await command(world, max_time="5m")
+    await world.steps(3)
+    states = [(await world.services.usertasks.get(ALICE, one.id)).display_state for one in (big, long, short)]
+    assert states == ["QUEUED", "QUEUED", "RUNNING"]
