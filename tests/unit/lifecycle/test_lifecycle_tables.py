@@ -96,6 +96,16 @@ def test_lifecycle_a_stop_shortens_the_deadline_of_a_pause_and_stays_the_reason(
     assert (again.preempt_reason, again.term_at) == (PreemptReason.STOP, 1011.0)
 
 
+@pytest.mark.parametrize("later", [PreemptReason.PAUSE, PreemptReason.DRAIN])
+def test_a_preemption_stays_one_when_its_node_is_drained_or_the_trial_paused(later: PreemptReason) -> None:
+    """Else it was forgotten, and the trial preempted once more than the bound allows (I10)."""
+    preempted = a.step(RUNNING, leave(PreemptReason.PREEMPT, 1000.0)).state
+    both = a.step(preempted, leave(later, 1001.0)).state
+    assert (both.preempt_reason, both.preempt_at) == (PreemptReason.PREEMPT, 1000.0)
+    ended = a.step(both, leave(PreemptReason.CANCEL, 1002.0)).state
+    assert ended.preempt_reason is PreemptReason.CANCEL
+
+
 def test_lifecycle_nothing_is_saved_before_a_task_runs():
     assigned = a.Allocation(state=AllocationState.ASSIGNED)
     step = a.step(assigned, leave(PreemptReason.PAUSE))

@@ -33,6 +33,8 @@ class PreemptReason(StrEnum):
 
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
+_UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN})
+"""Of people, and as often as they like; what the scheduler takes is bounded (I10)."""
 
 
 class EndKind(StrEnum):
@@ -260,6 +262,8 @@ def _leave(old: Allocation, event: LeaveRequested) -> Step:
     reason = event.reason
     if old.preempt_reason in _FINAL_REASONS:
         reason = old.preempt_reason
+    elif old.preempt_reason is PreemptReason.PREEMPT and reason in _UNCOUNTED:
+        reason = PreemptReason.PREEMPT  # it was preempted, and stays counted as that
     grace = event.graces.preemption
     if event.reason is PreemptReason.STOP:
         grace = event.graces.stop if old.acked_at is None else event.graces.stop_acked
