@@ -31,11 +31,13 @@ TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_ch
 SHARED = (
     "deed agent closed",
     "deed agent opened",
+    "deed drain",
     "deed look",
     "deed place",
     "deed pool",
     "deed priority",
     "deed quota",
+    "deed slot closed",
     "deed weight",
     "I9 answers",
     "I9 reasons",

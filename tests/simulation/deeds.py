@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from detlab.client import job_operations as queue
 from detlab.client.calls import Flow
 from detlab.client.operations import agents
+from detlab.client.task_operations import drain_agent, set_agent, set_slot
 from detlab.client.task_operations import queue as whole_queue
-from detlab.client.task_operations import set_agent
 from detlab.errors import DetlabError
 from detlab.schemas.jobwire import JobUpdate
 from simulation.loop import Process, as_thread, block
@@ -56,8 +57,10 @@ class Deeds:
             (self._pool, 2),
             (self._quota, 4),
             (self._no_quota, 1),
-            (self._disable, 2),
-            (self._enable, 2),
+            (self._disable, 1),
+            (self._drain, 2),
+            (self._slot, 2),
+            (self._enable, 3),
             (self._look, 3),
         ]
         await asyncio.sleep(1.0)
@@ -154,6 +157,17 @@ class Deeds:
     def _disable(self) -> None:
         self._do("agent closed", ADMIN, set_agent(self._rng.choice(self._world.nodes).name, enabled=False))
 
+    def _drain(self) -> None:
+        deadline = self._rng.choice((None, 3.0, 8.0))
+        flow = drain_agent(self._rng.choice(self._world.nodes).name, finish=self._rng.random() < 0.4, deadline=deadline)
+        self._do("drain", ADMIN, flow)
+
+    def _slot(self) -> None:
+        node = self._rng.choice(self._world.nodes)
+        enabled = self._rng.random() < 0.4
+        flow = set_slot(node.name, self._rng.choice(node.slots), enabled=enabled)
+        self._do("slot opened" if enabled else "slot closed", ADMIN, flow)
+
     def _enable(self) -> None:
         self._do("agent opened", ADMIN, set_agent(self._rng.choice(self._world.nodes).name, enabled=True))
 
@@ -177,9 +191,15 @@ class Deeds:
         block(asyncio.sleep(LATE))
         for node in world.nodes:
             self._insist(lambda node=node: set_agent(node.name, enabled=True))
+        for slot in sorted(self._closed()):
+            self._insist(lambda slot=slot: set_slot(slot.partition("-")[0], slot, enabled=True))
         for quota in self._insist(queue.quotas):
             if quota.slots < world.plan.widest:
                 self._insist(lambda quota=quota: queue.set_quota(quota.kind, quota.name, world.plan.widest))
+
+    def _closed(self) -> set[str]:
+        rows = self._world.promises._all("SELECT slots_off FROM agents")
+        return {slot for (off,) in rows for slot in json.loads(off)}
 
     def _insist(self, flow: Callable[[], Flow[Any]]) -> Any:
         while True:

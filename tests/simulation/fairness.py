@@ -61,10 +61,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Rules:
-    """What stood at a commit: (kind, name) -> quota; agents that take no new work; job -> pool."""
+    """What stood at a commit: (kind, name) -> quota; agents and slots that take no new work; job -> pool."""
 
     quotas: dict[tuple[str, str], int]
     closed: frozenset[str]
+    slots_off: frozenset[str]
     pools: dict[int, str]
 
 
@@ -172,8 +173,10 @@ class Fairness(Promises):
 
     def _read_rules(self, now: dict[str, Held]) -> Rules:
         quotas = {(kind, name): slots for kind, name, slots in self._all("SELECT kind, name, slots FROM quotas")}
-        closed = {name for (name,) in self._all("SELECT id FROM agents WHERE NOT enabled")}
-        return Rules(quotas, frozenset(closed), {one.job: one.pool for one in now.values()})
+        agents = self._all("SELECT id, enabled, slots_off FROM agents")
+        closed = frozenset(name for name, enabled, _ in agents if not enabled)
+        slots_off = frozenset(slot for _, _, off in agents for slot in json.loads(off))
+        return Rules(quotas, closed, slots_off, {one.job: one.pool for one in now.values()})
 
     def _judge_place(self, one: Held, before: Rules, now: Rules) -> None:
         """A new placement. What changed in the same commit may have changed after it."""
@@ -183,6 +186,8 @@ class Fairness(Promises):
         assert node is not None
         if one.agent in before.closed and one.agent in now.closed:
             self._broken("agents", f"{one.id} starts on {one.agent}, which takes no new work")
+        if shut := set(one.slots) & before.slots_off & now.slots_off:
+            self._broken("agents", f"{one.id} starts on {sorted(shut)}, which an administrator closed")
         if node.pool not in {before.pools.get(one.job), now.pools[one.job]}:
             self._broken("pools", f"{one.id} of the pool {one.pool} starts on {one.agent} of {node.pool}")
         if not one.labels <= set(node.labels.items()):

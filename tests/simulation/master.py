@@ -33,6 +33,7 @@ from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
 from detlab_hub.store.groups import Waiting
 from detlab_hub.web.base import error_view, status_of
+from detlab_hub.web.nodes import DrainRequest
 from simulation.loop import Process
 from simulation.network import End, Reply, Request
 
@@ -307,11 +308,11 @@ class Master:
             case "POST", ["agents", "records"], AgentCaller():
                 batch = RecordBatch.model_validate_json(request.body)
                 return await services.agents.records(caller, request.query["allocation_id"], batch)
-            case _, [("agents" | "jobs" | "queue" | "quotas"), *_], Caller():
-                return await self._administer(request, caller)
+            case _, [("agents" | "jobs" | "queue" | "quotas") as where, *_], Caller():
+                return await (self._nodes if where == "agents" else self._queue)(request, caller)
         raise NotFound(f"no route {request.method} {request.path}")
 
-    async def _administer(self, request: Request, caller: Caller) -> Any:
+    async def _queue(self, request: Request, caller: Caller) -> Any:
         services = self.services
         assert services is not None
         match request.method, request.path.split("/"):
@@ -329,12 +330,23 @@ class Master:
                 return await services.quotas.put(caller, QuotaRequest.model_validate_json(request.body))
             case "DELETE", ["quotas"]:
                 return await services.quotas.remove(caller, QuotaTo.model_validate(request.query))
+        raise NotFound(f"no route {request.method} {request.path}")
+
+    async def _nodes(self, request: Request, caller: Caller) -> Any:
+        services = self.services
+        assert services is not None
+        match request.method, request.path.split("/"):
             case "GET", ["agents"]:
                 return await services.agents.list(caller)
             case "POST", ["agents", name, "enable"]:
                 return await services.nodes.enable(caller, name)
             case "POST", ["agents", name, "disable"]:
                 return await services.nodes.disable(caller, name)
+            case "POST", ["agents", name, "drain"]:
+                asked = DrainRequest.model_validate_json(request.body)
+                return await services.nodes.drain(caller, name, asked.trials, asked.deadline)
+            case "POST", ["agents", name, "slots", slot, ("enable" | "disable") as deed]:
+                return await services.nodes.set_slot(caller, name, slot, enabled=deed == "enable")
         raise NotFound(f"no route {request.method} {request.path}")
 
     def welcome(self, end: End, token: str) -> None:

@@ -64,6 +64,7 @@ class JobPlan:
             "priority": self.priority,
             "weight": self.weight,
             "max_slots": self.max_slots,
+            "is_single_node": True,
             "constraints": {"labels": dict(self.labels)},
         }
         return {

@@ -7,5 +7,7 @@ NAMED: dict[int, str] = {
     5042: "of the simulation itself: a power cut ended one master of two on the same machine, the other wrote on",
 }
 """seed -> the bug it found, in the world of a search"""
-NAMED_CLUSTERS: dict[int, str] = {}
+NAMED_CLUSTERS: dict[int, str] = {
+    23: "a preempted trial's node was drained: the preemption was forgotten, and the trial preempted once too often",
+}
 """The same in the world of a shared cluster."""

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from simulation.chunks import TRIALS, check_kinds, simulate
-from simulation.seeds import NAMED
+from simulation.seeds import NAMED, NAMED_CLUSTERS
 
 
 @pytest.mark.parametrize("seed", sorted(NAMED), ids=lambda seed: f"seed-{seed}")
 def test_seed_that_found_a_bug(seed: int, tmp_path: Path) -> None:
     simulate(tmp_path, "--seeds", f"{seed}:{seed + 1}", "--world", "search")
+
+
+@pytest.mark.parametrize("seed", sorted(NAMED_CLUSTERS), ids=lambda seed: f"seed-{seed}")
+def test_shared_cluster_that_found_a_bug(seed: int, tmp_path: Path) -> None:
+    simulate(tmp_path, "--seeds", f"{seed}:{seed + 1}", "--world", "cluster")
 
 
 def test_a_seed_is_one_run(tmp_path: Path) -> None:
