@@ -153,12 +153,13 @@ def test_a_dead_rank_and_a_dead_agent_end_the_attempt_everywhere_and_the_trial_r
     lab.at_step(trial, before.steps_completed + 18, MINUTE)
 
     ranks = ranks_of(trial, 2)
+    gone, left = (0, 1) if lab.trial(trial).view.agent_id == "second" else (1, 0)
     second.process.send_signal(signal.SIGKILL)
-    os.kill(ranks[1], signal.SIGSTOP)  # it does not fail: its machine is gone
+    os.kill(ranks[gone], signal.SIGSTOP)  # it does not fail: its machine is gone
     waiting = until("the loss of the agent", lambda: _pending(lab, trial, 3), 2 * MINUTE)
     assert waiting.view.restarts == 1, "an agent that was lost is no failure of the trial"
-    assert not Path(f"/proc/{ranks[0]}").exists()
-    os.kill(ranks[1], signal.SIGKILL)
+    assert not Path(f"/proc/{ranks[left]}").exists()
+    os.kill(ranks[gone], signal.SIGKILL)
     made.kill()
     lab.finish(made)
 
