@@ -192,6 +192,21 @@ def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
     assert slot
 
 
+def test_kill_9_of_master_and_agent_at_once_leaves_tasks_running_and_they_are_reattached(
+    fragile: Cluster, lab: Lab, witness: Trial
+) -> None:
+    before, parts = pids(fragile, witness), {part: fragile.pid(part) for part in ("master", "agent")}
+    for pid in parts.values():
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    for part, pid in parts.items():
+        until(f"a new {part}", lambda part=part, pid=pid: fragile.pid(part) not in (None, pid), 30)
+    until("both are back", lambda: answers(lab), 30)
+    assert pids(fragile, witness) == before
+    assert all(alive(pid) for pid in before)
+    progress(lab, witness)
+
+
 @pytest.mark.parametrize("part", ["hub", "proxy"])
 def test_kill_9_of_hub_or_proxy_is_recovered_and_trials_are_untouched(
     fragile: Cluster, lab: Lab, witness: Trial, part: str

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 from services_scripted import ALICE, ROOT, config, deaf, training
 
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
-from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView
+from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
+from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances.configuration import ElasticPool
+from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
+from detlab_hub.services.provisioning import Provisioning
 
 
 def offers(agent, *slots, process="") -> None:
@@ -212,3 +219,52 @@ async def test_the_same_process_that_dials_again_takes_over_at_once(make_world):
     with pytest.raises(Conflict, match="another connection"):
         await broken.receive(Heartbeat())
     assert await states(world) == {"one": "connected"}
+
+
+# --- an agent that does not return
+
+
+@dataclass
+class SpotMarket:
+    """A provider whose instances are taken back without a word; the test plays their agents."""
+
+    made: list[Instance] = field(default_factory=list)
+
+    def launch(self, order: Order) -> Instance:
+        self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now, spot=True))
+        return self.made[-1]
+
+    def list(self) -> tuple[Instance, ...]:
+        return tuple(self.made)
+
+    def terminate(self, ids) -> None:
+        self.made = [instance for instance in self.made if instance.id not in ids]
+
+
+async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and_another_comes(make_world):
+    world = await make_world(training(200, save_every=1))
+    market = SpotMarket()
+    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+    provisioning = Provisioning(world.services.shell, world.services.connections, [pool])
+    made = await world.submit(config())
+    await world.step()
+    await provisioning.look()
+    (first,) = market.made
+    one = await world.add_agent(first.agent_id)
+    await world.steps(6)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.agent_id) == (1, first.agent_id)
+    await provisioning.look()
+    market.made.clear()
+    one.drop()
+    await world.steps(int(world.settings.agent_reconnect_wait * 2) + 6)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
+    world.now += 60.0
+    await provisioning.look()
+    (second,) = market.made
+    assert second.agent_id != first.agent_id
+    await world.add_agent(second.agent_id)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, second.agent_id)

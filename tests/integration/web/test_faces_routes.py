@@ -156,9 +156,14 @@ async def test_faces_agents_are_disabled_enabled_and_sent_away(master: Any, ben:
     async with master.client() as admin, master.client(ben) as other:
         key = await enrol(master, admin, name)
         socket = await connect(master, key, name)
-        for verb, path in (("POST", "/enable"), ("POST", "/disable"), ("DELETE", "")):
+        steered = ("/enable", "/disable", "/drain", "/slots/cpu0/disable", "/slots/cpu0/enable")
+        for verb, path in (*(("POST", path) for path in steered), ("DELETE", "")):
             await refused(other, verb, f"agents/{name}{path}", 403)
             await refused(admin, verb, f"agents/nobody{path}", 404)
+        drained = (await admin.post(f"agents/{name}/drain", json={"trials": "finish", "deadline": 60})).json()
+        assert (drained["mode"], drained["enabled"], drained["drain_until"] > 0) == ("drained", False, True)
+        for wrong in ({"trials": "stay"}, {"deadline": -1}, {"deadline": "soon"}):
+            assert (await admin.post(f"agents/{name}/drain", json=wrong)).status_code in {400, 422}
         assert (await admin.post(f"agents/{name}/disable")).json()["enabled"] is False
         (seen,) = (await other.get("agents")).json()
         assert (seen["enabled"], seen["state"], [slot["enabled"] for slot in seen["slots"]]) == (
