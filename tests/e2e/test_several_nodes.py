@@ -150,7 +150,7 @@ def test_a_dead_rank_and_a_dead_agent_end_the_attempt_everywhere_and_the_trial_r
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
     before = lab.trial(trial).view
     assert before.latest_checkpoint is not None, "it went on from a checkpoint"
-    lab.at_step(trial, before.steps_completed + 18, MINUTE)
+    lab.at_step(trial, before.steps_completed + 18, 2 * MINUTE)
 
     ranks = ranks_of(trial, 2)
     gone, left = (0, 1) if lab.trial(trial).view.agent_id == "second" else (1, 0)
