@@ -28,6 +28,25 @@ def test_every_fault_of_the_table_names_a_test() -> None:
     assert [row for row in rows if "`tests/" not in row.rpartition(" | ")[2]] == []
 
 
+def rows_below(heading: str) -> list[str]:
+    """The rows of the table below a heading, without its head."""
+    table = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_case_of_the_failure_matrix_names_tests_that_are_defined() -> None:
+    defined = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        defined.update(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    rows = rows_below("Agents and nodes, case by case")
+    assert len(rows) >= 14
+    for row in rows:
+        case, _, tests = (cell.strip() for cell in row.strip("| ").split(" | "))
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, case
+        assert [name for name in named if name not in defined] == [], case
+
+
 def test_the_times_that_the_page_says_are_those_of_the_code() -> None:
     settings = Settings(state_dir=Path(), bundles_dir=Path())
     assert f"after {settings.agent_suspect_after:.0f} seconds without a word" in PAGE
