@@ -15,11 +15,11 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem, R
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
-from detlab_hub.core.scheduling.estimates import estimated_starts
 from detlab_hub.core.scheduling.moving import Overtaking, move
 from detlab_hub.services import audit, scene, waiting
 from detlab_hub.services.access import Right, experiment_for, trial_for
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.forecasts import Forecasts
 from detlab_hub.services.joblines import Entry, by_priority, entries, entry_of, lines, views
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -37,6 +37,7 @@ class Jobs:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+        self._forecasts = Forecasts()
 
     async def list(self, caller: Caller, *, pool: str | None = None, mine: bool = False) -> JobList:
         """The jobs that hold slots or wait for some, by pool, in each pool's order.
@@ -50,8 +51,9 @@ class Jobs:
         def look(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._shell.draining:
-                for snapshot in self._snapshots(s).values():
-                    starts.update(estimated_starts(snapshot, schedule))
+                for name, snapshot in self._snapshots(s).items():
+                    if pool in (None, name):
+                        starts.update(self._forecasts.starts(name, snapshot, self._shell.clock()))
             standing = lines(self._shell.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
             found = views(kept, caller, self._shell.pending_reasons, starts, self._shell.clock())
@@ -128,7 +130,7 @@ class Jobs:
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
         if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s)):
-            starts.update(estimated_starts(snapshots[entry.pool], schedule))
+            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], self._shell.clock()))
         found = views(standing, caller, self._shell.pending_reasons, starts, self._shell.clock())
         view = next(view for one, view in found if one is entry)
         # Who may look at a shared experiment may know its name here, too.

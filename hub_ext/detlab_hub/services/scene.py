@@ -234,15 +234,21 @@ class Scene:
         }
 
     def _quotas(self, pool: str) -> tuple[Quota, ...]:
-        found = []
-        for kind, name, slots in self.quotas:
-            held = 0
-            for where, job, owner, count in self.held:
-                if where != pool and (owner == name if kind == "user" else name in self.holders[job].groups):
-                    held += count
-            user, group = (name, None) if kind == "user" else (None, name)
-            found.append(Quota(slots, user=user, group=group, elsewhere=held))
-        return tuple(found)
+        elsewhere = Counter[tuple[str, str]]()
+        for where, job, owner, count in self.held if self.quotas else ():
+            if where != pool:
+                elsewhere["user", owner] += count
+                for group in self.holders[job].groups:
+                    elsewhere["group", group] += count
+        return tuple(
+            Quota(
+                slots,
+                user=name if kind == "user" else None,
+                group=None if kind == "user" else name,
+                elsewhere=elsewhere[kind, name],
+            )
+            for kind, name, slots in self.quotas
+        )
 
     def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
         name = job_of(row)

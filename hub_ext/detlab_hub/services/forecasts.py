@@ -1,0 +1,51 @@
+"""When waiting tasks are expected to start, remembered for a moment: finding it out takes many passes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from detlab_hub.core.scheduling import Snapshot, schedule
+from detlab_hub.core.scheduling.estimates import estimated_starts
+
+FRESH_SECONDS = 5.0
+"""So long an answer is good while nobody comes, starts, leaves or is moved."""
+
+
+class _Known(NamedTuple):
+    key: Hashable
+    at: float
+    starts: Mapping[str, float | None]
+
+
+class Forecasts:
+    """The newest answer for each pool."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def starts(self, pool: str, snapshot: Snapshot, now: float) -> Mapping[str, float | None]:
+        """In how many seconds each pending task of a pool starts at the latest; None where that is not known.
+
+        Args:
+            pool: Its name.
+            snapshot: It, now.
+            now: The time.
+        """
+        key = _key_of(snapshot)
+        known = self._known.get(pool)
+        if known is None or known.key != key or not 0 <= now - known.at < FRESH_SECONDS:
+            known = self._known[pool] = _Known(key, now, estimated_starts(snapshot, schedule))
+        gone = now - known.at
+        return {name: None if left is None else max(0.0, left - gone) for name, left in known.starts.items()}
+
+
+def _key_of(snapshot: Snapshot) -> Hashable:
+    """What of a pool the answer depends on, but for the time that goes by."""
+    tasks = [
+        (task.id, task.job, task.slots, task.state, task.leaving, task.preemptible, task.blocked_nodes, task.overdue)
+        for task in snapshot.tasks
+    ]
+    jobs = [snapshot.jobs[name] for name in sorted(snapshot.jobs)]
+    labels = [sorted(agent.labels.items()) for agent in snapshot.agents]
+    return snapshot.pool, str(labels), snapshot.agents, snapshot.quotas, tuple(jobs), tuple(tasks)
