@@ -192,6 +192,27 @@ def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
     assert slot
 
 
+def test_an_agent_that_stands_still_below_the_lost_threshold_is_not_shot(
+    fragile: Cluster, lab: Lab, witness: Trial
+) -> None:
+    before, agent = pids(fragile, witness), fragile.pid("agent")
+    assert agent is not None
+
+    def state() -> str:
+        (view,) = lab.client.list_agents()
+        return view.state
+
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        until("it is suspect", lambda: state() == "suspect", 20)
+        progress(lab, witness)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    until("it is heard again", lambda: state() == "connected", 20)
+    assert (fragile.pid("agent"), pids(fragile, witness)) == (agent, before)
+    progress(lab, witness)
+
+
 def test_kill_9_of_master_and_agent_at_once_leaves_tasks_running_and_they_are_reattached(
     fragile: Cluster, lab: Lab, witness: Trial
 ) -> None:

@@ -161,6 +161,7 @@ def test_heartbeats_keep_coming_and_silence_is_noticed(master, agent):
     agent.process.send_signal(signal.SIGCONT)
     master.wait_for(master.connected, timeout=40)
     assert [t.allocation_id for t in master.hellos[-1].tasks] == [task.launch.allocation_id]
+    assert len({hello.process for hello in master.hellos}) == 1, "the same process"
     master.send_kill(task)
     master.wait_for(exited(task))
 

@@ -25,6 +25,7 @@ def test_a_killed_agent_takes_the_same_process_up_again(master, agent):
     task = master.launch(trial("SlowTrial"))
     master.wait_for(lambda: "step 5" in master.texts(task))
     before = launcher_of(agent, task)
+    first = master.hellos[-1].process
     agent.kill()
     wait_until(lambda: not master.connected())
     master.wait_for(lambda: "step 20" in master.texts(task), what="the task goes on and ships without its agent")
@@ -32,6 +33,8 @@ def test_a_killed_agent_takes_the_same_process_up_again(master, agent):
     master.wait_for(master.connected)
     assert [(t.allocation_id, t.exited) for t in master.hellos[-1].tasks] == [(task.launch.allocation_id, False)]
     assert master.hellos[-1].slots[0].allocation_id == task.launch.allocation_id
+    assert "" not in {first, master.hellos[-1].process}
+    assert master.hellos[-1].process != first, "the master tells two processes of one agent apart by it"
     assert launcher_of(agent, task) == before
     master.wait_for(exited(task), timeout=30)
     assert task.exits[0].exit_code == 7

@@ -180,6 +180,24 @@ async def test_faces_agents_are_disabled_enabled_and_sent_away(master: Any, ben:
         assert (await other.get("agents")).json() == []
 
 
+async def test_faces_a_second_process_of_an_agent_is_told_why_it_is_not_let_in(master: Any) -> None:
+    name = f"node {uuid.uuid4()}"
+    url = master.base.replace("http", "ws", 1) + "api/v1/agents/connect"
+    async with master.client() as admin:
+        key = await enrol(master, admin, name)
+        request = HTTPRequest(url, headers={"Authorization": f"Bearer {key}"})
+        first, second = [await websocket_connect(request) for _ in range(2)]
+        await first.write_message(Hello(agent_id=name, process="a", slots=[]).model_dump_json())
+        assert json.loads(await first.read_message())["type"] == "welcome"
+        await second.write_message(Hello(agent_id=name, process="b", slots=[]).model_dump_json())
+        assert await end_of(second) == 4003
+        assert (second.close_reason or "").startswith("another process, at 127.0.0.1, is connected as this agent")
+        (seen,) = [view for view in (await admin.get("agents")).json() if view["id"] == name]
+        assert seen["state"] == "connected"
+        await admin.delete(f"agents/{name}")
+        assert await end_of(first) == 4004
+
+
 # --- usage
 
 
