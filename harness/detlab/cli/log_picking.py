@@ -1,6 +1,6 @@
-"""Which lines of an output are wanted, beyond what the master picks: level, stream, time, regular expression. Pure.
+"""Which lines of an output are wanted: level, stream, time, regular expression. Pure.
 
-The expression is matched here, on the machine of whoever wrote it: a slow one costs nobody else anything.
+The master picks them of what is written so far, and `Picking` of what is followed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -43,6 +44,13 @@ class Picking:
     def picky(self) -> bool:
         """Whether lines are left out."""
         return self != Picking()
+
+    def asked(self) -> dict[str, Any]:
+        """Return the same as `search_logs` takes it."""
+        regex = None if self.regex is None else self.regex.pattern
+        return {
+            "level": self.level, "stream": self.stream, "since": self.since, "until": self.until, "regex": regex
+        }  # fmt: skip
 
     def wants(self, line: LogLine) -> bool:
         """Return whether a line is one of those."""

@@ -107,13 +107,10 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
 
 def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
     """Return what is written so far and was asked for."""
-    if options.head is not None:
-        every = source.iter_logs(rank=options.rank, search=options.search)
-        return list(islice(options.picking.of(every), options.head))
-    if options.picking.picky and options.tail != 0:
-        # The master does not know all of it, so that all lines come here.
-        every = source.iter_logs(rank=options.rank, search=options.search)
-        return list(deque(options.picking.of(every), maxlen=options.tail))
+    if options.head is not None or (options.picking.picky and options.tail != 0):
+        asked = source.search_logs(options.search, rank=options.rank, **options.picking.asked())
+        every = options.picking.of(asked)
+        return list(deque(every, options.tail) if options.head is None else islice(every, options.head))
     # With `--tail 0 -f` the last line is fetched for its id alone.
     fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
     return source.logs(fetch, rank=options.rank, search=options.search)

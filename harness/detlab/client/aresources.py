@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 from detlab.client import operations
 from detlab.client.calls import Flow, Progress
@@ -332,6 +333,39 @@ class AsyncTrial(TrialFacts):
         position = after
         while True:
             page = await self._session.run(operations.trial_logs(self.id, after=position, rank=rank, search=search))
+            for line in page[0]:
+                yield line
+            position = next_logs(page, position)
+            if position is None:
+                return
+
+    async def search_logs(
+        self,
+        search: str | None = None,
+        *,
+        regex: str | None = None,
+        rank: int | None = None,
+        level: str | None = None,
+        stream: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Yield the lines of its output so far that are like that; the master looks for them.
+
+        Args:
+            search: A part of the text, whatever the case of ASCII letters.
+            regex: A regular expression of Python that is found in the text.
+            rank: Only this rank's lines.
+            level: At least as severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
+            stream: Written there: stdout, stderr or launcher.
+            since: From then on, in seconds since the epoch.
+            until: Before then.
+        """
+        more: dict[str, Any] = {"regex": regex, "level": level, "stream": stream, "since": since, "until": until}
+        position: int | None = None
+        while True:
+            call = operations.trial_logs(self.id, after=position, rank=rank, search=search, **more)
+            page = await self._session.run(call)
             for line in page[0]:
                 yield line
             position = next_logs(page, position)

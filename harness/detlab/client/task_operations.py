@@ -115,9 +115,10 @@ def task_logs(
     tail: int | None = None,
     rank: int | None = None,
     search: str | None = None,
+    **more: Any,
 ) -> Flow[tuple[list[LogLine], int | None]]:
     """One page of log lines and the id to ask for more after."""
-    params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search}
+    params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
     return one(Call("GET", _path("tasks", task_id, "logs"), params=params, parse=page_of(LogLine)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from detlab.client import task_operations as operations
 from detlab.client.facts import next_logs
@@ -127,6 +128,38 @@ class Task(TaskFacts):
         position = after
         while True:
             page = self._session.run(operations.task_logs(self.id, after=position, rank=rank, search=search))
+            yield from page[0]
+            position = next_logs(page, position)
+            if position is None:
+                return
+
+    def search_logs(
+        self,
+        search: str | None = None,
+        *,
+        regex: str | None = None,
+        rank: int | None = None,
+        level: str | None = None,
+        stream: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> Iterator[LogLine]:
+        """Yield the lines of its output so far that are like that; the master looks for them.
+
+        Args:
+            search: A part of the text, whatever the case of ASCII letters.
+            regex: A regular expression of Python that is found in the text.
+            rank: Only this rank's lines.
+            level: At least as severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
+            stream: Written there: stdout, stderr or launcher.
+            since: From then on, in seconds since the epoch.
+            until: Before then.
+        """
+        more: dict[str, Any] = {"regex": regex, "level": level, "stream": stream, "since": since, "until": until}
+        position: int | None = None
+        while True:
+            call = operations.task_logs(self.id, after=position, rank=rank, search=search, **more)
+            page = self._session.run(call)
             yield from page[0]
             position = next_logs(page, position)
             if position is None:

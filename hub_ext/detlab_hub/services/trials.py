@@ -13,6 +13,7 @@ from detlab_hub.services import audit, views
 from detlab_hub.services.access import Right, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.lives import apply_trial, finish_turn
+from detlab_hub.services.logsearch import LogSearch
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, logs, metrics
@@ -23,6 +24,7 @@ class Trials:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+        self._search = LogSearch(shell)
 
     async def get(self, caller: Caller, trial_id: int) -> TrialView:
         """One trial with the summaries of its metrics."""
@@ -80,14 +82,11 @@ class Trials:
 
         return await self._shell.read(get)
 
-    async def logs(self, caller: Caller, trial_id: int, **wanted: Any) -> tuple[list[LogLine], logs.Edges]:
+    async def logs(
+        self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
+    ) -> tuple[list[LogLine], logs.Edges]:
         """Lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
-
-        def get(s: Session) -> tuple[list[LogLine], logs.Edges]:
-            trial_for(s, caller, trial_id)
-            return logs.pick(s, trial_id, logs.Wanted(**wanted))
-
-        return await self._shell.read(get)
+        return await self._search.page(lambda s: trial_for(s, caller, trial_id).id, logs.Wanted(**wanted), regex)
 
     async def checkpoints(self, caller: Caller, trial_id: int) -> list[CheckpointView]:
         """The trial's checkpoints, most steps first."""

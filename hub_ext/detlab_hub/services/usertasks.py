@@ -18,6 +18,7 @@ from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.logsearch import LogSearch
 from detlab_hub.services.preparing import named_images
 from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.shell import Shell
@@ -45,6 +46,7 @@ class UserTasks:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+        self._search = LogSearch(shell)
 
     async def create(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue a task that the master runs by itself; a server of the Hub is started through `hubservers`.
@@ -124,14 +126,11 @@ class UserTasks:
 
         return await self._shell.write(end)
 
-    async def logs(self, caller: Caller, task_id: str, **wanted: Any) -> tuple[Sequence[LogLine], logs.Edges]:
+    async def logs(
+        self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
+    ) -> tuple[Sequence[LogLine], logs.Edges]:
         """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
-
-        def get(s: Session) -> tuple[Sequence[LogLine], logs.Edges]:
-            row = owned_task(s, caller, task_id)
-            return logs.pick(s, row.id, logs.Wanted(**wanted))
-
-        return await self._shell.read(get)
+        return await self._search.page(lambda s: owned_task(s, caller, task_id).id, logs.Wanted(**wanted), regex)
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Batches of the task's output after a line; ends when the task has ended and all is said."""

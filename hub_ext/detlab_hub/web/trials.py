@@ -43,7 +43,8 @@ class LogPage(Wire):
     older: int | None = None
     """With `tail` or `before`: the `before` of the lines that come before, or null if there are none.
 
-    A filter looks at no more than 200,000 lines at once: a page may then be empty and have a `next` or `older`.
+    A filter looks at some 1.5 million lines at once, a regular expression at 50,000: a page may then be empty and have
+    a `next` or `older`.
     """
 
 
@@ -77,8 +78,16 @@ class LogsQuery(Wire):
     rank: int | None = Field(None, ge=0, lt=2**31)
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None
     """Only lines at least as severe."""
-    search: str | None = None
-    """A part of the text."""
+    search: str | None = Field(None, max_length=200)
+    """A part of the text, whatever the case of ASCII letters."""
+    stream: Literal["stdout", "stderr", "launcher"] | None = None
+    """Only lines that were written there."""
+    since: float | None = Field(None, allow_inf_nan=False)
+    """Only lines from then on, in seconds since the epoch."""
+    until: float | None = Field(None, allow_inf_nan=False)
+    """Only lines before then."""
+    regex: str | None = Field(None, max_length=1000)
+    """A regular expression of Python that is found in the text; one that takes too long is refused."""
 
 
 class Trial(Guarded):

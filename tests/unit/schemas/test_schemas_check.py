@@ -265,14 +265,8 @@ def test_oddities_are_warnings() -> None:
         "resources": {"max_slots": 1, "slots_per_trial": 2},
         "bind_mounts": [{"host_path": "/a", "container_path": "/c"}, {"host_path": "/b", "container_path": "/c"}],
         "environment": {"image": {"gpu": "a", "cuda": "b"}},
-        "log_policies": [{"name": "a", "pattern": "("}],
     }
-    assert set(warnings(raw)) == {
-        "resources.max_slots",
-        "bind_mounts[1].container_path",
-        "environment.image.gpu",
-        "log_policies[0].pattern",
-    }
+    assert set(warnings(raw)) == {"resources.max_slots", "bind_mounts[1].container_path", "environment.image.gpu"}
     assert errors(raw) == {}
 
 
@@ -320,7 +314,10 @@ def test_long_keys_and_values_are_shown_shortened() -> None:
         assert len(str(problem)) < 400
 
 
-@pytest.mark.parametrize("pattern", ["[[a]", "(" * 5000, "a{99999999999999}", "(?P<n>"])
-def test_odd_patterns_are_warned_about(pattern: str) -> None:
-    found = check({"log_policies": [{"name": "a", "pattern": pattern}]})
-    assert {problem.level for problem in found} <= {"warning"}
+@pytest.mark.parametrize("pattern", ["(", "(" * 900, "(" * 5000, "a{99999999999999}", "(?P<n>", "x" * 1001])
+def test_patterns_that_cannot_be_matched_are_refused(pattern: str) -> None:
+    assert set(errors({"log_policies": [{"name": "a", "pattern": pattern}]})) == {"log_policies[0].pattern"}
+
+
+def test_an_odd_pattern_that_is_one_is_taken() -> None:
+    assert errors({"log_policies": [{"name": "a", "pattern": "[[a]"}]}) == {}

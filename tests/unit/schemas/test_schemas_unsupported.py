@@ -22,7 +22,11 @@ def test_a_plain_config_is_fully_supported() -> None:
         "resources": {"slots_per_trial": 2, "priority": 3, "resource_pool": "gpu", "weight": 2},
         "environment": {"environment_variables": ["A=1"]},
         "checkpoint_storage": {"type": "shared_fs", "host_path": "/mnt"},
-        "log_policies": [{"name": "CUDA OOM"}],
+        "log_policies": [
+            {"name": "CUDA OOM"},
+            {"name": "label only", "pattern": "x"},
+            {"pattern": "x", "action": "exclude_node"},
+        ],
         "data": {"anything": 1},
     }
     assert named(raw) == {}
@@ -46,12 +50,10 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"checkpoint_storage": {"save_trial_latest": 3}}, "checkpoint_storage.save_trial_latest"),
         ({"checkpoint_policy": "all"}, "checkpoint_policy"),
         ({"debug": True}, "debug"),
-        ({"log_policies": [{"name": "label only", "pattern": "x"}]}, "log_policies[0].pattern"),
         ({"slurm": {"gpu_type": "x"}}, "slurm"),
         ({"pbs": {"slots_per_node": 1}}, "pbs"),
         ({"integrations": {"webhooks": {"exclude": True}}}, "integrations.webhooks"),
         ({"integrations": {"pachyderm": {"pachd": {"host": "h", "port": "80"}}}}, "integrations.pachyderm"),
-        ({"log_policies": [{"pattern": "x", "action": "exclude_node"}]}, "log_policies[0].action"),
         ({"profiling": {"enabled": True}}, "profiling.enabled"),
         ({"retention_policy": {"log_retention_days": 3}}, "retention_policy.log_retention_days"),
         ({"optimizations": {"aggregation_frequency": 2}}, "optimizations"),

@@ -1,0 +1,90 @@
+"""Filters and regular expressions of output, through the services: pages join, and no expression holds anybody up."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, config
+
+from detlab_hub.services import logsearch
+from detlab_hub.services.logsearch import BadRegex, required_text
+from detlab_hub.services.matching import PatternTooSlow
+
+
+def says(count: int):
+    def script(launch):
+        for n in range(count):
+            yield ("log", n % 2, f"step {n} loss={'nan' if n % 5 == 4 else n} " + "a" * 40 + "b")
+        yield ("metrics", "validation", 1, {"loss": 1.0})
+
+    return script
+
+
+async def spoken(make_world, count: int = 20):
+    world = await make_world(says(count))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+
+    async def ask(**wanted):
+        lines, edges = await world.services.trials.logs(ALICE, trial.id, **wanted)
+        return [int(line.text.split()[1]) for line in lines], edges
+
+    return ask
+
+
+async def test_an_expression_by_pages_forwards_and_backwards(make_world, monkeypatch):
+    monkeypatch.setattr(logsearch, "REGEX_LINES", 3)
+    ask = await spoken(make_world)
+    assert (await ask(regex=r"loss=(nan|inf)\b"))[0] == [4, 9, 14, 19]
+    first, edges = await ask(regex=r"loss=(nan|inf)\b", limit=3)
+    assert first == [4, 9, 14]
+    assert (await ask(regex=r"loss=(nan|inf)\b", after=edges.next))[0] == [19]
+    last, edges = await ask(regex="loss=nan", tail=3)
+    assert last == [9, 14, 19]
+    assert (await ask(regex="loss=nan", before=edges.older))[0] == [4]
+    assert (await ask(regex="loss=nan", rank=1))[0] == [9, 19]
+    assert (await ask(regex="LOSS=nan"))[0] == [], "an expression minds the case"
+    assert (await ask(regex="(?i)LOSS=nan", search="step 1"))[0] == [14, 19]
+
+
+async def test_an_expression_looks_at_so_many_lines_and_says_where_to_go_on(make_world, monkeypatch):
+    monkeypatch.setattr(logsearch, "REGEX_LINES", 2)
+    monkeypatch.setattr(logsearch, "REGEX_MOST", 4)
+    ask = await spoken(make_world)
+    found, after, asked = [], 0, 0
+    while after is not None:
+        part, edges = await ask(regex="[n]an", after=after)
+        found, after, asked = found + part, edges.next, asked + 1
+    assert found == [4, 9, 14, 19]
+    assert asked > 4
+
+
+async def test_a_bad_expression_and_one_without_end_are_refused(make_world):
+    ask = await spoken(make_world)
+    with pytest.raises(BadRegex, match="unterminated"):
+        await ask(regex="(")
+    with pytest.raises(PatternTooSlow, match="took more than"):
+        await ask(regex=r"(a+)+$")
+    assert (await ask(regex="step 7"))[0] == [7]
+
+
+async def test_streams_and_times(make_world):
+    ask = await spoken(make_world)
+    assert (await ask(stream="stderr"))[0] == []
+    assert len((await ask(stream="stdout"))[0]) == 20
+    begin = 1_000_000.0
+    part = (await ask(since=begin + 3, until=begin + 6))[0]
+    assert 0 < len(part) < 20
+    assert part == list(range(part[0], part[-1] + 1))
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        ("loss=(nan|inf)", "loss="), ("loss", "loss"), ("ab*", "a"), ("a?", None), ("a|b", None), ("(a)|b", None),
+        ("x[|]", None), (r"a\|b", "a"), (".*x", None), ("", None), ("a+", "a"), ("(?i)x", None), ("ab{0}", "a"),
+    ],
+)  # fmt: skip
+def test_the_text_that_a_match_begins_with(regex, text):
+    assert required_text(regex) == text
