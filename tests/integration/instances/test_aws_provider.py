@@ -159,3 +159,13 @@ def test_missing_credentials_and_no_network_are_said_in_words(
         with pytest.raises(ProviderError) as raised:
             provider.launch(order("e"))
         assert raised.value.trouble is trouble
+
+
+def test_an_instance_pins_the_certificate_that_the_pool_names(settings: AwsSettings) -> None:
+    pinned = replace(settings, fingerprint="AB" * 32)
+    made = order("pins")
+    script = AwsProvider(pinned, "c1", "elastic", MASTER).user_data(made)
+    assert f"{made.enrolment_token}@sha256:{'ab' * 32}" in script
+    assert "@sha256" not in AwsProvider(settings, "c1", "elastic", MASTER).user_data(made)
+    with pytest.raises(ValueError, match="no fingerprint"):
+        replace(settings, fingerprint="sha256:12")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab.errors import DetlabError
+from detlab.trust import join_enrolment, parse_fingerprint
 from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
 from detlab_hub.core.provisioning import Instance, InstanceState
 
@@ -75,6 +77,8 @@ class AwsSettings:
         agent_command: How the agent is started there.
         agent_arguments: Further options of `det agent run`.
         endpoint_url: Another service that speaks EC2's language; "" for AWS.
+        fingerprint: Of the master's certificate, where instances are to pin it (`det status` prints it); "" for one
+            that an authority of the image vouches for.
     """
 
     region: str
@@ -93,6 +97,14 @@ class AwsSettings:
     agent_command: tuple[str, ...] = ("det", "agent", "run")
     agent_arguments: tuple[str, ...] = ()
     endpoint_url: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fingerprint:
+            try:
+                parse_fingerprint(self.fingerprint)
+            except DetlabError as error:
+                raise ValueError(error.message) from error
 
 
 class AwsProvider:
@@ -194,6 +206,8 @@ class AwsProvider:
     def user_data(self, order: Order) -> str:
         """The script that root runs on the instance once: it writes the token into a file and becomes the agent."""
         chosen = self._settings
+        pin = parse_fingerprint(chosen.fingerprint) if chosen.fingerprint else None
+        enrolment = join_enrolment(order.enrolment_token, pin)
         agent = [
             *chosen.agent_command,
             *("--master", self._master, "--name", order.agent_id, "--dir", "/var/lib/detlab/agent"),
@@ -204,7 +218,7 @@ class AwsProvider:
             "#!/bin/sh",
             "set -eu",
             "mkdir -p /var/lib/detlab && chmod 711 /var/lib/detlab",
-            f"(umask 077 && printf '%s\\n' {shlex.quote(order.enrolment_token)} > /var/lib/detlab/enrolment_token)",
+            f"(umask 077 && printf '%s\\n' {shlex.quote(enrolment)} > /var/lib/detlab/enrolment_token)",
             *([chosen.setup.rstrip()] if chosen.setup.strip() else []),
             f"nohup {shlex.join(agent)} >> /var/log/detlab-agent.log 2>&1 &",
         ]
