@@ -90,7 +90,7 @@ async def test_what_could_never_run_in_its_pool_is_refused_though_another_pool_i
     world = await make_world(training(3), pools=TWO)
     await node(world, "large", 8)
     await node(world, "small", 2, pool="gpu")
-    with pytest.raises(ResourcesError, match="needs 4 slots; the largest agent has 2"):
+    with pytest.raises(ResourcesError, match="needs 4 slots; the only suitable agent, small, has 2"):
         await world.submit(config(resources=wants(resource_pool="gpu", slots=4)))
     with pytest.raises(ResourcesError, match="more than max_slots 1 of"):
         await world.submit(config(resources=wants(slots=2, max_slots=1)))
