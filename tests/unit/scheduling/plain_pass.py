@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import pytest
@@ -87,8 +87,8 @@ def _near(nodes: Iterable[Node], number: int) -> list[Node]:
     return sorted(nodes, key=lambda node: _distance(node, number))
 
 
-def _first(nodes: Sequence[Node], value: object, number: int) -> Node:
-    return min(nodes, key=lambda node: (-value(node), _distance(node, number)))  # type: ignore[operator]
+def _first(nodes: Sequence[Node], value: Callable[[Node], float], number: int) -> Node:
+    return min(nodes, key=lambda node: (-value(node), _distance(node, number)))
 
 
 def _whole(slots: int, idle: Sequence[Node], number: int) -> Placement | None:
