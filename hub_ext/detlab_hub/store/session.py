@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Column, Table, bindparam, insert, inspect, select, update
-from sqlalchemy.orm import Mapper, Session, make_transient_to_detached
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_dict, instance_state
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import safe_reraise
@@ -98,19 +98,26 @@ class StoreSession(Session):
         key = plan.mapper.identity_key_from_primary_key((ident,))
         if self.autoflush and self._new and key not in self.identity_map:
             self.flush()  # a new row is known by its key from here on; what was changed has its key
-        return super().get(entity, ident) if key in self.identity_map else self._load(plan, ident)
+        known = self.identity_map.get(key)
+        if known is None:
+            return self._load(plan, ident)
+        # What SQLAlchemy looks at where a row is expired, as after an error, or goes, is left to it.
+        return super().get(entity, ident) if self._deleted or instance_state(known).expired else known
 
     def _load(self, plan: _ByKey, ident: Any) -> Any:
         values = plan.statement.first(self, {"key": ident})
         if values is None:
             return None
         row = plan.mapper.class_manager.new_instance()
-        instance_dict(row).update(zip(plan.attributes, values, strict=True))
-        make_transient_to_detached(row)
-        found = instance_state(row).key
-        if found is not None and (known := self.identity_map.get(found)) is not None:
+        state, loaded = instance_state(row), instance_dict(row)
+        loaded.update(zip(plan.attributes, values, strict=True))
+        key = plan.mapper._identity_key_from_state(state)
+        if (known := self.identity_map.get(key)) is not None:
             return known  # it was asked for by another spelling of its key
-        self.add(row)
+        # What a query of the ORM does with a row that it loads. `add` would look for rows that hang on it: none do.
+        state.key, state.session_id = key, self.hash_key
+        state._commit_all(loaded, self.identity_map)
+        self.identity_map.add(state)
         return row
 
 
@@ -135,10 +142,10 @@ class _ByKey:
 
 @cache
 def _by_key(entity: type[Any]) -> _ByKey | None:
-    """How rows of `entity` are read; None if its key has several columns."""
+    """How rows of `entity` are read; None if its key has several columns, or others hang on them."""
     mapper: Mapper[Any] = inspect(entity)
     key = mapper.primary_key
-    if len(key) != 1:
+    if len(key) != 1 or mapper.relationships:
         return None
     table = mapper.local_table
     names = tuple(mapper.get_property_by_column(column).key for column in table.c)
