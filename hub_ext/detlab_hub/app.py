@@ -369,6 +369,8 @@ class OneLine(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name of the base class)
         """Return the message with its control characters spelt out; tracebacks stay as they are."""
         text = super().formatMessage(record)
+        if text.isprintable():
+            return text
         return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 

@@ -66,6 +66,9 @@ LEASE_PERIOD = 5.0
 TIDY_PERIOD = 60.0
 RETRY_PERIOD = 5.0
 """Waiting allocations are looked at again this often, for reasons that end by themselves."""
+PASS_PERIOD = 0.1
+"""Seconds between a scheduling pass that left somebody waiting and the next, if no task ends: a search that stops many
+trials makes one that waits for each, and the queue does not get shorter by looking at it each time."""
 GUARD_PERIOD = 1.0
 """Of looking for spawns that nobody follows and servers that nobody uses."""
 RECONCILE_PERIOD = 20.0
@@ -260,10 +263,16 @@ class Services:
             self._note_step(work.__name__.strip("_"), done=await self._guarded(work))
 
     async def _schedule_when_kicked(self) -> None:
+        loop = asyncio.get_running_loop()
+        passed = -math.inf
         while not self.shell.stopped:
             await wait_until(self.shell.scheduler_kick, 3600.0)
+            if (early := passed + PASS_PERIOD - loop.time()) > 0 and self.shell.pending_reasons:
+                await wait_until(self.shell.room, early)
             self.shell.scheduler_kick.clear()
+            self.shell.room.clear()
             done = await self._guarded(self.schedule)
+            passed = loop.time()
             self._note_step("schedule", done=done)
             if not done:
                 await asyncio.sleep(self.settings.tick)

@@ -45,6 +45,9 @@ class Shell:
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody may have a place now, or waits for one."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Tasks have ended since the last pass: whoever waits is not to wait longer."""
     pending_reasons: dict[str, str] = field(default_factory=dict)
     """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
@@ -104,6 +107,8 @@ class Shell:
         for agent_id, message in outbox.messages:
             self.backend.deliver(agent_id, message)
         self.known_tasks.forget(outbox.ended_allocations)
+        if outbox.ended_allocations:
+            self.room.set()
         for allocation_id in outbox.wake_allocations:
             self.wakeups.wake(("allocation", allocation_id))
         self.refusals.update(dict.fromkeys(outbox.blocked, math.inf))

@@ -23,7 +23,7 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
-from detlab_hub.services import AgentCaller, Services, Settings
+from detlab_hub.services import AgentCaller, Services, Settings, master
 from detlab_hub.store import LeaseHeld, Store
 
 
@@ -140,3 +140,42 @@ async def test_loops_end_when_another_master_takes_the_lease(tmp_path):
     await services.stop()
     store.close()
     second.close()
+
+
+async def test_who_joins_a_queue_that_waits_is_looked_at_together_and_room_at_once(tmp_path, monkeypatch):
+    """Each trial that a search stops makes one that waits: one pass for each was a third of what its report cost."""
+    monkeypatch.setattr(master, "PASS_PERIOD", 3600.0)
+    store = Store.open(f"sqlite:///{tmp_path}/paced.sqlite", holder="test")
+    services = Services(store, settings=settings(tmp_path))
+    passes = 0
+    schedule = services.schedule
+
+    async def counted() -> None:
+        nonlocal passes
+        await schedule()
+        passes += 1
+
+    services.schedule = counted
+    await services.start()
+    try:
+        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+
+        async def waits() -> bool:
+            return bool(services.shell.pending_reasons)
+
+        await wait_for(waits)
+        before = passes
+        for _ in range(5):
+            services.shell.scheduler_kick.set()
+            await asyncio.sleep(0.02)
+        assert passes == before
+
+        services.shell.room.set()  # as when a task has ended
+
+        async def looked() -> bool:
+            return passes == before + 1
+
+        await wait_for(looked)
+    finally:
+        await services.stop()
+        store.close()
