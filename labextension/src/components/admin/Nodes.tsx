@@ -45,13 +45,24 @@ export function Nodes({ title, steer = false }: { title: string; steer?: boolean
   );
 }
 
+const CLOSED = {
+  disabled: 'What runs here goes on; nothing new starts.',
+  draining: 'Nothing new starts; what runs here leaves, finishes, or is ended at a deadline.',
+  drained: 'Nothing runs here and nothing new starts: the machine can be switched off.'
+};
+
+/** How an agent on which nothing new starts is called. */
+function closedAs({ mode }: AgentView): keyof typeof CLOSED {
+  return mode === 'draining' || mode === 'drained' ? mode : 'disabled';
+}
+
 function Node({ agent, version, steer }: { agent: AgentView; version: string; steer: boolean }): ReactElement {
   const experiments = useStore(snapshot => snapshot.experiments);
   const tasks = useStore(snapshot => snapshot.tasks);
   const held = heldOn(agent, experiments, tasks);
   const slotless = slotlessOn(agent, tasks);
   const taken = agent.slots.filter(slot => slot.allocation_id).length;
-  const shown = agent.state !== 'connected' ? WORDS[agent.state] : agent.enabled ? 'connected' : 'disabled';
+  const shown = agent.state !== 'connected' ? WORDS[agent.state] : agent.enabled ? 'connected' : closedAs(agent);
   const tone = agent.state === 'lost' ? 'bad' : shown === 'connected' ? 'good' : 'off';
   return (
     <article className="det-adm-node" aria-label={`Node ${nameText(agent.id)}`} data-state={shown}>
@@ -62,7 +73,7 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
         </span>
         {steer && <NodeActions agent={agent} />}
       </header>
-      {!agent.enabled && <p className="det-adm-note">What runs here goes on; nothing new starts.</p>}
+      {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
       <SlotGrid agent={agent} held={held} />
       <p className="det-soft">
         {taken} of {plural(agent.slots.length, 'slot')} taken

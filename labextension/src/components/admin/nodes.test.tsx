@@ -37,6 +37,15 @@ test('an administrator sees who holds what and disables the node', async () => {
   expect(screen.getByRole('button', { name: 'Enable node-1' })).toBeTruthy();
 });
 
+test('a node that is drained says how far it is', async () => {
+  const leaving = agent({ enabled: false, mode: 'draining', drain_until: 2e9 });
+  const empty = agent({ id: 'node-2', enabled: false, mode: 'drained' });
+  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [leaving, empty] }) });
+  expect((await screen.findByRole('article', { name: 'Node node-1' })).dataset['state']).toBe('draining');
+  expect(screen.getByRole('article', { name: 'Node node-2' }).dataset['state']).toBe('drained');
+  await screen.findByText('Nothing runs here and nothing new starts: the machine can be switched off.');
+});
+
 test('removing asks first, and a refusal is told', async () => {
   const gone = new ApiError(409, { code: 'conflict', message: 'it is needed', hint: 'Wait.' });
   const shown = show(<Nodes title="Nodes" steer />, { overview: overview(), 'DELETE agents/node-1': gone });

@@ -44,7 +44,9 @@ function Node({ agent, experiments, tasks, me }: {
         {agent.state !== 'connected' && (
           <span className="det-warn" title={`last heard of ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
         )}
-        {!agent.enabled && <span className="det-warn" title="what runs goes on, nothing new starts">disabled</span>}
+        {!agent.enabled && (
+          <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
+        )}
         <span className="det-age det-num">{free}/{plural(agent.slots.length, 'slot')} free</span>
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
