@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from docs_snippets import DOCS, blocks
 
 from testbed.cluster import Cluster, running_cluster
 
 
 @pytest.fixture(scope="package")
 def docs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with two slots, as the tutorial starts it."""
-    with running_cluster(tmp_path_factory.mktemp("docs"), slots=2) as running:
+    """A cluster with two slots, as the tutorial starts it, and the pools of the page on sharing."""
+    (pools,) = blocks(DOCS / "how-to" / "share-gpus-fairly.md", "python")
+    with running_cluster(tmp_path_factory.mktemp("docs"), slots=2, config=pools.text) as running:
         yield running

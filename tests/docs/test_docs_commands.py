@@ -38,13 +38,13 @@ def typed(page: Path) -> list[tuple[str, str]]:
 
 def words(line: str) -> list[str]:
     """The words of one command: less variables before it, comments, and what follows a pipe or &&."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     lexer.commenters = "#"
     split = list(lexer)
     while split and re.match(r"\w+=", split[0]):
         split.pop(0)
-    end = next((at for at, word in enumerate(split) if set(word) <= set("|&;<")), len(split))
+    end = next((at for at, word in enumerate(split) if set(word) <= set("|&;<>")), len(split))
     return split[1:end]
 
 

@@ -1,0 +1,166 @@
+"""The pages on adding a node and on sharing GPUs: their commands, in order, on one cluster with the pages' pools."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from docs_snippets import DOCS, blocks
+from test_docs_commands import judge, words
+
+from detlab.errors import Conflict
+from detlab_hub.services.agents import check_protocol
+from testbed import processes
+from testbed.agents import Agent, printed_agent
+from testbed.cluster import Cluster
+from testbed.waiting import until
+
+NODE = DOCS / "how-to" / "add-a-node.md"
+SHARE = DOCS / "how-to" / "share-gpus-fairly.md"
+TRAIN = """
+import time
+import detlab as det
+
+with det.core.init() as core:
+    for step in range(1, 100_000):
+        time.sleep(0.1)
+        core.train.report_validation_metrics(step, {"loss": 1.0 / step})
+        if core.preempt.should_preempt():
+            break
+"""
+
+
+def lines(page: Path) -> list[list[str]]:
+    """The commands of each shell block."""
+    return [block.text.splitlines() for block in blocks(page, "sh")]
+
+
+def det(cluster: Cluster, line: str) -> str:
+    done = cluster.det(*shlex.split(line)[1:])
+    assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def started_by_the_page(cluster: Cluster) -> str:
+    """The page's `det agent run`, for this cluster."""
+    (command,) = next(block for block in lines(NODE) if block[0].startswith("det agent run"))
+    (address,) = re.findall(r"--master (\S+)", command)
+    return command.replace(address, cluster.url)
+
+
+@pytest.fixture(scope="module")
+def node(docs_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """The page's node, enrolled and running."""
+    enrol = next(block for block in lines(NODE) if "enrol" in block[0])
+    assert enrol == ["det agent enrol > token"]
+    token = det(docs_cluster, "det agent enrol").strip()
+    folder = tmp_path_factory.mktemp("node")
+    with printed_agent(started_by_the_page(docs_cluster), token, folder, "node-2", docs_cluster.environment) as agent:
+        agent.until_it_says("enrolled as node-2", "connected to cluster")
+        yield agent
+
+
+@pytest.mark.hub
+def test_the_node_is_there(docs_cluster: Cluster, node: Agent) -> None:
+    look = next(block for block in lines(NODE) if "det agent list" in block)
+    assert all("node-2" in det(docs_cluster, line) for line in look if "pool" not in line)
+    pools = json.loads(det(docs_cluster, "det pool list --json"))
+    assert {pool["name"]: pool["slots_total"] for pool in pools} == {"default": 2, "train": 1, "deadline": 0}
+    (agent,) = (one for one in json.loads(det(docs_cluster, "det agent list --json")) if one["id"] == "node-2")
+    assert (agent["state"], agent["pool"], agent["labels"]) == ("connected", "train", {"rack": "r7"})
+
+
+@pytest.mark.hub
+def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
+    (config,) = blocks(SHARE, "yaml")
+    assert yaml.safe_load(config.text)["resources"]["resource_pool"] == "train"
+    (docs_cluster.root / "sweep.yaml").write_text(config.text)
+    (docs_cluster.root / "code").mkdir()
+    (docs_cluster.root / "code" / "train.py").write_text(TRAIN)
+    look, submit, quotas, change = lines(SHARE)
+    for line in look:
+        assert "train" in det(docs_cluster, line)
+    assert "would start now" in det(docs_cluster, submit[0])
+    made = [json.loads(det(docs_cluster, f"{line} --json"))["experiment"]["id"] for line in submit[1:]]
+    try:
+        until(lambda: '"running"' in det(docs_cluster, "det job list --pool train --json"), docs_cluster.logs)
+        held = [det(docs_cluster, line) for line in quotas]
+        assert "vision" in held[2]
+        assert "No quotas." in held[4]
+        ids = {"7": str(made[0]), "8": str(made[1])}
+        told = {line: det(docs_cluster, re.sub(r"\b[78]\b", lambda found: ids[found[0]], line)) for line in change}
+        assert str(made[1]) in told["det job list --pool train"]
+        assert "weight 3" in told["det job update 8 --weight 3"]
+        assert "place 1" in told["det job update 8 --ahead-of 7"]
+        assert "in the pool deadline, priority 10" in told["det job update 8 --pool deadline --priority 10"]
+    finally:
+        for number in made:
+            docs_cluster.det("experiment", "kill", str(number))
+
+
+@pytest.mark.hub
+def test_the_node_is_closed_emptied_and_removed(docs_cluster: Cluster, node: Agent) -> None:
+    (close,) = (block for block in lines(NODE) if any("drain" in line for line in block))
+    told = [det(docs_cluster, line) for line in close]
+    assert "disabled" in told[0]
+    assert "enabled" in told[1]
+    assert "drain" in told[4]
+    node.until_it_says("the master refuses the enrolment token")
+    left = json.loads(det(docs_cluster, "det agent list --json"))
+    assert "connected" not in [one["state"] for one in left if one["id"] == "node-2"]
+
+
+def refused(tmp_path: Path, command: str) -> str:
+    """What an agent says that does not come; it may go on trying."""
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        running = subprocess.Popen(shlex.split(command), cwd=tmp_path, stdout=out, stderr=out)
+    try:
+        until(
+            lambda: running.poll() is not None or "WARNING" in log.read_text() or "ERROR" in log.read_text(),
+            log.read_text,
+        )
+    finally:
+        processes.end(running, 20)
+    return log.read_text()
+
+
+@pytest.mark.hub
+def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Path) -> None:
+    told = re.findall(
+        r"^\| `(.+?)` \|", NODE.read_text(encoding="utf-8").partition("## When it does not come")[2], re.M
+    )
+    not_enrolled, refuses, taken, plain, another, protocol = told
+    with pytest.raises(Conflict, match=protocol):
+        check_protocol(10_000)
+    run = f"{started_by_the_page(docs_cluster)} --dir state --slots 1".replace(
+        "det ", shlex.join(docs_cluster.command()) + " ", 1
+    )
+    (tmp_path / "token").touch(mode=0o600)
+    (tmp_path / "token").write_text("dtenrol_of_nobody\n")
+    assert refuses in refused(tmp_path, run)
+    assert not_enrolled in refused(tmp_path, run.replace("--enrolment-token-file token", ""))
+    assert plain in refused(tmp_path, run.replace(docs_cluster.url, "http://hub.example.org:8642"))
+    (tmp_path / "token").write_text(det(docs_cluster, "det agent enrol"))
+    first = next(
+        one["id"] for one in json.loads(det(docs_cluster, "det agent list --json")) if one["state"] == "connected"
+    )
+    assert taken.replace("node-2", first) in refused(tmp_path, run.replace("node-2", first))
+    assert another in refused(tmp_path, run.replace("--dir state", f"--dir {docs_cluster.folder / 'agent'}"))
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    (block,) = blocks(NODE, "ini")
+    unit = configparser.RawConfigParser(strict=True)
+    unit.read_string(block.text)
+    program, _, rest = unit["Service"]["ExecStart"].partition(" ")
+    assert Path(program).name == "det"
+    assert judge(words(f"det {rest}")) is None
+    assert unit["Service"]["KillMode"] == "process"
