@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy.orm import Session
 
@@ -82,8 +83,7 @@ class LogSearch:
         looked = 0
         part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None)
         while True:
-            asked = part
-            lines, edges = await self._shell.read(lambda s, asked=asked: logs.pick(s, whose(s), asked))  # type: ignore[misc]
+            lines, edges = await self._shell.read(partial(_pick, whose=whose, wanted=part))
             hits = await matcher.match(regex, [line.text for line in lines], REGEX_SECONDS) if lines else []
             matched = [lines[at] for at in hits]
             found = [*matched, *found] if backwards else [*found, *matched]
@@ -97,6 +97,10 @@ class LogSearch:
                 break
             part = replace(part, before=edge) if backwards else replace(part, after=edge)
         return found, Edges(older=edge) if backwards else Edges(next=edge)
+
+
+def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
+    return logs.pick(s, whose(s), wanted)
 
 
 def required_text(regex: str) -> str | None:
