@@ -19,7 +19,21 @@ MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 40
 """Enough for each of them, several times over."""
-CAUGHT_BY = {"exit_said_once": 2, "replay_applied_twice": 2, "slots_given_twice": 18}
+CAUGHT_BY = {
+    "closed_slots_are_given": 7,
+    "exit_said_once": 2,
+    "max_slots_forgotten": 1,
+    "needless_victims": 13,
+    "preemption_counts_as_a_restart": 3,
+    "quota_of_each_pool_alone": 7,
+    "reason_names_a_stranger": 3,
+    "replay_applied_twice": 2,
+    "room_given_twice_in_a_pass": 1,
+    "slots_given_twice": 18,
+    "tired_trials_starve": 3,
+    "told_to_leave_again": 9,
+    "work_on_a_drained_agent": 3,
+}
 """The seed that caught it last, where seed 0 does not: it is tried first. One that no longer does costs time, no
 proof."""
 
