@@ -69,6 +69,11 @@ RETRY_PERIOD = 5.0
 PASS_PERIOD = 0.1
 """Seconds between a scheduling pass that left somebody waiting and the next, if no task ends: a search that stops many
 trials makes one that waits for each, and the queue does not get shorter by looking at it each time."""
+REST = 4.0
+"""The next pass waits for so many times the CPU seconds of the last one, whatever has happened: passes take a fifth of
+a core at most. That is nothing in a small cluster, and bounds what many changes cost in a large one."""
+MOST_REST = 2.0
+"""Seconds that it waits for that at most."""
 GUARD_PERIOD = 1.0
 """Of looking for spawns that nobody follows and servers that nobody uses."""
 RECONCILE_PERIOD = 20.0
@@ -124,6 +129,8 @@ class Services:
         self.provisioning = Provisioning(self.shell, connections, elastic)
         self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
+        self._pass_cost = 0.0
+        """Seconds of CPU that the newest pass took."""
         self._ticked = clock()
         self._failing: set[str] = set()
         """Loops whose last step failed."""
@@ -207,9 +214,7 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained = await self.shell.read(
-            lambda s: (_due(s, now), timelimits.due(s, now), drains.due(s, now))
-        )
+        due, over, drained = await self.shell.read(lambda s: (_due(s, now), timelimits.due(s, now), drains.due(s, now)))
         if due:
             await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
         if over:
@@ -223,7 +228,9 @@ class Services:
         draining, refusals = self.shell.draining, dict(self.shell.refusals)
 
         def place(turn: Turn) -> placement.Verdict:
+            began = time.thread_time()
             verdict = placement.place(turn, nodes, refusals, draining=draining)
+            self._pass_cost = time.thread_time() - began
             if verdict.texts != self.shell.pending_reasons:
                 turn.changed_cluster()
             return verdict
@@ -267,6 +274,8 @@ class Services:
         passed = -math.inf
         while not self.shell.stopped:
             await wait_until(self.shell.scheduler_kick, 3600.0)
+            if (tired := passed + min(REST * self._pass_cost, MOST_REST) - loop.time()) > 0:
+                await asyncio.sleep(tired)
             if (early := passed + PASS_PERIOD - loop.time()) > 0 and self.shell.pending_reasons:
                 await wait_until(self.shell.room, early)
             self.shell.scheduler_kick.clear()

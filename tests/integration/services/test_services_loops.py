@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,35 @@ async def test_who_joins_a_queue_that_waits_is_looked_at_together_and_room_at_on
             return passes == before + 1
 
         await wait_for(looked)
+    finally:
+        await services.stop()
+        store.close()
+
+
+async def test_costly_passes_take_a_fifth_of_a_core_whatever_ends_meanwhile(tmp_path, monkeypatch):
+    """Of a large cluster where something ends all the time: each end is room, and may mean a pass."""
+    place, costs = master.placement.place, []
+
+    def costly(*args, **more):
+        began = time.thread_time()
+        while time.thread_time() < began + 0.1:
+            pass
+        costs.append(0.1)
+        return place(*args, **more)
+
+    monkeypatch.setattr(master.placement, "place", costly)
+    store = Store.open(f"sqlite:///{tmp_path}/costly.sqlite", holder="test")
+    services = Services(store, settings=settings(tmp_path))
+    await services.start()
+    try:
+        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        began, costs[:] = time.monotonic(), []
+        while (passed := time.monotonic() - began) < 2.0:
+            services.shell.room.set()
+            services.shell.scheduler_kick.set()
+            await asyncio.sleep(0.01)
+        assert costs
+        assert sum(costs) <= 0.2 * passed + 0.2, "one that was due at the beginning, one that is under way"
     finally:
         await services.stop()
         store.close()
