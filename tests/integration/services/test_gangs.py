@@ -9,6 +9,7 @@ from services_scripted import ALICE, ROOT, Script, config, report
 
 from detlab.errors import Conflict, ResourcesError, StaleAttempt
 from detlab.schemas.wire import Arrival, CreateExperiment, ExperimentState, Launch, TrialState
+from detlab_hub.services.drains import Drain
 
 TWO_NODES = {"slots_per_trial": 4}
 
@@ -294,3 +295,18 @@ async def test_gang_over_machines_that_say_loopback_is_told_what_to_do(make_worl
         await world.services.tasks.rendezvous(other.caller, Arrival(node=1, machine="two"), 0)
     with pytest.raises(Conflict, match="no node 7"):
         await world.services.tasks.rendezvous(other.caller, Arrival(node=7), 0)
+
+
+async def test_gang_leaves_an_agent_that_is_drained_and_comes_again_when_there_is_room(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(60))
+    await world.steps(6)
+    view = await world.services.nodes.drain(ROOT, "right", Drain.LEAVE)
+    assert view.mode == "draining", "a part of it is there"
+    await world.steps(8)
+    assert not left.tasks
+    assert not right.tasks
+    assert (await views_of(world))["right"].mode == "drained"
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "PENDING")
+    await world.services.nodes.enable(ROOT, "right")
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
