@@ -32,8 +32,9 @@ from testbed.islands import Island, Sea, sea, why_not
 from testbed.token_book import Line, read_book, violations
 from testbed.waiting import until
 
-STEPS = 20
-TRIALS_AT_ONCE = 5
+STEPS = 60
+TRIALS_AT_ONCE = 2
+"""One less than nodes: whoever is lost begins again at once, while the attempt that was cut off still runs."""
 LOST = 10.0
 """Seconds until an agent counts as lost here; the cable stays out for longer than that, once."""
 
@@ -156,9 +157,9 @@ class Nemesis:
             self.kill_master,
             self.kill_task,
             lambda: self.cut(2.0),
-            lambda: self.cut(LOST + 4.0),
         ]
         self._draw.shuffle(deeds)
+        deeds.insert(0, lambda: self.cut(LOST + 6.0, self._busy()))
         for deed in deeds:
             began = time.time()
             self._place.deeds.append(f"{began:.1f} {deed()}, until {time.time():.1f}")
@@ -166,6 +167,11 @@ class Nemesis:
 
     def _node(self) -> Node:
         return self._draw.choice(self._place.nodes)
+
+    def _busy(self) -> Node:
+        """A node with an attempt that runs."""
+        last = read_book(self._place.book)[-1]
+        return self._place.nodes[int(last.agent.removeprefix("node-")) - 1]
 
     def kill_agent(self) -> str:
         node = self._node()
@@ -195,8 +201,8 @@ class Nemesis:
         os.kill(pid, signal.SIGKILL)
         return f"{alive[pid].token}: process killed"
 
-    def cut(self, seconds: float) -> str:
-        node = self._node()
+    def cut(self, seconds: float, which: Node | None = None) -> str:
+        node = which or self._node()
         node.island.cut()
         time.sleep(seconds)
         node.island.mend()
@@ -231,7 +237,7 @@ def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Pl
                 "writes_tokens.py",
                 name=f"book {number}",
                 max_restarts=20,
-                hparams={"book": str(place.book), "steps": STEPS, "save_every": 4, "pause": 0.6},
+                hparams={"book": str(place.book), "steps": STEPS, "save_every": 5, "pause": 0.5},
             ),
             TRIALS,
         )
