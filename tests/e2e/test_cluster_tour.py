@@ -40,7 +40,7 @@ def test_the_kept_notebook_is_an_executed_one_that_names_no_place_of_a_machine()
     ):
         assert word in told
     text = KEPT.read_text(encoding="utf-8")
-    for place in ("/tmp/", "/root/", "/home/", "/work/main", "/usr/"):
+    for place in ("/tmp/", "/root/", "/home/", "/usr/", str(ROOT)):
         assert place not in text
 
 
