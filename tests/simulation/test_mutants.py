@@ -20,11 +20,15 @@ ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 40
 """Enough for each of them, several times over."""
 CAUGHT_BY = {
+    "agents_of_any_pool": 3,
     "closed_slots_are_given": 7,
     "exit_said_once": 2,
+    "labels_forgotten": 7,
     "max_slots_forgotten": 1,
     "needless_victims": 13,
+    "preempted_without_end": 9,
     "preemption_counts_as_a_restart": 3,
+    "queue_names_everybody": 19,
     "quota_of_each_pool_alone": 7,
     "reason_names_a_stranger": 3,
     "replay_applied_twice": 2,
@@ -32,6 +36,7 @@ CAUGHT_BY = {
     "slots_given_twice": 18,
     "tired_trials_starve": 3,
     "told_to_leave_again": 9,
+    "work_on_a_disabled_agent": 13,
     "work_on_a_drained_agent": 3,
 }
 """The seed that caught it last, where seed 0 does not: it is tried first. One that no longer does costs time, no
