@@ -79,22 +79,19 @@ def _quick_list(ctx: click.Context) -> list[AgentView]:
         return []
 
 
-class Span(click.ParamType):
-    """A span of time, in seconds."""
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Take a span of time: seconds, or a text such as `30m`."""
+    from detlab.schemas.expconf.scalars import as_seconds
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Take seconds, or a text such as `30m`."""
-        from detlab.schemas.expconf.scalars import as_seconds
-
-        try:
-            seconds = as_seconds(value)
-        except (ConfigError, ValueError):
-            seconds = None
-        if not isinstance(seconds, float) or seconds <= 0:
-            self.fail(f'{clean(value)!r} is no span of time: write 1800, "30m" or "2h"', param, ctx)
-        return seconds
+    if value is None:
+        return None
+    try:
+        seconds = as_seconds(value)
+    except (ConfigError, ValueError):
+        seconds = None
+    if not isinstance(seconds, float) or seconds <= 0:
+        raise click.BadParameter(f'{clean(value)!r} is no span of time: write 1800, "30m" or "2h"', ctx, param)
+    return seconds
 
 
 # --- commands
@@ -154,7 +151,9 @@ def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) ->
 @click.command()
 @_agents
 @click.option("--finish", is_flag=True, help="Trials run to their end; else they leave at a checkpoint.")
-@click.option("--deadline", type=Span(), metavar="TIME", help='End what is still there after so long: "30m", "2h".')
+@click.option(
+    "--deadline", callback=_seconds, metavar="TIME", help='End what is still there after so long: "30m", "2h".'
+)
 @json_option
 @pass_invocation
 def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, deadline: float | None) -> None:
