@@ -13,8 +13,8 @@ from detlab_hub.store.tables.base import Base, CleanText, Json
 class PartRow(Base):
     """What one agent has of an allocation with `nodes` > 1, the chief's part (`rank` 0) included.
 
-    An allocation on one agent has no parts: it is all in its own row. Parts go with their allocation, by the statements that delete it (no foreign key: SQLite drops what refers to a
-    table when a migration makes that anew).
+    An allocation on one agent has no parts: it is all in its own row. Parts go with their allocation, by the statements
+    that delete it (no foreign key: SQLite drops what refers to a table when a migration makes that anew).
     """
 
     __tablename__ = "allocation_parts"
