@@ -33,7 +33,7 @@ c.DetHub.pools = {
     "fair": {"scheduler": "fair_share", "description": "everybody has a share"},
     "elastic": {
         "description": "its agents come when work does",
-        "provider": {"type": "local", "slots": 1, "max_instances": 1, "max_idle_agent_period": 600},
+        "provider": {"type": "local", "slots": 1, "max_instances": 1, "max_idle_agent_period": 20},
     },
 }
 """
@@ -127,6 +127,15 @@ def wait_for_agents(names: set[str], env: dict[str, str]) -> None:
         time.sleep(0.3)
 
 
+def wait_for_instances_to_go(env: dict[str, str]) -> None:
+    """Until the elastic pool has sent its agents away: they outlive a cluster that is stopped."""
+    end = time.monotonic() + SECONDS
+    while any(pool["instances"] for pool in json.loads(det("cluster", "instances", "--json", env=env))):
+        if time.monotonic() > end:
+            sys.exit(f"instances are still there after {SECONDS} s: det cluster instances")
+        time.sleep(1)
+
+
 def execute(out: pathlib.Path, env: dict[str, str]) -> int:
     """Run the notebook; the exit status."""
     executed = out / "cluster_tour.ipynb"
@@ -169,6 +178,7 @@ def main() -> None:
         if options.wait:
             print(f"the cluster is at {env['DET_URL']}; passwords are in {folder}/secrets")
             input("Enter ends it. ")
+        wait_for_instances_to_go(env)
     print(f"notebook     {out / 'cluster_tour.ipynb'}")
     sys.exit(status)
 
