@@ -209,7 +209,11 @@ class Master:
         self.world.note("serves", self.name, self.store.epoch)
         self.world.promises.check_all()
         self.services = Services(
-            self.store, settings=self.world.settings, clock=self.clock, draw=random.Random(self.world.seed)
+            self.store,
+            settings=self.world.settings,
+            clock=self.clock,
+            cpu_clock=self.clock,  # the processor's own would differ from run to run
+            draw=random.Random(self.world.seed),
         )
         try:
             await self.services.start()
