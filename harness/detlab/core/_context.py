@@ -165,7 +165,8 @@ def init(
         tensorboard_mode: Who copies TensorBoard files to storage.
 
     Raises:
-        ValueError: A task of several slots without a DistributedContext.
+        ValueError: A task of several slots without a DistributedContext, or one of several nodes whose ranks do not
+            span them.
         StorageError: The checkpoint storage is none of this release.
         NotInCluster: `DET_TASK_DIR` is set but names no task.
     """
@@ -173,13 +174,31 @@ def init(
     _print_stacks_on_sigusr1()
     if info is None:
         return _init_off_cluster(distributed, checkpoint_storage, preempt_mode)
-    if distributed is None and (len(info.container_addrs) > 1 or len(info.slot_ids) > 1):
+    _check_nodes(info, distributed)
+    if distributed is None and len(info.slot_ids) > 1:
         raise ValueError(
             f"this task has {sum(info.container_slot_counts)} slots on {len(info.container_addrs)} node(s): pass a "
             "DistributedContext to core.init(), or ask for resources.slots_per_trial: 1"
         )
     return _init_on_cluster(
         info, distributed or DummyDistributedContext(), checkpoint_storage, preempt_mode, tensorboard_mode
+    )
+
+
+def _check_nodes(info: ClusterInfo, distributed: DistributedContext | None) -> None:
+    """Refuse to train the same thing on each node by itself, which several chiefs would report as one trial.
+
+    Raises:
+        ValueError: The ranks of this process do not span the nodes of the trial.
+    """
+    nodes = len(info.container_addrs)
+    if nodes < 2 or (distributed is not None and distributed.cross_size == nodes):
+        return
+    found = "no DistributedContext" if distributed is None else f"ranks on {distributed.cross_size} node(s)"
+    raise ValueError(
+        f"this trial has slots on {nodes} nodes, and core.init() got {found}: start the script with "
+        "`python3 -m detlab.launch.torch_distributed`, by which the nodes meet (plain torchrun, accelerate and "
+        "deepspeed leave each on its own), or keep the trial on one node with resources.is_single_node: true"
     )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detlab.errors import AuthError
+from detlab.errors import AuthError, master_said
 from detlab.info import ClusterInfo, read_token
 from detlab.launch.backoff import Backoff
 
@@ -139,10 +139,12 @@ def _ask(info: ClusterInfo, transport: Transport, body: bytes, wait: float) -> t
         reply = None
     if status == 200 and isinstance(reply, dict):
         return reply, ""
-    told = reply.get("message") if isinstance(reply, dict) else None
-    if status in {400, 403, 404, 409, 422}:
+    said = master_said(content)
+    told = "" if said is None else said["message"]
+    if said is not None and status in {400, 403, 404, 409, 422}:
         raise MeetingError(str(told or f"the master refused the rendezvous: status {status}"))
-    return None, f"the master: status {status} {told or ''}".rstrip()
+    # What a proxy that knows no way to the master says in its stead is an outage, whatever its status.
+    return None, f"the master: status {status} {told}".rstrip()
 
 
 def _next_number(task_dir: Path) -> int:

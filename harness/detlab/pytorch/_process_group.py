@@ -19,6 +19,7 @@ from detlab.pytorch._watchdog import is_own_failure, note_failing_rank
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 _START = "start it with `python3 -m detlab.launch.torch_distributed python3 train.py`: one process per slot"
+_ONE_NODE = "resources.is_single_node: true keeps it on one"
 
 MARGIN = 60.0
 """Seconds by which every other limit is above that of the watchdog, which says more about a hang than they can."""
@@ -158,6 +159,8 @@ def _check_sizes(info: ClusterInfo | None, given: DistributedContext | None, lau
         hint = _START
         if slots:
             hint += f", without --nproc_per_node, or set resources.slots_per_trial to another number than {slots}"
+        if info is not None and len(info.container_addrs) > 1:
+            hint += f"; this trial has slots on {len(info.container_addrs)} nodes: {_ONE_NODE}"
         raise TrainerError.of(
             "wrong world size: the number of processes is not clear:",
             [text.format(number) for text, number in found.items()],

@@ -91,6 +91,27 @@ def test_several_slots_need_a_distributed_context(in_task: Any) -> None:
         det.core.init()
 
 
+def ranks_on(nodes: int) -> det.core.DistributedContext:
+    """Ranks that say so of themselves, without the connections that such would make."""
+    ranks = det.core.DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+    ranks.cross_size = nodes
+    return ranks
+
+
+@pytest.mark.parametrize("ranks", [None, 1, 3])
+def test_a_trial_of_several_nodes_whose_ranks_do_not_span_them_is_refused(in_task: Any, ranks: int | None) -> None:
+    """Under plain torchrun each node was a world of its own, and the trial was trained once on each."""
+    in_task.set_info(container_addrs=["10.0.0.1", "10.0.0.2"], container_slot_counts=[1, 1])
+    from detlab import info
+
+    info._load.cache_clear()
+    with pytest.raises(ValueError, match="slots on 2 nodes") as caught:
+        det.core.init(distributed=None if ranks is None else ranks_on(ranks))
+    assert "python3 -m detlab.launch.torch_distributed" in str(caught.value)
+    assert "resources.is_single_node: true" in str(caught.value)
+    det.core.init(distributed=ranks_on(2)).close()
+
+
 def test_cluster_info(in_task: Any, api: TaskApi) -> None:
     info = det.get_cluster_info()
     assert info is not None

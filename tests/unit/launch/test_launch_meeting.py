@@ -94,6 +94,18 @@ def test_a_refusal_ends_the_wait_with_the_masters_words(info: ClusterInfo, statu
         meet(info, Answers((status, {"code": "x", "message": "attempt 1 is over"})), pytest.fail)
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
+@pytest.mark.parametrize("said", [{"message": "no such page"}, "a page", {"detail": "Not Found"}])
+def test_what_a_proxy_says_in_the_masters_stead_does_not_end_the_wait(
+    info: ClusterInfo, status: int, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that was started anew answered 404 for a while; the attempt failed for it, and was counted."""
+    monkeypatch.setattr("detlab.launch.meeting.time.sleep", lambda _: None)
+    master = Answers((status, said), READY)
+    assert meet(info, master, pytest.fail).port == 4001
+    assert len(master.asked) == 2
+
+
 def test_torchrun_is_told_the_masters_order_of_nodes() -> None:
     command = torchrun_command(
         [], ["train.py"], {"DET_SLOT_IDS": "[0, 1]", "DET_ALLOCATION_ID": "1.a.1"}, "py", MEETING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -144,6 +145,16 @@ def test_wrong_world_size_says_all_numbers_and_the_next_step(tmp_path: Path, mon
     assert "the launcher started 3 process(es) (WORLD_SIZE)" in text
     assert "pytorch.init(distributed=…) has 1 rank(s)" in text
     assert "without --nproc_per_node" in text
+
+
+def test_a_world_of_one_of_several_nodes_is_told_how_to_stay_on_one(tmp_path: Path, monkeypatch: Any) -> None:
+    launch(monkeypatch, 2)
+    over_two = dataclasses.replace(
+        task(tmp_path, 2), container_addrs=["10.0.0.1", "10.0.0.2"], container_slot_counts=[2, 2]
+    )
+    with pytest.raises(TrainerError, match=r"this task has 4 slot\(s\)") as caught:
+        connect(over_two, None, LIMIT)
+    assert "on 2 nodes: resources.is_single_node: true keeps it on one" in str(caught.value)
 
 
 def test_a_given_context_of_another_size_is_refused(monkeypatch: Any) -> None:
