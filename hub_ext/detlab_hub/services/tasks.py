@@ -193,11 +193,17 @@ class Tasks:
         return await self._shell.write(renew)
 
 
+_TOLD = frozenset({"stop", "pause", "preempt", "cancel", "drain"})
+"""The reasons that a harness of any version knows; it would refuse an answer with another one."""
+
+
 def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
     row, _ = current_holder(s, task)
     if row.preempt_reason is None:
         return PreemptReply(preempt=False)
-    return PreemptReply.model_validate({"preempt": True, "reason": row.preempt_reason})
+    # What is to be done is the same for all that came later: save, leave, and go on elsewhere.
+    reason = row.preempt_reason if row.preempt_reason in _TOLD else "drain"
+    return PreemptReply.model_validate({"preempt": True, "reason": reason})
 
 
 def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:

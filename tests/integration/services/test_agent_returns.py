@@ -12,9 +12,11 @@ from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
 from detlab_hub.backends.instances import Order
 from detlab_hub.backends.instances.configuration import ElasticPool
+from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
 from detlab_hub.core.provisioning import Instance, Limits
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
+from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.provisioning import Provisioning
 
 
@@ -131,6 +133,25 @@ async def test_a_trial_whose_slot_is_gone_is_killed_told_and_restarted_uncounted
     two = await world.add_agent("two", slots=2)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     assert two.launches
+
+
+@pytest.mark.parametrize("reason", list(PreemptReason))
+async def test_a_trial_that_asks_hears_that_it_should_leave_whatever_the_reason(make_world, reason):
+    """One whose slot was gone had an error as its answer: harnesses know the reasons of the first version only."""
+    world = await make_world(deaf(60))
+    agent = await world.add_agent("one")
+    await world.submit(config())
+    await world.steps(4)
+    (task,) = agent.tasks.values()
+    held = task.launch.allocation_id
+
+    def ask(turn) -> None:
+        apply_allocation(turn, turn.allocation(held), LeaveRequested(reason, turn.now, Graces()))
+
+    await world.services.shell.write(ask)
+    reply = await world.services.tasks.preempt(task.caller, 0)
+    assert reply.preempt
+    assert reply.reason == {PreemptReason.DEVICE: "drain"}.get(reason, reason.value)
 
 
 async def test_a_user_task_whose_slot_is_gone_ends_with_a_card(make_world):

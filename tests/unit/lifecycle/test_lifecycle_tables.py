@@ -96,14 +96,25 @@ def test_lifecycle_a_stop_shortens_the_deadline_of_a_pause_and_stays_the_reason(
     assert (again.preempt_reason, again.term_at) == (PreemptReason.STOP, 1011.0)
 
 
-@pytest.mark.parametrize("later", [PreemptReason.PAUSE, PreemptReason.DRAIN])
-def test_a_preemption_stays_one_when_its_node_is_drained_or_the_trial_paused(later: PreemptReason) -> None:
+@pytest.mark.parametrize("later", [PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.DEVICE])
+def test_a_preemption_stays_one_when_its_node_is_drained_or_loses_a_slot_or_the_trial_is_paused(
+    later: PreemptReason,
+) -> None:
     """Else it was forgotten, and the trial preempted once more than the bound allows (I10)."""
     preempted = a.step(RUNNING, leave(PreemptReason.PREEMPT, 1000.0)).state
     both = a.step(preempted, leave(later, 1001.0)).state
     assert (both.preempt_reason, both.preempt_at) == (PreemptReason.PREEMPT, 1000.0)
     ended = a.step(both, leave(PreemptReason.CANCEL, 1002.0)).state
     assert ended.preempt_reason is PreemptReason.CANCEL
+
+
+def test_a_trial_that_was_paused_is_not_ended_when_its_attempt_outlives_the_maximum_time_while_it_saves():
+    """It was completed for good, and its user, who only wanted its slots, could not go on with it."""
+    paused = t.step(t.Trial(attempt=t.Attempt.LIVE, run=1), t.PauseRequested()).state
+    assert t.step(paused, t.TimeUp()) == t.Step(paused)
+    gone = t.step(paused, t.AttemptEnded(EndKind.PREEMPTED)).state
+    assert gone.state is TrialState.PAUSED
+    assert t.step(gone, t.ActivateRequested()).actions == (t.RequestAllocation(2),)
 
 
 def test_lifecycle_nothing_is_saved_before_a_task_runs():

@@ -33,8 +33,8 @@ class PreemptReason(StrEnum):
 
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
-_UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN})
-"""Of people, and as often as they like; what the scheduler takes is bounded (I10)."""
+_UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.DEVICE})
+"""Of people and of machines, and as often as they like; what the scheduler takes is bounded (I10)."""
 
 
 class EndKind(StrEnum):

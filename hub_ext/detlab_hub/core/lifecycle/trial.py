@@ -211,6 +211,8 @@ def _step(old: Trial, event: Event) -> Step:
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
         case TimeUp():
+            if old.state is TrialState.PAUSED:
+                return Step(old)  # it leaves already, and comes back with a new attempt that has its own time
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_COMPLETED, EndReason.MAX_TIME, leave)
         case KillRequested():
