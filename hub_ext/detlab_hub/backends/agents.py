@@ -137,11 +137,12 @@ class Agents:
 
     def nodes(self, now: float) -> tuple[Node, ...]:
         """Connected agents, and suspect ones (marked so)."""
+        # Copied in one go: views are made in reader threads while agents come and go.
+        connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
-            _node(connection, suspect=now - connection.last_heard > self.suspect_after)
-            for connection in self._connections.values()
+            _node(connection, suspect=now - connection.last_heard > self.suspect_after) for connection in connections
         ]
-        return tuple(sorted((*present, *(node for node, _ in self._missed.values())), key=lambda n: n.id))
+        return tuple(sorted((*present, *(node for node, _ in missed)), key=lambda n: n.id))
 
 
 def _node(connection: Connection, *, suspect: bool) -> Node:

@@ -115,7 +115,7 @@ class Experiments:
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """What would happen to the first trial now."""
         shell, slots = self._shell, slots_per_trial(config)
-        now, nodes = shell.clock(), shell.backend.nodes(shell.clock())
+        now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
         fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
         task = Task(
@@ -130,9 +130,7 @@ class Experiments:
             runtime=config["runtime"],
         )
         pool = fields["resource_pool"]
-        return await shell.read(
-            lambda s: placement.forecast(s, nodes, shell.refusals, now, shell.settings, task, job, pool)
-        )
+        return await shell.read(lambda s: placement.forecast(s, nodes, refusals, now, shell.settings, task, job, pool))
 
     def _create(
         self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared

@@ -6,7 +6,8 @@ answer, on a snapshot of now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, update
 from sqlalchemy.orm import Session
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem, ResourcesError
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
+from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
 from detlab_hub.core.scheduling.moving import Overtaking, move
 from detlab_hub.services import audit, scene, waiting
@@ -32,6 +34,14 @@ _NEVER = frozenset({ReasonCode.TOO_LARGE, ReasonCode.NO_SUITABLE_AGENT})
 """Why a task could never start in a pool whose agents stay as they are."""
 
 
+class _Around(NamedTuple):
+    """The agents that are there, who was refused where, and the time."""
+
+    nodes: Sequence[Node]
+    refusals: scene.Refusals
+    now: float
+
+
 class Jobs:
     """Use cases of the job queue. All raise NotFound for a job that the caller may not know of."""
 
@@ -48,15 +58,17 @@ class Jobs:
             mine: Only the caller's own.
         """
 
+        around = self._around()
+
         def look(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._shell.draining:
-                for name, snapshot in self._snapshots(s).items():
+                for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name):
-                        starts.update(self._forecasts.starts(name, snapshot, self._shell.clock()))
+                        starts.update(self._forecasts.starts(name, snapshot, around.now))
             standing = lines(self._shell.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
-            found = views(kept, caller, self._shell.pending_reasons, starts, self._shell.clock())
+            found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
             return JobList(items=[view for entry, view in found if not mine or entry.owner == caller.name])
 
         return await self._shell.read(look)
@@ -64,16 +76,18 @@ class Jobs:
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
         """Why what waits of a job waits, and what would let it start; of `trial-12` only that trial."""
 
+        around = self._around()
+
         def look(s: Session) -> JobWhy:
             row, trial_id = _asked(s, caller, job_id)
             live = entries(jobs.live(s))
             entry = live.get(str(row.id)) or entry_of(row)
-            view = self._view(s, caller, entry, live)
+            view = self._view(s, caller, entry, live, around)
             wanted = [one for one in entry.waiting if trial_id in (None, one.trial_id)]
             if not wanted:
                 return JobWhy(job=view)
-            now, draining = self._shell.clock(), self._shell.draining
-            items = waiting.explained(self._snapshots(s), entry, wanted, now, draining=draining)
+            snapshots, draining = self._snapshots(s, around), self._shell.draining
+            items = waiting.explained(snapshots, entry, wanted, around.now, self._forecasts, draining=draining)
             return JobWhy(job=view, items=items, waiting=len(wanted))
 
         return await self._shell.read(look)
@@ -87,7 +101,7 @@ class Jobs:
             Forbidden: It is somebody else's, or would overtake somebody else's.
             ResourcesError: No agent of the pool could ever run it.
         """
-        shell = self._shell
+        shell, around = self._shell, self._around()
         pools = shell.settings.pools.by_name
         if change.pool is not None and change.pool not in pools:
             hint = f"there are: {', '.join(sorted(pools))}"
@@ -99,7 +113,7 @@ class Jobs:
                 raise Conflict(f"{_words(row)} has ended")
             done = _set(turn, row, change)
             if row.resource_pool == change.pool and "pool" in done:
-                self._check_room(turn.session, row, change.pool)
+                self._check_room(turn.session, row, change.pool, around)
             done |= self._move(turn, caller, row, change)
             if done:
                 audit.note(turn, caller, "job.update", _words(row), ", ".join(done.values()))
@@ -113,30 +127,35 @@ class Jobs:
         def look(s: Session) -> JobView:
             row = _owned(s, caller, job_id)
             live = entries(jobs.live(s))
-            return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live)
+            return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live, around)
 
         await shell.write(run)
+        around = self._around()
         return await shell.read(look)  # not in the transaction: it runs the scheduler to say when the job may start
 
     # --- how
 
-    def _snapshots(self, s: Session) -> Mapping[str, Snapshot]:
+    def _around(self) -> _Around:
+        """What is not in the database, for a reader thread: only the event loop may look at it, as it changes there."""
         shell = self._shell
         now = shell.clock()
-        return scene.snapshots(s, shell.backend.nodes(now), shell.refusals, now, shell.settings)
+        return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
 
-    def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry]) -> JobView:
+    def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
+        return scene.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
+
+    def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
         """The view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
-        if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s)):
-            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], self._shell.clock()))
-        found = views(standing, caller, self._shell.pending_reasons, starts, self._shell.clock())
+        if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s, around)):
+            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
+        found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
         view = next(view for one, view in found if one is entry)
         # Who may look at a shared experiment may know its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
 
-    def _check_room(self, s: Session, row: ExperimentRow | TaskRow, pool: str) -> None:
+    def _check_room(self, s: Session, row: ExperimentRow | TaskRow, pool: str, around: _Around) -> None:
         """Refuse a pool in which the job could never start.
 
         Raises:
@@ -146,7 +165,7 @@ class Jobs:
             return  # other agents may come
         s.flush()
         own = {one.allocation_id for one in jobs.live(s, pending_only=True) if _is_of(one, row)}
-        for allocation_id, reason in schedule(self._snapshots(s)[pool]).waiting.items():
+        for allocation_id, reason in schedule(self._snapshots(s, around)[pool]).waiting.items():
             if allocation_id in own and reason.code in _NEVER:
                 raise ResourcesError(
                     f"{_words(row)} could never start in the pool {pool}: {reason.detail}", hint="see `det agent list`"

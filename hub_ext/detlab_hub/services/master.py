@@ -70,10 +70,12 @@ PASS_PERIOD = 0.1
 """Seconds between a scheduling pass that left somebody waiting and the next, if no task ends: a search that stops many
 trials makes one that waits for each, and the queue does not get shorter by looking at it each time."""
 REST = 4.0
-"""The next pass waits for so many times the CPU seconds of the last one, whatever has happened: passes take a fifth of
-a core at most. That is nothing in a small cluster, and bounds what many changes cost in a large one."""
+"""The next pass waits for so many times the CPU seconds of the last one, whatever has happened, but `MOST_REST` at
+most: passes of up to half a second take a fifth of a core. That is nothing in a small cluster, and bounds what many
+changes cost in a large one."""
 MOST_REST = 2.0
-"""Seconds that it waits for that at most."""
+"""Seconds that it waits for that at most, so that nobody waits much longer for a place than a pass takes: of passes of
+two seconds, one after the other, half a core is what they take, and of longer ones more."""
 GUARD_PERIOD = 1.0
 """Of looking for spawns that nobody follows and servers that nobody uses."""
 RECONCILE_PERIOD = 20.0
@@ -217,12 +219,28 @@ class Services:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
         due, over, drained = await self.shell.read(lambda s: (_due(s, now), timelimits.due(s, now), drains.due(s, now)))
-        if due:
-            await self.shell.write(lambda turn: _act_on_deadlines(turn, due))
-        if over:
-            await self.shell.write(lambda turn: timelimits.act(turn, over))
-        for agent_id in drained:
-            await self.shell.write(partial(drains.act_on_deadline, agent_id=agent_id))
+        deeds: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
+        deeds += [partial(timelimits.act, allocation_id=allocation_id) for allocation_id in over]
+        deeds += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
+        await self._each(deeds)
+
+    async def _each(self, deeds: Sequence[Callable[[Turn], None]]) -> None:
+        """Each in a turn of its own: one that fails is told of when the others are done.
+
+        Raises:
+            Unavailable: The database is busy or broken; the rest has to wait.
+            ExceptionGroup: Some failed otherwise.
+        """
+        failed = []
+        for deed in deeds:
+            try:
+                await self.shell.write(deed)
+            except Unavailable:
+                raise
+            except Exception as error:  # a bug in one must not keep the others where they are; raised below
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup("some deadlines could not be acted upon", failed)
 
     async def schedule(self) -> None:
         """Assign what can start now and note why everything else waits."""
@@ -240,11 +258,16 @@ class Services:
         self.shell.pending_reasons, self.shell.pending_codes = await self.shell.write(place)
 
     async def tidy(self) -> None:
-        """Keep and purge tokens, trim the event log and the audit log, purge refusals, remove tasks of long ago."""
+        """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks of long ago."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
         await self.shell.write(lambda turn: vouching.vouch(turn, present))
-        self.shell.refusals = {key: until for key, until in self.shell.refusals.items() if until > now}
+        lasting = {key for key, until in self.shell.refusals.items() if until == math.inf}
+        if lasting:
+            lasting.difference_update(await self.shell.read(logpolicies.all_excluded))
+        self.shell.refusals = {
+            key: until for key, until in self.shell.refusals.items() if until > now and key not in lasting
+        }
 
         def trim(turn: Turn) -> int:
             tokens.purge(turn.session, turn.now)

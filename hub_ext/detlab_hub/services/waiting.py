@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from detlab.schemas.jobwire import HintView, WaitView
 from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, schedule
-from detlab_hub.core.scheduling.estimates import estimated_starts
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.services.forecasts import Forecasts
 from detlab_hub.services.joblines import Entry
 from detlab_hub.store.queries.jobs import Live
 
@@ -23,7 +23,13 @@ STARTING = "starting"
 
 
 def explained(
-    snapshots: Mapping[str, Snapshot], entry: Entry, wanted: Sequence[Live], now: float, *, draining: bool
+    snapshots: Mapping[str, Snapshot],
+    entry: Entry,
+    wanted: Sequence[Live],
+    now: float,
+    forecasts: Forecasts,
+    *,
+    draining: bool,
 ) -> list[WaitView]:
     """Why each of a job's waiting tasks waits; at most the first few.
 
@@ -32,6 +38,7 @@ def explained(
         entry: The job.
         wanted: What of it waits.
         now: The time.
+        forecasts: Which remember when what waits is expected to start.
         draining: Nothing new starts at all.
     """
     snapshot = snapshots.get(entry.pool)
@@ -41,7 +48,8 @@ def explained(
     places = {task.id: place for place, task in enumerate(queue, 1)}
     own = {one.allocation_id for one in entry.waiting}
     found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
-    told = _Told(snapshots, entry.pool, draining=draining)
+    starts = {} if draining else forecasts.starts(entry.pool, snapshot, now)
+    told = _Told(snapshots, entry.pool, starts, draining=draining)
     return [
         _view(one, told, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now)
         for one in found[:EXPLAINED]
@@ -59,13 +67,15 @@ def queue_of(snapshot: Snapshot) -> list[Task]:
 class _Told:
     """What the scheduler says of a pool, asked once."""
 
-    def __init__(self, snapshots: Mapping[str, Snapshot], pool: str, *, draining: bool) -> None:
+    def __init__(
+        self, snapshots: Mapping[str, Snapshot], pool: str, starts: Mapping[str, float | None], *, draining: bool
+    ) -> None:
         self.draining = draining
         self.pool = pool
         self._snapshot = snapshots[pool]
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
         self.decision: Decision = schedule(self._snapshot)
-        self.starts: Mapping[str, float | None] = {} if draining else estimated_starts(self._snapshot, schedule)
+        self.starts = starts
         self._known: dict[tuple[int, str], tuple[Hint, ...]] = {}
 
     def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:

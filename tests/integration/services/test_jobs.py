@@ -11,8 +11,9 @@ from sqlalchemy import select
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, ResourcesError
 from detlab.schemas.jobwire import JobUpdate, QuotaRequest
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab.schemas.wire import GrantRequest
+from detlab.schemas.wire import CreateExperiment, GrantRequest
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.services import forecasts, placement, scene
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow
 
@@ -310,3 +311,35 @@ async def test_a_quota_of_a_group_counts_all_its_users(make_world):
     assert (quota.name, quota.slots, quota.held, quota.waiting) == ("vision", 3, 2, 2)
     with pytest.raises(ResourcesError, match="more than the quota of group vision: 3"):
         await submit(world, sam, slots=4)
+
+
+async def test_no_reader_thread_is_given_what_changes_in_the_event_loop(full, monkeypatch):
+    """A task that was refused meanwhile made the list of jobs an error: a dictionary changed while it was read."""
+    world, jobs = full
+    shell, seen, real = world.services.shell, [], scene.snapshots
+
+    def noted(s, nodes, refusals, now, settings):
+        seen.append(refusals)
+        return real(s, nodes, refusals, now, settings)
+
+    monkeypatch.setattr(scene, "snapshots", noted)
+    monkeypatch.setattr(placement, "snapshots", noted)
+    shell.refusals["a task", "node"] = world.now + 30.0
+    await world.services.jobs.list(ROOT)
+    await world.services.jobs.why(ALICE, jobs[1])
+    await change(world, ALICE, jobs[1], weight=2.0)
+    await world.services.experiments.create(ALICE, CreateExperiment(config=config(), dry_run=True))
+    assert len(seen) >= 4
+    assert all(one == shell.refusals and one is not shell.refusals for one in seen)
+
+
+async def test_why_and_the_list_of_jobs_share_what_was_found_out_of_starts(full, monkeypatch):
+    """To find it out takes dozens of passes: each look of each user had its own."""
+    world, jobs = full
+    asked, real = [], forecasts.estimated_starts
+    monkeypatch.setattr(forecasts, "estimated_starts", lambda *args: asked.append(args) or real(*args))
+    await world.services.jobs.list(ROOT)
+    for job in jobs[1:]:
+        (item,) = (await world.services.jobs.why(ROOT, job)).items
+        assert item.reason
+    assert len(asked) == 1

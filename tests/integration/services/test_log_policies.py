@@ -82,6 +82,29 @@ async def test_a_node_is_not_used_again_also_by_the_next_master(make_world):
     assert world.agents["second"].launches, "it went on there"
 
 
+async def test_where_a_trial_must_not_run_is_forgotten_when_it_has_ended(make_world):
+    """Each such trial was remembered until the master's end."""
+    world = await make_world(says("uncorrectable ECC error encountered", code=1))
+    await world.add_agent("first")
+    policy = {"name": "ECC Error", "pattern": ".*uncorrectable ECC error.*", "action": "exclude_node"}
+    made = await world.submit(config(log_policies=[policy], max_restarts=1))
+    (trial,) = await world.trials(made.id)
+    shell, known = world.services.shell, (trial.id, "first")
+
+    async def blocked() -> bool:
+        return known in shell.refusals
+
+    await world.until(blocked)
+    shell.refusals["a task", "first"] = world.now + 30.0
+    await world.services.tidy()
+    assert shell.refusals.keys() == {known, ("a task", "first")}
+    await world.add_agent("second")
+    await world.finish(made.id)
+    assert known in shell.refusals
+    await world.services.tidy()
+    assert not {holder for holder, _ in shell.refusals if holder == trial.id}
+
+
 async def test_a_terrible_pattern_is_given_up_and_holds_nobody_up(make_world):
     world = await make_world(says("a" * 200 + "b", "CUDA out of memory"))
     await world.add_agent()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from services_scripted import ALICE, asha, config, deaf, training
+import pytest
+from services_scripted import ALICE, ROOT, asha, config, deaf, training
 
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import EndReason, ExperimentState, TrialState
+from detlab_hub.services import drains, timelimits
 
 
 def bounded(seconds, slots=1, **more):
@@ -115,3 +117,75 @@ async def test_what_is_short_passes_by_a_task_that_waits_for_something_longer(ma
     await world.steps(3)
     states = [(await world.services.usertasks.get(ALICE, one.id)).display_state for one in (big, long, short)]
     assert states == ["QUEUED", "QUEUED", "RUNNING"]
+
+
+async def test_a_trial_that_its_user_paused_is_not_over_when_its_time_passes_while_it_saves(make_world):
+    """It was completed for good. Nor is it asked about at each tick."""
+    world = await make_world(deaf(10_000))
+    agent = await world.add_agent()
+    made = await world.submit(bounded(20, preemption_timeout=600))
+    await world.steps(6)
+    (task,) = agent.tasks.values()
+    await world.services.experiments.pause(ALICE, made.id)
+    await world.steps(60)
+    assert (await trial_of(world, made)).state is TrialState.PAUSED
+    assert await world.services.shell.read(lambda s: timelimits.due(s, world.now)) == []
+    await world.services.tasks.ack_preempt(task.caller)
+    task._exit(0)
+    await world.steps(3)
+    await world.services.experiments.activate(ALICE, made.id)
+    await world.steps(3)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.run, trial.restarts) == (TrialState.ACTIVE, 2, 0)
+
+
+async def test_who_was_told_that_its_time_is_up_is_not_told_again(make_world):
+    """Each tick wrote a transaction of nothing, for as long as something left."""
+    world = await make_world(deaf(10_000))
+    await world.add_agent()
+    made = await world.submit(bounded(20, preemption_timeout=600))
+    await world.steps(50)
+    assert (await trial_of(world, made)).state is TrialState.STOPPING_COMPLETED
+    assert await world.services.shell.read(lambda s: timelimits.due(s, world.now)) == []
+    before = world.writes[0]
+    for _ in range(5):
+        world.now += 0.5
+        await world.services.tick()
+    assert world.writes[0] == before
+
+
+async def test_a_trial_that_leaves_for_another_node_does_not_come_back_when_its_time_is_over(make_world):
+    world = await make_world(deaf(10_000))
+    await world.add_agent()
+    made = await world.submit(bounded(20, preemption_timeout=60))
+    await world.steps(6)
+    await world.services.nodes.drain(ROOT, "node", drains.Drain.LEAVE)
+    await world.finish(made.id)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.end_reason, trial.run) == (TrialState.COMPLETED, EndReason.MAX_TIME, 1)
+
+
+async def test_one_whose_end_fails_keeps_neither_the_others_nor_a_drain(make_world, monkeypatch):
+    world = await make_world(deaf(10_000))
+    await world.add_agent(slots=2)
+    bad, good = [await world.submit(bounded(60)) for _ in range(2)]
+    await world.steps(6)
+    (ill,) = await world.trials(bad.id)
+    act, drained = timelimits.act, []
+
+    def failing(turn, allocation_id):
+        if turn.allocation(allocation_id).trial_id == ill.id:
+            raise ZeroDivisionError
+        act(turn, allocation_id)
+
+    monkeypatch.setattr(timelimits, "act", failing)
+    monkeypatch.setattr(drains, "due", lambda s, now: ["node"])
+    monkeypatch.setattr(drains, "act_on_deadline", lambda turn, agent_id: drained.append(agent_id))
+    world.now += 60
+    world.services.connections.forgive(60)
+    with pytest.raises(ExceptionGroup, match="deadlines") as failed:
+        await world.services.tick()
+    assert [type(one) for one in failed.value.exceptions] == [ZeroDivisionError]
+    assert (await trial_of(world, good)).state is TrialState.STOPPING_COMPLETED
+    assert (await trial_of(world, bad)).state is TrialState.ACTIVE
+    assert drained == ["node"]
