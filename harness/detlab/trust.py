@@ -1,9 +1,10 @@
 """Who is believed to be the master, where it speaks TLS: a pinned certificate, or else what the system trusts.
 
 A *pin* is the master's own certificate, kept as PEM text. With one, only the holder of its key is talked to, under
-whatever name; without one, a certificate must come from an authority of the system (SSL_CERT_FILE counts) and be for
-the name that was asked for. A pin is passed on by its *fingerprint*, `sha256:` and 64 hexadecimal digits: in the string
-by which an agent enrols, and to `det login`.
+whatever name; one that may sign others (an authority's) is believed for those only under the name that was asked for.
+Without a pin, a certificate must come from an authority of the system (SSL_CERT_FILE counts), for that name. A pin is
+passed on by its *fingerprint*, `sha256:` and 64 hexadecimal digits: in the string by which an agent enrols, and to
+`det login`.
 
 Only the standard library is imported here, and `ssl` itself when it is needed.
 """
@@ -103,6 +104,9 @@ def split_enrolment(text: str) -> tuple[str, str | None]:
 def pinning(certificate: str) -> ssl.SSLContext:
     """Return a context that believes the holder of this certificate's key, and nobody else.
 
+    One that may sign others is believed for what it signed, too, and so only under the name that is asked for: else
+    everybody with a certificate of the same authority would be the master.
+
     Raises:
         DetlabError: The text holds no certificate.
     """
@@ -111,11 +115,12 @@ def pinning(certificate: str) -> ssl.SSLContext:
     fingerprint_of(certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # whoever has the key is meant, under whatever name
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # itself, without those who signed it
     block = _BLOCK.search(certificate)
     assert block is not None
     context.load_verify_locations(cadata=block.group())
+    # OpenSSL's own word on what may sign others. Where it may not, whoever has the key is meant, under whatever name.
+    context.check_hostname = context.cert_store_stats()["x509_ca"] > 0
     return context
 
 
@@ -128,7 +133,7 @@ def trust_for(
 
     Args:
         url: Address of the master.
-        certificate: The pinned one; without it the one that DET_MASTER_CERT_FILE names, if it names one.
+        certificate: The pinned one; without it the one that the environment names for this master, if it names one.
         environ: Environment variables.
 
     Raises:
@@ -136,18 +141,33 @@ def trust_for(
     """
     if url.startswith("http:"):
         return False
-    pinned = certificate or named_certificate(environ)
-    return pinning(pinned) if pinned else True
+    pinned = certificate or environment_certificate(url, environ)
+    return pinning(pinned) if pinned else _system()
 
 
-def named_certificate(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the certificate that DET_MASTER_CERT_FILE names, None if it is not set.
+def environment_certificate(url: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the certificate that DET_MASTER_CERT_FILE names, None if it is not set or is not for this address.
+
+    It is for the clusters that DET_MASTER and DET_URL name by https, and for every address where neither does.
 
     Raises:
         DetlabError: The file cannot be read: better no connection than one that trusts anybody else.
     """
     name = environ.get(VARIABLE)
-    return read_certificate(Path(name)) if name else None
+    if not name or not url.startswith("https:"):
+        return None
+    named = [said for said in (environ.get("DET_MASTER", ""), environ.get("DET_URL", "")) if said.startswith("https:")]
+    if named and _origin(url) not in map(_origin, named):
+        return None
+    return read_certificate(Path(name))
+
+
+def _origin(url: str) -> tuple[str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.hostname, parts.port or 443
+    except ValueError:  # nonsense in the environment names nobody
+        return None, None
 
 
 def tls_context(url: str, certificate: str | None = None) -> ssl.SSLContext | None:
@@ -160,8 +180,28 @@ def tls_context(url: str, certificate: str | None = None) -> ssl.SSLContext | No
     if trust is True:
         import ssl
 
-        return ssl.create_default_context()  # SSL_CERT_FILE counts
+        return ssl.create_default_context()
     return trust or None
+
+
+def system_trust(url: str) -> bool | ssl.SSLContext:
+    """Return what httpx takes as `verify` for a server that is no master, such as the Hub; False for plain http."""
+    return False if url.startswith("http:") else _system()
+
+
+def _system() -> bool | ssl.SSLContext:
+    """Return what the system trusts, SSL_CERT_FILE included; True, for what httpx brings, where it keeps nothing."""
+    import ssl
+
+    kept = ssl.get_default_verify_paths()
+    return ssl.create_default_context() if kept.cafile or (kept.capath and _holds(kept.capath)) else True
+
+
+def _holds(folder: str) -> bool:
+    try:
+        return any(Path(folder).iterdir())  # where a system has OpenSSL and no certificates, it is there and empty
+    except OSError:
+        return False
 
 
 def shown_certificate(url: str, *, timeout: float = 10.0) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import socket
 import ssl
 import threading
@@ -9,6 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from detlab.trust import fingerprint_of, read_certificate
 from detlab_hub.embedded.certificate import make_certificate
@@ -43,8 +49,64 @@ def make_pair(folder: Path, name: str, *hosts: str) -> tuple[Path, Path]:
     return certificate, key
 
 
+class Authority:
+    """An authority such as a company's, whose certificate says that it may sign others."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Company CA")])
+        self.certificate = _pem(self._certify("Company CA", self._key.public_key(), authority=True))
+
+    def sign(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """A certificate for one name or address, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate, secret = folder / f"{name}.pem", folder / f"{name}_key.pem"
+        certificate.write_text(_pem(self._certify(name, key.public_key())))
+        secret.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return certificate, secret
+
+    def _certify(self, name: str, key: ec.EllipticCurvePublicKey, *, authority: bool = False) -> x509.Certificate:
+        now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if authority:
+            usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+            made = made.add_extension(usage, critical=True)
+        else:
+            made = made.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+        return made.sign(self._key, hashes.SHA256())
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    return x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
+
+
 @contextmanager
-def tls_peer(folder: Path, name: str = "impostor", answer: bytes = b"", hosts: tuple[str, ...] = ()) -> Iterator[Peer]:
+def tls_peer(
+    folder: Path,
+    name: str = "impostor",
+    answer: bytes = b"",
+    hosts: tuple[str, ...] = (),
+    pair: tuple[Path, Path] | None = None,
+) -> Iterator[Peer]:
     """Run such a server until the end of the context.
 
     Args:
@@ -52,8 +114,9 @@ def tls_peer(folder: Path, name: str = "impostor", answer: bytes = b"", hosts: t
         name: Of the files.
         answer: What it says to whoever has spoken.
         hosts: Names that its certificate is for.
+        pair: Another certificate and key to use.
     """
-    certificate, key = make_pair(folder, name, *hosts)
+    certificate, key = pair or make_pair(folder, name, *hosts)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with socket.create_server(("127.0.0.1", 0)) as listening:

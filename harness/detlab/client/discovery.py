@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.logins import Logins, user_state_folder
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
-from detlab.trust import fingerprint_of, named_certificate
+from detlab.trust import environment_certificate, fingerprint_of
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
@@ -205,11 +205,9 @@ class Discovery:
         """
         if not wanted.startswith("https:"):
             return None
-        named = [self.environ[name] for name in ("DET_MASTER", "DET_URL") if self.environ.get(name)]
-        if not named or any(_leads_to(address, wanted) for address in named):
-            pinned = named_certificate(self.environ)
-            if pinned:
-                return pinned
+        pinned = environment_certificate(wanted, self.environ)
+        if pinned:
+            return pinned
         for folder in self._candidates():
             found = self._recorded(folder)
             if found is not None and found.url == wanted:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
+from detlab.trust import system_trust
+
 log = logging.getLogger("detlab.supervisor")
 
 
@@ -25,7 +27,7 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}"}
 
     def _client(self) -> httpx.AsyncClient:
-        secure = not self._url.startswith("http:")  # without TLS, certificates are read (50 ms) for nobody
+        secure = system_trust(self._url)  # without TLS, certificates are read (50 ms) for nobody
         return httpx.AsyncClient(
             base_url=self._url, headers=self._headers, timeout=10.0, trust_env=False, verify=secure
         )

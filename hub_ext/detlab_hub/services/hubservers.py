@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from detlab.errors import Conflict, DetlabError, Forbidden, NotFound, Unavailable
+from detlab.trust import system_trust
 
 _log = logging.getLogger(__name__)
 CALL_SECONDS = 30.0
@@ -40,7 +41,7 @@ class HubServers:
             headers={"Authorization": f"token {token}"},
             timeout=CALL_SECONDS,
             trust_env=False,
-            verify=not url.startswith("http:"),  # without TLS, certificates are read (50 ms) for nobody
+            verify=system_trust(url),  # without TLS, certificates are read (50 ms) for nobody
         )
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from traitlets import Integer, List, Unicode, default
 
 from detlab.errors import ConfigError, DetlabError, NotFound, Problem
 from detlab.schemas.taskwire import SpawnRequest, SpawnView
+from detlab.trust import system_trust
 from detlab_hub.spawners import form, options
 from detlab_hub.spawners.client import Spawns, StreamEnded, passes, read_token, shared
 from detlab_hub.spawners.progress import News
@@ -272,7 +273,7 @@ class AllocationMixin(Spawner):
         if not answers:
             return
         deadline = time.monotonic() + self.answer_timeout
-        secure = not self.address_of(self._view).startswith("http:")  # without TLS, no certificates are read (50 ms)
+        secure = system_trust(self.address_of(self._view))  # without TLS, no certificates are read (50 ms)
         async with httpx.AsyncClient(timeout=2.0, trust_env=False, verify=secure) as client:
             pause = 0.03
             while not await _answers(client, f"{self.address_of(self._view)}{request.base_url}api"):

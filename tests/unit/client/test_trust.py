@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from detlab.client.client import Client
 from detlab.client.discovery import ClusterAddress, Discovery
 from detlab.client.logins import Logins
 from detlab.errors import ClusterUnreachable, DetlabError, UntrustedMaster
-from testbed.tls_peers import make_pair, tls_peer
+from testbed.tls_peers import Authority, make_pair, tls_peer
 
 DIGEST = "0123456789abcdef" * 4
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
@@ -69,7 +70,7 @@ def test_a_file_without_a_certificate_is_named(tmp_path: Path) -> None:
 
 def test_plain_http_needs_no_trust_whatever_is_pinned(tmp_path: Path) -> None:
     assert trust.trust_for("http://127.0.0.1:1/", environ={trust.VARIABLE: str(tmp_path / "missing.pem")}) is False
-    assert trust.trust_for("https://hub.example.org/", environ={}) is True
+    assert isinstance(trust.trust_for("https://hub.example.org/", environ={}), ssl.SSLContext)
 
 
 def test_a_pin_believes_its_own_certificate_and_no_other(tmp_path: Path) -> None:
@@ -92,6 +93,80 @@ def test_a_pin_is_believed_under_a_name_that_the_certificate_does_not_have(tmp_p
         httpx.Client(verify=trust.pinning(peer.certificate), trust_env=False) as client,
     ):
         assert client.get(peer.url).text == "ok"
+
+
+@pytest.mark.parametrize("san", ["127.0.0.1", "mallory.example"])
+def test_a_pinned_authority_is_no_word_for_everybody_whom_it_has_signed(tmp_path: Path, san: str) -> None:
+    """Else whoever has a certificate of the same authority, for whatever name, could stand in between."""
+    authority = Authority()
+    with (
+        tls_peer(tmp_path, answer=HELLO, pair=authority.sign(tmp_path, san)) as peer,
+        httpx.Client(verify=trust.pinning(authority.certificate), trust_env=False) as client,
+    ):
+        if san == "127.0.0.1":
+            assert client.get(peer.url).text == "ok"
+        else:
+            with pytest.raises(httpx.ConnectError) as caught:
+                client.get(peer.url)
+            assert trust.is_refusal(caught.value)
+            assert peer.heard == []
+
+
+def test_a_pinned_leaf_of_an_authority_is_believed_alone_and_under_whatever_name(tmp_path: Path) -> None:
+    authority = Authority()
+    good, bad = (authority.sign(tmp_path, name) for name in ("hub.example", "mallory.example"))
+    with httpx.Client(verify=trust.pinning(trust.read_certificate(good[0])), trust_env=False) as client:
+        with tls_peer(tmp_path, answer=HELLO, pair=good) as peer:
+            assert client.get(peer.url).text == "ok"
+        with tls_peer(tmp_path, answer=HELLO, pair=bad) as peer, pytest.raises(httpx.ConnectError):
+            client.get(peer.url)
+
+
+def test_a_certificate_of_detlabs_own_making_can_sign_nobody(tmp_path: Path) -> None:
+    assert not trust.pinning(trust.read_certificate(make_pair(tmp_path, "own")[0])).check_hostname
+
+
+def test_the_systems_authorities_count_where_a_client_has_no_use_for_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trust_env=False made httpx pass over SSL_CERT_FILE, and believe the authorities of a package of Python."""
+    authority = Authority()
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with tls_peer(tmp_path, answer=HELLO, pair=authority.sign(tmp_path, "127.0.0.1")) as peer:
+        for verify in (trust.trust_for(peer.url, environ={}), trust.system_trust(peer.url)):
+            with httpx.Client(verify=verify, trust_env=False) as client:
+                assert client.get(peer.url).text == "ok"
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_system_that_keeps_no_certificates_gets_those_of_httpx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    kept = ssl.get_default_verify_paths()._replace(cafile=None, capath=str(tmp_path) if folder else None)
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: kept)
+    assert trust.system_trust("https://hub.example.org/") is True
+    assert isinstance(trust.tls_context("https://hub.example.org/"), ssl.SSLContext)
+
+
+def test_the_environments_pin_is_for_the_cluster_that_it_names(tmp_path: Path) -> None:
+    certificate, _ = make_pair(tmp_path, "env")
+    pem = trust.read_certificate(certificate)
+
+    def found(url: str, **environ: str) -> bool:
+        return trust.environment_certificate(url, {**environ, trust.VARIABLE: str(certificate)}) == pem
+
+    a = "https://a.example.org/services/detlab/"
+    assert found("https://a.example.org:443/services/detlab/api/v1/task/activity", DET_MASTER=a)
+    assert not found("https://b.example.org/", DET_MASTER=a)
+    assert not found("https://a.example.org:8642/", DET_MASTER=a)
+    assert found("https://b.example.org/", DET_MASTER=a, DET_URL="https://b.example.org")
+    assert found("https://b.example.org/")
+    assert found("https://b.example.org/", DET_MASTER="http://127.0.0.1:8643/"), "which no certificate is for"
+    assert not found("https://b.example.org/", DET_MASTER=a, DET_URL="https://b:nonsense")
+    other = trust.trust_for("https://b.example.org/", environ={trust.VARIABLE: str(certificate), "DET_MASTER": a})
+    assert isinstance(other, ssl.SSLContext)
+    assert other.check_hostname
 
 
 def test_a_certificate_is_accepted_by_its_fingerprint_and_nothing_is_sent_to_find_out(tmp_path: Path) -> None:
