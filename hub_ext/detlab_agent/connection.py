@@ -96,15 +96,9 @@ class Connector:
         said = ""
         while True:
             try:
-                token = await self.keys.ensure()
-                await self._session(token)
-                trouble = "the master closed the connection"
-            except HTTPClientError as error:
-                trouble = await self._on_refusal(error)
+                trouble = await self._attempt()
             except (NotEnrolled, MasterAway, ConnectionLost, DetlabError) as error:
                 trouble = str(error)
-            except ssl.SSLCertVerificationError:
-                trouble = str(self.endpoints.refused())
             except (OSError, StreamClosedError, WebSocketClosedError, WebSocketError, TimeoutError) as error:
                 trouble = f"{self.endpoints.base}: {error or type(error).__name__}"
             if self._again:
@@ -116,6 +110,21 @@ class Connector:
                 _log.warning("not connected: %s; trying again for ever", trouble)
                 said = trouble
             await asyncio.sleep(self.backoff.next_pause())
+
+    async def _attempt(self) -> str:
+        """One connection, if it comes to one; return what ended it.
+
+        Raises:
+            DetlabError: The pin's file is damaged, which may be found while another error is seen to.
+        """
+        try:
+            token = await self.keys.ensure()
+            await self._session(token)
+        except HTTPClientError as error:
+            return await self._on_refusal(error)
+        except ssl.SSLCertVerificationError:
+            return str(self.endpoints.refused())
+        return "the master closed the connection"
 
     async def _on_refusal(self, error: HTTPClientError) -> str:
         """The master answered the upgrade with an error; a key that it does not know is replaced."""

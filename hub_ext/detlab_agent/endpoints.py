@@ -11,7 +11,7 @@ from detlab.client.discovery import is_loopback, service_url
 from detlab.errors import UntrustedMaster
 from detlab.launch.taskdir import write_atomic
 from detlab.schemas.wire import API_PREFIX
-from detlab.trust import accept, fingerprint_of, read_certificate, tls_context, trust_for
+from detlab.trust import accept, environment_certificate, fingerprint_of, read_certificate, tls_context, trust_for
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +30,8 @@ class Endpoints:
 
     Attributes:
         base: Ends with `/services/detlab/`.
-        pin_file: Holds the certificate that was pinned, once one was; None: none ever is.
+        pin_file: Holds the certificate that was pinned, once one was; None: none ever is. Without one, that which
+            DET_MASTER_CERT_FILE names counts.
     """
 
     base: str
@@ -57,11 +58,14 @@ class Endpoints:
 
     @property
     def pinned(self) -> str | None:
-        """The pinned certificate (PEM), None if there is none.
+        """The pinned certificate (PEM), the agent's own or else its environment's; None if there is none.
 
         Raises:
             DetlabError: Its file is damaged.
         """
+        return self._kept() or environment_certificate(self.base)
+
+    def _kept(self) -> str | None:
         path = self.pin_file
         return read_certificate(path) if path is not None and path.exists() else None
 
@@ -93,7 +97,7 @@ class Endpoints:
                 f"the enrolment token belongs to a master that speaks TLS, and {self.base} is plain http",
                 hint="Give the https address that det agent enrol printed",
             )
-        held = self.pinned
+        held = self._kept()
         if held is not None and fingerprint_of(held) != fingerprint:
             raise self.refused()
         if held is None and self.pin_file is not None:
@@ -119,14 +123,14 @@ class Endpoints:
     def as_reached(self, master_url: str) -> str:
         """Return how tasks of this agent reach the master, given what the master says.
 
-        The agent's own way is known to lead there. It is theirs as well where it is pinned, and where the master names
-        its own machine, which is not this one.
+        The agent's own way is known to lead there. It is theirs as well where it is TLS, which the way that the master
+        says need not be, and where the master names its own machine, which is not this one.
         """
         ours, theirs = urlsplit(self.base), urlsplit(master_url)
-        if ours.scheme == "https" and self.pinned is not None:
+        if ours.scheme == "https":
             return self.base
-        far = ours.scheme == "https" or not is_loopback(ours.hostname or "")
-        return self.base if far and is_loopback(theirs.hostname or "") else master_url
+        elsewhere = not is_loopback(ours.hostname or "") and is_loopback(theirs.hostname or "")
+        return self.base if elsewhere else master_url
 
 
 def find_endpoints(url: str, *, insecure_http: bool = False, pin_file: Path | None = None) -> Endpoints:

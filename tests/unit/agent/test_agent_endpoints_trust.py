@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import ssl
 import stat
 from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import httpx
 import pytest
+from tornado.httpclient import HTTPClientError
 
 from detlab import trust
 from detlab.errors import DetlabError, UntrustedMaster
+from detlab.launch.backoff import Backoff
+from detlab_agent.connection import Connector
 from detlab_agent.endpoints import PIN_FILE, Endpoints, UnsafeMaster, find_endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
+from detlab_agent.tasks import TaskTable
 from testbed.tls_peers import make_pair, tls_peer
 
 REPLY = b'{"agent_id": "node-1", "token": "dtagent_new"}'
@@ -27,18 +35,48 @@ def pinned(folder: Path, base: str) -> Endpoints:
     ("base", "said", "found"),
     [
         ("https://hub:8642/s/", "http://127.0.0.1:9/s/", "https://hub:8642/s/"),
-        ("https://hub:8642/s/", "https://other/s/", "https://other/s/"),
+        ("https://hub:8642/s/", "http://hub:8643/s/", "https://hub:8642/s/"),
+        ("https://hub:8642/s/", "https://other/s/", "https://hub:8642/s/"),
+        ("https://127.0.0.1:8642/s/", "http://127.0.0.1:8643/s/", "https://127.0.0.1:8642/s/"),
         ("http://hub:8643/s/", "http://127.0.0.1:9/s/", "http://hub:8643/s/"),
         ("http://127.0.0.1:8/s/", "http://127.0.0.1:9/s/", "http://127.0.0.1:9/s/"),
         ("http://127.0.0.1:8/s/", "https://hub:8642/s/", "https://hub:8642/s/"),
     ],
 )
-def test_tasks_reach_the_master_as_it_says_unless_that_is_its_own_loopback(base: str, said: str, found: str) -> None:
+def test_tasks_reach_the_master_as_it_says_unless_by_its_own_loopback_or_without_their_agents_tls(
+    base: str, said: str, found: str
+) -> None:
     assert Endpoints(base).as_reached(said) == found
 
 
 def test_tasks_of_a_pinned_agent_reach_it_where_the_pin_is_good(tmp_path: Path) -> None:
     assert pinned(tmp_path, "https://hub:8642/s/").as_reached("https://other/s/") == "https://hub:8642/s/"
+
+
+def test_the_certificate_of_an_agents_environment_is_its_tasks_pin_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such an agent was connected, and its tasks were not."""
+    named, _ = make_pair(tmp_path, "named")
+    monkeypatch.setenv(trust.VARIABLE, str(named))
+    agent = Endpoints("https://hub:8642/s/", tmp_path / PIN_FILE)
+    assert agent.pinned == trust.read_certificate(named)
+    monkeypatch.setenv("DET_URL", "https://another")
+    assert agent.pinned is None
+    monkeypatch.delenv("DET_URL")
+    own, _ = make_pair(tmp_path, "own")
+    own.rename(tmp_path / PIN_FILE)
+    assert agent.pinned == trust.read_certificate(tmp_path / PIN_FILE) != trust.read_certificate(named)
+
+
+def test_the_certificate_of_the_environment_stands_in_no_enrolments_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(trust.VARIABLE, str(make_pair(tmp_path, "named")[0]))
+    with tls_peer(tmp_path) as peer:
+        agent = find_endpoints(peer.url, pin_file=tmp_path / PIN_FILE)
+        agent.pin(peer.fingerprint)
+        assert agent.pinned == peer.certificate
 
 
 def test_the_clusters_own_agent_has_a_pin_for_its_tasks_and_dials_plainly(tmp_path: Path) -> None:
@@ -124,3 +162,31 @@ def test_who_speaks_no_tls_shows_no_certificate(tmp_path: Path) -> None:
         with pytest.raises((UntrustedMaster, OSError)):
             trust.accept(url, "sha256:" + "1" * 64)
         assert httpx.get(master.url, trust_env=False).status_code < 500  # it serves on, in its own way
+
+
+@pytest.mark.parametrize("refusal", [HTTPClientError(401), ssl.SSLCertVerificationError("unknown")])
+async def test_a_pin_that_is_damaged_while_the_master_refuses_us_does_not_end_the_agent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, refusal: Exception
+) -> None:
+    """What was raised while another error was seen to passed the handlers beside it by."""
+    kept, _ = make_pair(tmp_path, "kept")
+    kept.rename(tmp_path / PIN_FILE)
+    keys = ring(tmp_path, "https://127.0.0.1:9", "dtenrol_abc")
+    keys.path.write_text(json.dumps({"agent_id": "node-1", "token": "old"}))
+
+    async def refused(*_: object) -> NoReturn:
+        (tmp_path / PIN_FILE).write_text("")
+        raise refusal
+
+    connector = Connector(keys.endpoints, keys, cast(TaskTable, None), cast(Any, None), Backoff(first=0.0, cap=0.01))
+    connector.dial = refused
+    running = asyncio.create_task(connector.run())
+    try:
+        async with asyncio.timeout(20):
+            while "no certificate" not in caplog.text and not running.done():
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        assert "not connected" in caplog.text
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
