@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import hashlib
 import json
@@ -34,6 +35,8 @@ from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
+UPGRADE_NOTE = "upgrading"
+"""File beside the database that holds our process id while an older schema is brought up to date."""
 _UPLOAD_SLACK = 8 * 1024 * 1024
 """Read, and dropped, beyond the largest bundle, so that a sender gets to see why it was refused."""
 
@@ -57,7 +60,11 @@ class DetHub(Application):
     hub_api_url = Unicode(help="Where this process reaches the Hub's API; ends with /hub/api.").tag(config=True)
     hub_prefix = Unicode(help="The Hub's own public prefix.").tag(config=True)
     public_url = Unicode("http://127.0.0.1:8000", help="Public address of the Hub.").tag(config=True)
-    service_url = Unicode(help="How agents and tasks reach this service; ends with the base path.").tag(config=True)
+    service_url = Unicode(
+        help="How tasks reach this service, unless their agent reaches it by TLS, or this is loopback and their agent"
+        " elsewhere: then they take their agent's way. Ends with the base path; default: where it listens, which is"
+        " loopback where that is everywhere."
+    ).tag(config=True)
     service_token_file = Unicode(help="File with this service's token for the Hub.").tag(config=True)
     cookie_secret_file = Unicode(help="File with the secret that signs cookies; made if missing.").tag(config=True)
     enrolment_token_file = Unicode(
@@ -154,7 +161,9 @@ class DetHub(Application):
 
     @default("service_url")
     def _service_url(self) -> str:
-        return f"http://{self.ip}:{self.port}{self.base_path}"
+        # nobody can dial "everywhere"; agents of other machines do not pass a loopback address on
+        ip = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.ip, self.ip)  # noqa: S104  (to dial it)
+        return f"http://{f'[{ip}]' if ':' in ip else ip}:{self.port}{self.base_path}"
 
     @default("service_token_file")
     def _service_token_file(self) -> str:
@@ -290,7 +299,7 @@ class DetHub(Application):
         self.hub_token()  # without one nothing can be served: say so before anything is made
         self._pools()
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = await asyncio.to_thread(Store.open, self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}")
+        store = await asyncio.to_thread(self._open_store)
         hub = HubServers(self.hub_api_url, self.hub_token())
         try:
             settings = self.settings()
@@ -303,6 +312,23 @@ class DetHub(Application):
         finally:
             await hub.close()
             store.close()
+
+    def _open_store(self) -> Store:
+        """Open the database; while that takes long because its schema is an older one, a file says so to `det up`."""
+        note = self._root / "db" / UPGRADE_NOTE
+
+        def upgrading() -> None:
+            self.log.warning(
+                "the database is brought to this version's schema: with much output in it that takes minutes, and room"
+                " on the disk; stopped meanwhile, it starts over"
+            )
+            with contextlib.suppress(OSError):  # a full disk: what follows says so better
+                note.write_text(f"{os.getpid()}\n", encoding="ascii")
+
+        try:
+            return Store.open(self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}", upgrading=upgrading)
+        finally:
+            note.unlink(missing_ok=True)
 
     async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:
         hub = make_hub_auth(

@@ -93,7 +93,7 @@ def up(
                 attached.run(state, options, lambda cluster: _print_cluster(cluster, folder, attached=True), click.echo)
             )
         )
-    cluster = lifecycle.up(state, options)
+    cluster = lifecycle.up(state, options, click.echo)
     plan = cluster.plan
     other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)
     if cluster.already and (plan.port != port or (slots and plan.slots != slots) or other_front):

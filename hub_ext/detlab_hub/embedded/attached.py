@@ -41,7 +41,7 @@ async def run(
     signalled = _Signals()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     running = asyncio.create_task(supervisor.run())
-    watching = asyncio.create_task(_watch(folder, plan, options, ready))
+    watching = asyncio.create_task(_watch(folder, plan, options, ready, say))
     try:
         first: list[asyncio.Future[None]] = [running, watching, signalled.first]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -62,10 +62,14 @@ async def run(
 
 
 async def _watch(
-    folder: StateFolder, plan: Plan, options: lifecycle.Options, ready: Callable[[lifecycle.Cluster], None]
+    folder: StateFolder,
+    plan: Plan,
+    options: lifecycle.Options,
+    ready: Callable[[lifecycle.Cluster], None],
+    say: lifecycle.Say,
 ) -> None:
     deadline = time.monotonic() + options.timeout
-    view = await asyncio.to_thread(lifecycle.Waiting(folder, plan, None).until_ready, deadline)
+    view = await asyncio.to_thread(lifecycle.Waiting(folder, plan, None, say).until_ready, deadline)
     lifecycle.remember(folder)
     ready(lifecycle.Cluster(folder, plan, view))
 

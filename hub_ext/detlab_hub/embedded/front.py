@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
 from detlab.trust import fingerprint_of, read_certificate
@@ -30,6 +31,7 @@ class Front:
 
     ip: str
     public_host: str
+    public_address: str = ""
     certificate_file: str = ""
     key_file: str = ""
     fingerprint: str = ""
@@ -39,26 +41,32 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Fr
     """Decide on address and certificate; make the certificate if it is needed and there is none.
 
     Raises:
-        DetlabError: The address is none; it is beyond loopback and nobody speaks TLS; a certificate's file is wrong.
+        DetlabError: The address is none; it is beyond loopback and nobody speaks TLS; a certificate's file or the
+            public address is wrong.
     """
     ip = _address(said.ip or wishes.ip)
     own = bool(wishes.certificate_file or wishes.key_file)
     tls = said.tls or wishes.tls or own
-    if not (ip.is_loopback or tls or said.behind_tls_proxy or wishes.behind_tls_proxy):
+    behind = said.behind_tls_proxy or wishes.behind_tls_proxy
+    if not (ip.is_loopback or tls or behind):
         raise DetlabError(
             f"{ip} can be reached from other machines, and without TLS everybody on the way could read passwords and"
             " tokens, and run code with them",
             hint="Add --tls; or --behind-tls-proxy if a server that speaks TLS stands before it",
         )
     host = wishes.public_host or (_own_name() if ip.is_unspecified else "")
+    front = Front(str(ip), host, _public(wishes.public_url))
+    if behind and host and not (tls or front.public_address):
+        front = replace(front, public_address=f"https://{_in_url(host)}")
     if not tls:
-        return Front(str(ip), host)
+        return front
     if own:
-        return _with_own(Front(str(ip), host), wishes)
+        return _with_own(front, wishes)
     certificate, key = folder.certificate_file, folder.key_file
     if said.renew_certificate or not (certificate.exists() and key.exists()):
         make_certificate(certificate, key, [*_names(), str(ip), host])
-    return Front(str(ip), host, str(certificate), str(key), fingerprint_of(read_certificate(certificate)))
+    fingerprint = fingerprint_of(read_certificate(certificate))
+    return replace(front, certificate_file=str(certificate), key_file=str(key), fingerprint=fingerprint)
 
 
 def _with_own(front: Front, wishes: EmbeddedCluster) -> Front:
@@ -69,7 +77,29 @@ def _with_own(front: Front, wishes: EmbeddedCluster) -> Front:
             hint="Name both files, or neither and det up --tls",
         )
     fingerprint = fingerprint_of(read_certificate(certificate))
-    return Front(front.ip, front.public_host, str(certificate), str(key), fingerprint)
+    return replace(front, certificate_file=str(certificate), key_file=str(key), fingerprint=fingerprint)
+
+
+def _public(said: str) -> str:
+    """Return the operator's own word on the public address, without a slash at its end."""
+    if not said:
+        return ""
+    try:
+        parts = urlsplit(said)
+        more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        wrong = parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or bool(more)
+    except ValueError:  # a port that is no number
+        wrong = True
+    if wrong:
+        raise DetlabError(
+            f"c.EmbeddedCluster.public_url is {said!r}, which is no address of a Hub",
+            hint="Write https://NAME or https://NAME:PORT",
+        )
+    return said.rstrip("/")
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -27,7 +27,7 @@ def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
 
 
 def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
-    c.JupyterHub.bind_url = plan.public_url
+    c.JupyterHub.bind_url = plan.bind_url
     if plan.certificate_file:
         # the proxy uses them; the Hub is to know that it is behind https
         c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = plan.certificate_file, plan.key_file

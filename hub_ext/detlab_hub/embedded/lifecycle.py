@@ -95,8 +95,13 @@ class Cluster:
 # --- up ---------------------------------------------------------------------------------------------------
 
 
-def up(folder: StateFolder, options: Options) -> Cluster:
+def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     """Bring the cluster up in the background; return once it is healthy and its slots are registered.
+
+    Args:
+        folder: The state folder.
+        options: What was asked for.
+        say: Told what takes long.
 
     Raises:
         PartFailed: A part does not come up; everything that was started is stopped again.
@@ -105,7 +110,7 @@ def up(folder: StateFolder, options: Options) -> Cluster:
     folder.create()
     deadline = time.monotonic() + options.timeout
     if folder.locked:
-        return _join(folder, deadline)
+        return _join(folder, deadline, say)
     plan = make_plan(folder, options)
     folder.write_plan(plan)
     make_parts(folder, plan)  # says now what is not installed
@@ -113,7 +118,7 @@ def up(folder: StateFolder, options: Options) -> Cluster:
     argv = [sys.executable, "-m", "detlab_hub.embedded", str(folder)]
     child = process.start(argv, env=os.environ, cwd=folder.root, log=log)
     try:
-        view = Waiting(folder, plan, child).until_ready(deadline)
+        view = Waiting(folder, plan, child, say).until_ready(deadline)
     except BaseException:
         child.terminate()
         child.wait()
@@ -122,11 +127,11 @@ def up(folder: StateFolder, options: Options) -> Cluster:
     return Cluster(folder, plan, view)
 
 
-def _join(folder: StateFolder, deadline: float) -> Cluster:
+def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:
     plan = folder.read_plan()
     if plan is None:
         raise DetlabError(f"{folder} is in use, but {folder.plan_file} cannot be read", hint="det down, then det up")
-    view = Waiting(folder, plan, None).until_ready(deadline)
+    view = Waiting(folder, plan, None, say).until_ready(deadline)
     remember(folder)
     return Cluster(folder, plan, view, already=True)
 
@@ -217,18 +222,23 @@ class Waiting:
         folder: The state folder.
         plan: What runs there.
         supervisor: The supervisor's process, if we started it.
+        say: Told what takes long.
     """
 
-    def __init__(self, folder: StateFolder, plan: Plan, supervisor: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, folder: StateFolder, plan: Plan, supervisor: subprocess.Popen[bytes] | None, say: Say) -> None:
         self._folder = folder
         self._plan = plan
         self._supervisor = supervisor
+        self._say = say
         self._answered = False
+        self._upgrade_told = False
         first = None if supervisor else read_report(folder)
         self._earlier = {name: part.restarts for name, part in first.parts.items()} if first else {}
 
     def until_ready(self, deadline: float) -> ClusterView:
         """Return the cluster's view once the master is healthy through the proxy and slots are registered.
+
+        While the master brings an older database up to date, time does not count: stopped then, it would start over.
 
         Raises:
             PartFailed: A part ended twice, or the time is up.
@@ -236,16 +246,39 @@ class Waiting:
         plan = self._plan
         master = MasterClient(plan.service_url, self._folder.secret("user_token"), plan.certificate)
         try:
+            looked = time.monotonic()
             while True:
+                before, looked = looked, time.monotonic()
+                if upgrading := self._upgrading():
+                    deadline += looked - before
                 ready = self._look_for_failures() and self._behind_the_proxy() and master.healthy()
                 view = master.view() if ready else None
                 if view is not None and view.agents and view.slots_total >= (self._plan.slots or 1):
                     return view
-                if time.monotonic() > deadline:
+                if not upgrading and time.monotonic() > deadline:
                     raise self._blame()
                 time.sleep(_POLL)
         finally:
             master.close()
+
+    def _upgrading(self) -> bool:
+        """Whether the master that runs now upgrades its database; said when it is first seen."""
+        try:
+            noted = self._folder.upgrade_note.read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return False
+        report = read_report(self._folder)
+        part = report.parts.get(names.MASTER) if report else None
+        running = part.running if part else None
+        if running is None or noted != str(running.pid):
+            return False  # left by one that was killed
+        if not self._upgrade_told:
+            self._upgrade_told = True
+            self._say(
+                "The master brings its database to this version's schema. With much output in it that takes minutes; "
+                "stopped meanwhile, it starts over."
+            )
+        return True
 
     def _behind_the_proxy(self) -> bool:
         """Whether Hub and master answer directly: before that the proxy would only fill its log with errors."""

@@ -74,6 +74,11 @@ class EmbeddedCluster(Configurable):
         help="Name or address by which other machines reach it; default: `ip`, or this machine's name."
     ).tag(config=True)
 
+    public_url = Unicode(
+        help="Address by which people and other machines reach it through the server in front of it, such as"
+        " https://hub.example.org; default, with `behind_tls_proxy`: https and `public_host`."
+    ).tag(config=True)
+
     tls = Bool(False, help="Speak TLS, with a certificate that is made once and pinned by agents.").tag(config=True)
 
     certificate_file = Unicode(

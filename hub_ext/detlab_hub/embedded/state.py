@@ -56,6 +56,7 @@ class Plan:
         warm_pool: Whether the agent forks trials from a process that has imported torch.
         ip: Address on which the proxy listens.
         public_host: Name or address by which other machines reach it; empty: `ip`.
+        public_address: Whole address by which they do, where that is not the proxy's own; empty: it is.
         certificate_file: Certificate of the proxy; empty: it speaks plain HTTP.
         key_file: The certificate's key.
         fingerprint: Of that certificate.
@@ -78,6 +79,7 @@ class Plan:
     warm_pool: bool = False
     ip: str = "127.0.0.1"
     public_host: str = ""
+    public_address: str = ""
     certificate_file: str = ""
     key_file: str = ""
     fingerprint: str = ""
@@ -91,6 +93,11 @@ class Plan:
     @property
     def public_url(self) -> str:
         """Address of the Hub for everybody."""
+        return self.public_address or self.bind_url
+
+    @property
+    def bind_url(self) -> str:
+        """Address of the proxy itself, which may stand behind another server."""
         return self._address(self.public_host) if self.public_host else self.url
 
     def _address(self, host: str) -> str:
@@ -201,6 +208,11 @@ class StateFolder:
     def certificate_file(self) -> Path:
         """The certificate that `det up` made, for everybody to read."""
         return self.root / "certificate.pem"
+
+    @property
+    def upgrade_note(self) -> Path:
+        """Holds the master's process id while it brings an older database up to date."""
+        return self.root / "db" / "upgrading"
 
     @property
     def key_file(self) -> Path:

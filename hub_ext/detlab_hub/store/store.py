@@ -100,6 +100,7 @@ class Store:
         lease_ttl: float = 15.0,
         writer: Executor | None = None,
         process: ProcessIdentity | None = None,
+        upgrading: Callable[[], None] = lambda: None,
     ) -> Self:
         """Open the database, take the lease and bring the schema up to date, in one transaction.
 
@@ -111,6 +112,7 @@ class Store:
             writer: Runs the writes; default one thread, which groups them. A simulation gives an
                 `InlineExecutor` (reads then run there, too).
             process: Who holds the lease; a simulation may give another than this process.
+            upgrading: Called before an older schema is brought up to date, which may take minutes.
 
         Raises:
             LeaseHeld: Another live master has it.
@@ -122,22 +124,25 @@ class Store:
         migrate.check_file(parsed)
         store = cls(parsed, holder=holder, clock=clock, lease_ttl=lease_ttl, writer=writer, process=process)
         try:
-            store._writer.submit(store._start).result()
+            store._writer.submit(store._start, upgrading).result()
         except BaseException:
             store._dispose()
             raise
         return store
 
-    def _start(self) -> None:
+    def _start(self, upgrading: Callable[[], None]) -> None:
         try:
             with Session(self._write_engine) as session, session.begin():
                 connection = session.connection()
                 if connection.dialect.name == "postgresql":
                     session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": OPEN_LOCK})
                 now = self._clock()
-                if migrate.check_schema(connection, self.url) is not None:
+                current = migrate.check_schema(connection, self.url)
+                if current is not None:
                     # Before the migration: never alter a database under a master that uses it.
                     lease.check_free(session, now)
+                    if current != migrate.revisions()[-1]:
+                        upgrading()
                 migrate.upgrade(connection)
                 self.epoch = lease.take(session, holder=self.holder, process=self._process, now=now, ttl=self._ttl)
         except DBAPIError as error:

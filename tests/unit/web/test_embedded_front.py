@@ -11,6 +11,7 @@ from traitlets.config import Config
 
 from detlab.errors import DetlabError
 from detlab.trust import fingerprint_of, read_certificate
+from detlab_agent.endpoints import Endpoints
 from detlab_hub.app import DetHub
 from detlab_hub.embedded import parts
 from detlab_hub.embedded.front import Front, Said, choose_front
@@ -64,6 +65,63 @@ def test_with_tls_it_is_https_everywhere(folder: StateFolder) -> None:
     inside = parts._master(folder, found).argv
     assert f"--DetHub.service_url={found.master_url}" in inside
     assert found.master_url.startswith("http://127.0.0.1:")  # nobody beyond this machine reaches that one
+
+
+@pytest.mark.parametrize(
+    ("said", "ip", "found"),
+    [
+        ({"public_host": "hub.example.org"}, "0.0.0.0", "https://hub.example.org"),
+        ({"public_host": "hub.example.org"}, None, "https://hub.example.org"),
+        ({"public_host": "2001:db8::7"}, "::", "https://[2001:db8::7]"),
+        ({"public_url": "https://hub.example.org:8443/"}, "0.0.0.0", "https://hub.example.org:8443"),
+        ({"public_url": "https://a", "public_host": "b"}, "0.0.0.0", "https://a"),
+        ({}, None, "http://127.0.0.1:8642"),
+    ],
+)
+def test_behind_a_server_that_speaks_tls_its_address_is_handed_out(
+    folder: StateFolder, said: dict[str, str], ip: str | None, found: str
+) -> None:
+    """http and the port behind it were: passwords and tokens in the clear, past the server with TLS."""
+    here = plan(choose_front(folder, wishes(**said), Said(ip=ip, behind_tls_proxy=True)))
+    assert here.public_url == found
+    assert f"--DetHub.public_url={found}" in parts._master(folder, here).argv
+    assert here.bind_url.startswith("http://")
+    assert here.bind_url.endswith(":8642")
+    tasks = Endpoints(f"{found}/services/detlab/").as_reached(here.master_url)
+    assert tasks == (f"{found}/services/detlab/" if found.startswith("https:") else here.master_url)
+
+
+def test_with_tls_of_its_own_a_server_in_front_may_have_another_address(folder: StateFolder) -> None:
+    said = wishes(public_url="https://hub.example.org", tls=True)
+    found = plan(choose_front(folder, said, Said(behind_tls_proxy=True)))
+    assert (found.public_url, found.bind_url) == ("https://hub.example.org", "https://127.0.0.1:8642")
+    alone = plan(choose_front(folder, wishes(public_host="a", tls=True), Said(behind_tls_proxy=True)))
+    assert alone.public_url == "https://a:8642"
+
+
+@pytest.mark.parametrize(
+    "url", ["hub.example.org", "https://", "ftp://a", "https://a/hub", "https://a:b", "https://u:p@a"]
+)
+def test_a_public_address_that_is_none_is_refused(folder: StateFolder, url: str) -> None:
+    with pytest.raises(DetlabError, match="public_url is"):
+        choose_front(folder, wishes(public_url=url), Said(behind_tls_proxy=True))
+
+
+@pytest.mark.parametrize(
+    ("ip", "found"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:8643/"),
+        ("::", "http://[::1]:8643/"),
+        ("::1", "http://[::1]:8643/"),
+        ("192.0.2.7", "http://192.0.2.7:8643/"),
+    ],
+)
+def test_tasks_are_not_told_to_dial_everywhere(ip: str, found: str) -> None:
+    """Whoever listens on 0.0.0.0 had its tasks dial that; agents elsewhere give theirs their own way."""
+    said = DetHub(ip=ip, base_path="/").service_url
+    assert said == found
+    far = Endpoints("http://hub:8643/").as_reached(said)
+    assert far == ("http://hub:8643/" if ip != "192.0.2.7" else found)
 
 
 def test_the_certificate_is_made_once_and_its_key_is_nobodys(folder: StateFolder) -> None:
