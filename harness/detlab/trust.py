@@ -124,6 +124,13 @@ def pinning(certificate: str) -> ssl.SSLContext:
     return context
 
 
+def naming(certificate: str) -> str:
+    """Return what a message about a refused pin has to add: that the name was looked at, too; else nothing."""
+    if not pinning(certificate).check_hostname:
+        return ""
+    return " for that name (it may sign others, so that the name counts)"
+
+
 def trust_for(
     url: str, certificate: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> bool | ssl.SSLContext:

@@ -11,7 +11,15 @@ from detlab.client.discovery import is_loopback, service_url
 from detlab.errors import UntrustedMaster
 from detlab.launch.taskdir import write_atomic
 from detlab.schemas.wire import API_PREFIX
-from detlab.trust import accept, environment_certificate, fingerprint_of, read_certificate, tls_context, trust_for
+from detlab.trust import (
+    accept,
+    environment_certificate,
+    fingerprint_of,
+    naming,
+    read_certificate,
+    tls_context,
+    trust_for,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -114,8 +122,8 @@ class Endpoints:
             )
         where = self.pin_file.parent if self.pin_file else "DIR"
         return UntrustedMaster(
-            f"{self.base} does not show the certificate {fingerprint_of(held)} that this agent has pinned: it was "
-            "renewed since or has expired, or somebody stands in between. Nothing was sent",
+            f"{self.base} does not show the certificate {fingerprint_of(held)} that this agent has pinned"
+            f"{naming(held)}: it was renewed since or has expired, or somebody stands in between. Nothing was sent",
             hint="Ask an administrator for the fingerprint of now (det status), and pin that: "
             f"det agent pin {self.base} --dir {where} --fingerprint sha256:…",
         )

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.logins import Logins, user_state_folder
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
-from detlab.trust import environment_certificate, fingerprint_of
+from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
@@ -90,8 +90,8 @@ def _untrusted(address: ClusterAddress) -> UntrustedMaster:
             "One of your own authority: name its file in SSL_CERT_FILE",
         )
     return UntrustedMaster(
-        f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}: it was renewed since or has "
-        "expired, or somebody stands in between and would read everything",
+        f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}{naming(pin)}: it was renewed "
+        "since or has expired, or somebody stands in between and would read everything",
         hint="Ask the operator for the fingerprint of now (det status), and pin that:\n"
         f"  det login {address.url} --fingerprint sha256:…",
     )

@@ -110,6 +110,8 @@ def test_a_pinned_authority_is_no_word_for_everybody_whom_it_has_signed(tmp_path
                 client.get(peer.url)
             assert trust.is_refusal(caught.value)
             assert peer.heard == []
+            address = ClusterAddress(f"{peer.url}/services/detlab/", "t", "a test", certificate=authority.certificate)
+            assert "for that name" in str(address.untrusted())
 
 
 def test_a_pinned_leaf_of_an_authority_is_believed_alone_and_under_whatever_name(tmp_path: Path) -> None:
