@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from services_scripted import ALICE, World, config, training
 from sqlalchemy import NullPool, create_engine, select, text
 
@@ -72,6 +73,42 @@ async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
     again = await world.submit(config(name="new"))
     assert again.id == HALF + 1
     world.close()
+
+
+BEFORE_GANGS = "0005"
+
+
+def test_what_waits_over_an_upgrade_is_not_spread_over_several_agents(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It was asked for when all slots of a request were of one agent: its code need not know of several."""
+    load(BEFORE_GANGS, empty_db_url, request, tmp_path)
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        first, second, third = connection.execute(
+            text("SELECT id FROM allocations WHERE trial_id IS NOT NULL ORDER BY id LIMIT 3")
+        ).scalars()
+        put = text("UPDATE allocations SET state = :state, constraints = :constraints WHERE id = :id")
+        connection.execute(put, {"id": first, "state": "PENDING", "constraints": '{"labels": {"disk": "fast"}}'})
+        connection.execute(put, {"id": second, "state": "PENDING", "constraints": None})
+        connection.execute(put, {"id": third, "state": "TERMINATED", "constraints": None})
+        migrate.upgrade(connection)
+        stored = dict(connection.execute(text("SELECT id, constraints FROM allocations")).all())
+    assert json.loads(stored[first]) == {"labels": {"disk": "fast"}, "single_node": True}
+    assert json.loads(stored[second]) == {"single_node": True}
+    assert stored[third] is None
+
+
+def test_lines_get_new_ids_after_a_downgrade(empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """PostgreSQL counted from 1 again, and the first line that the older master wrote had the id of another."""
+    load(BEFORE_GANGS, empty_db_url, request, tmp_path)
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        count = connection.execute(text("SELECT count(*) FROM logs")).scalar_one()
+        migrate.upgrade(connection)
+        command.downgrade(migrate.alembic_config(connection), BEFORE_GANGS)
+        connection.execute(text("INSERT INTO logs (run, stdtype, time, text) VALUES (1, 'stdout', 0, 'new')"))
+        newest = connection.execute(text("SELECT text FROM logs ORDER BY id DESC LIMIT 1")).scalar_one()
+        assert connection.execute(text("SELECT count(*) FROM logs")).scalar_one() == count + 1
+    assert newest == "new"
 
 
 async def told(world: World, experiment: int) -> dict[str, Any]:

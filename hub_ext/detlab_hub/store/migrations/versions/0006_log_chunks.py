@@ -28,6 +28,13 @@ _LINES = sa.table(
     sa.column("time", sa.Double),
     sa.column("text", sa.Text),
 )
+_REQUESTS = sa.table(
+    "allocations",
+    sa.column("id", sa.Text),
+    sa.column("state", sa.Text),
+    sa.column("trial_id", sa.BigInteger),
+    sa.column("constraints", sa.Text),
+)
 _CHUNKS = sa.table(
     "log_chunks",
     sa.column("id", sa.BigInteger),
@@ -90,6 +97,7 @@ def upgrade() -> None:
     op.add_column("trials", sa.Column("policy_matches", sa.Text(), nullable=False, server_default="[]"))
     op.add_column("experiments", sa.Column("log_retention_days", sa.Integer(), nullable=True))
     op.add_column("allocations", sa.Column("nodes", sa.Integer(), nullable=False, server_default="1"))
+    _keep_requests_whole()
     op.add_column("agents", sa.Column("drain", sa.Text(), nullable=False, server_default=""))
     op.add_column("agents", sa.Column("drain_until", sa.Double(), nullable=True))
     op.add_column("agents", sa.Column("slots_off", sa.Text(), nullable=False, server_default="[]"))
@@ -140,8 +148,24 @@ def downgrade() -> None:
     op.create_index(op.f("ix_logs_trial_id_id"), "logs", ["trial_id", "id"])
     op.create_index(op.f("ix_logs_task_id_id"), "logs", ["task_id", "id"])
     _unpack_lines()
+    if op.get_bind().dialect.name == "postgresql":
+        # The lines came with their ids: the next one must have another.
+        op.execute("SELECT setval(pg_get_serial_sequence('logs', 'id'), max(id)) FROM logs HAVING max(id) IS NOT NULL")
     op.drop_table("log_cuts")
     op.drop_table("log_chunks")
+
+
+def _keep_requests_whole() -> None:
+    """What waits was asked for when all slots of a request were of one agent, and is put so, as `is_single_node` is."""
+    connection = op.get_bind()
+    waiting = sa.select(_REQUESTS.c.id, _REQUESTS.c.constraints).where(
+        _REQUESTS.c.state == "PENDING", _REQUESTS.c.trial_id.is_not(None)
+    )
+    for allocation_id, text in connection.execute(waiting).all():
+        wanted = {**(json.loads(text or "null") or {}), "single_node": True}
+        connection.execute(
+            sa.update(_REQUESTS).where(_REQUESTS.c.id == allocation_id).values(constraints=json.dumps(wanted))
+        )
 
 
 # --- what chunks are like at this revision: whatever later code makes of them, this is what the next revision finds
