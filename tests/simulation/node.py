@@ -204,6 +204,7 @@ class Agent:
         slots = [SlotView(id=slot, allocation_id=self.table.holder(slot)) for slot in self.node.slots]
         return Hello(
             agent_id=self.node.name,
+            process=self.node.name,
             slots=slots,
             tasks=self.table.listing(),
             pool=self.node.pool,

@@ -156,4 +156,13 @@ def _node(connection: Connection, *, suspect: bool) -> Node:
         pool=hello.pool,
         labels=hello.labels,
         max_zero_slot_tasks=hello.max_zero_slot_tasks,
+        gangs=knows_gangs(hello),
     )
+
+
+def knows_gangs(hello: Hello) -> bool:
+    """Whether an agent has a harness for trials over several agents.
+
+    Those that do not tell their processes apart are older than that: theirs would train the whole on each agent.
+    """
+    return bool(hello.process)

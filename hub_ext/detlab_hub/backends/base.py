@@ -27,6 +27,8 @@ class Node:
     """Model of the GPUs; "" where there is none, or more than one."""
     memory: int = 0
     """Bytes of memory of the smallest of them; 0: not known."""
+    gangs: bool = True
+    """Whether it may have a part of a trial over several agents."""
 
 
 def node_of(
@@ -39,6 +41,7 @@ def node_of(
     pool: str,
     labels: Mapping[str, str],
     max_zero_slot_tasks: int,
+    gangs: bool = True,
 ) -> Node:
     """A node of what its agent says, now or before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
@@ -54,6 +57,7 @@ def node_of(
         slot_type=gpus[0].kind if gpus else slots[0].kind if slots else "",
         gpu=gpus[0].name if len({gpu.name for gpu in gpus}) == 1 else "",
         memory=min((gpu.memory for gpu in gpus), default=0),
+        gangs=gangs,
     )
 
 

@@ -191,7 +191,8 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
         return
     if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
         message = message.model_copy(update={"exit_code": None})
-    row.exit_code, turn.exits[row.id] = message.exit_code, message
+    if row.nodes < 2:  # of several parts the one that decides says it, once all are gone
+        row.exit_code, turn.exits[row.id] = message.exit_code, message
     refused = message.message or "no reason given" if message.reason == REFUSED else None
     if refused is not None:
         _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)

@@ -24,7 +24,7 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.backends.agents import Send
+from detlab_hub.backends.agents import Send, knows_gangs
 from detlab_hub.backends.base import Node
 from detlab_hub.services import audit, departures, drains, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
@@ -190,6 +190,10 @@ class Agents:
         early: list[MasterMessage] = []
         connection = self._connections.connect(hello, early.append, self._shell.clock())
         _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
+        if not knows_gangs(hello):
+            _log.warning(
+                "agent %s is of an older version: it gets no part of a trial over several agents", hello.agent_id
+            )
         try:
             welcome = await self._shell.write(lambda turn: greet(turn, hello, agent))
         except Forbidden:
@@ -253,6 +257,8 @@ class Agents:
 
         gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
         for agent_id in sorted(gone):
+            if self._connections.last_heard(agent_id) is not None and agent_id not in self._connections.overdue(now):
+                continue  # it came back while others were given up
             _log.warning("agent %s is lost", agent_id)
             heard = self._connections.last_heard(agent_id) or 0.0
             await self._shell.write(partial(lose, agent_id=agent_id, heard=heard))

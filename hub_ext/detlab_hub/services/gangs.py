@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from detlab.errors import Conflict
 from detlab.schemas.wire import TaskExited
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import gang
@@ -62,13 +63,17 @@ def heard(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
 
     Returns:
         The part of that node, None for the chief's and for an allocation on one agent.
+
+    Raises:
+        Conflict: It is on several agents, and has no such node: nobody else's records must be counted as its own.
     """
     if row.nodes < 2:
         apply_allocation(turn, row, allocations.TaskStarted())
         return None
     part = next((one for one in parts.of_allocation(turn.session, row) if one.rank == node), None)
-    if part is not None:
-        _part_started(turn, row, part)
+    if part is None:
+        raise Conflict(f"attempt {row.run} has {row.nodes} nodes, and no node {node}")
+    _part_started(turn, row, part)
     return part if node else None
 
 
@@ -76,7 +81,12 @@ def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
     if part.started:
         return
     part.started = True
-    if all(one.started for one in parts.of_allocation(turn.session, row)):
+    _begin_when_all_have(turn, row, parts.of_allocation(turn.session, row))
+
+
+def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
+    """It runs once each part has started; one that is through already was never heard to, and has all the same."""
+    if all(one.started or one.end is not None for one in everywhere):
         apply_allocation(turn, row, allocations.TaskStarted())
 
 
@@ -111,6 +121,8 @@ def _part_ended(turn: Turn, row: AllocationRow, part: PartRow, kind: EndKind, to
         _close(turn, row, everywhere)
     elif gang.breaks(kind):
         apply_allocation(turn, row, allocations.KillRequested(turn.now))
+    else:
+        _begin_when_all_have(turn, row, everywhere)
 
 
 def _close(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from detlab.schemas.wire import SlotView
 from detlab_hub.backends.base import Node, node_of
-from detlab_hub.core.scheduling import ANYWHERE, Agent, AgentState, Constraints
+from detlab_hub.core.scheduling import ANYWHERE, Agent, AgentState, Constraints, Task, TaskState
+from detlab_hub.core.scheduling.fitting import Kind, suits
 from detlab_hub.store.tables import AgentRow
 
 
@@ -60,3 +61,22 @@ def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
         runtimes=frozenset(node.runtimes),
         serves_user=node.serves_user,
     )
+
+
+def beside(dated: Sequence[Agent], task: Task) -> Task:
+    """A request in a pool with agents that may have no part of a trial over several: those that are not upgraded yet.
+
+    Where one of them could have all of its slots it stays on one agent for as long as that is so. Else they are of no
+    use to it, and it is spread over the others.
+
+    Args:
+        dated: Those agents.
+        task: The request; what runs is left as it is.
+    """
+    if task.single_node or task.slots < 2 or task.state is not TaskState.PENDING:
+        return task
+    kind = Kind(task.constraints, task.runtime, task.user)
+    whole = (agent for agent in dated if agent.state is AgentState.ENABLED and agent.id not in task.blocked_nodes)
+    if any(agent.slots >= task.slots and suits(kind, agent) for agent in whole):
+        return replace(task, single_node=True)
+    return replace(task, blocked_nodes=task.blocked_nodes.union(agent.id for agent in dated))

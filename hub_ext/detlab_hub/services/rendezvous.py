@@ -60,20 +60,22 @@ def _reply(everywhere: Sequence[PartRow], number: int) -> Rendezvous:
 
 
 def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
-    """A loopback address is reached from its own machine only.
+    """A loopback address is reached from its own machine only; torch listens on every node, not on the chief's alone.
 
     Raises:
-        Conflict: The chief's is one, and another node is on another machine.
+        Conflict: One of the nodes has such an address, and they are on more than one machine.
     """
-    machines = {part.rank: part.meeting["machine"] for part in everywhere if part.meeting and part.meeting["machine"]}
-    chief = s.get(AgentRow, everywhere[0].agent_id)
-    if len(set(machines.values())) < 2 or chief is None or not _is_loopback(chief.address):
+    machines = {part.meeting["machine"] for part in everywhere if part.meeting and part.meeting["machine"]}
+    if len(machines) < 2:
         return
-    raise Conflict(
-        f"agent {chief.id} says that it is reached at {chief.address or '127.0.0.1'}, and other nodes of this trial "
-        "are on other machines",
-        hint="start each agent with --address and an address at which the other machines reach it",
-    )
+    for part in everywhere:
+        agent = s.get(AgentRow, part.agent_id)
+        if agent is not None and _is_loopback(agent.address):
+            raise Conflict(
+                f"agent {agent.id} says that it is reached at {agent.address or '127.0.0.1'}, and other nodes of this "
+                "trial are on other machines",
+                hint="start each agent with --address and an address at which the other machines reach it",
+            )
 
 
 def _is_loopback(address: str) -> bool:

@@ -19,7 +19,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.services.offers import agent_of, constraints_of, without
+from detlab_hub.services.offers import agent_of, beside, constraints_of, without
 from detlab_hub.services.queuing import SINGLE_NODE
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.prepared import Prepared
@@ -208,6 +208,9 @@ class Scene:
         tasks = [self._waits(row, pool) for row in self.pending if self.holders[job_of(row)].pool == pool.name]
         tasks += [self._holds(row, slots) for row in self.placed if any(agent in slots for agent in self.slots_of(row))]
         names = {task.job for task in tasks}
+        if not all(node.gangs for node in nodes):
+            dated = [agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes if not node.gangs]
+            tasks = [beside(dated, task) for task in tasks]
         return Snapshot(
             pool=pool.rules,
             agents=tuple(agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, func, or_, select, update
 
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.turn import Turn
@@ -20,17 +20,24 @@ LATE = 0.25
 
 
 def vouch(turn: Turn, agents: Collection[str]) -> None:
-    """Give the tokens of late launchers a new life, where these agents hold their tasks."""
+    """Give the tokens of late launchers a new life, where these agents hold their tasks.
+
+    A launcher that has renewed its token needs nobody's word for the old one. Of an attempt on several agents each has
+    a launcher, and no token says whose it is: there each is taken by itself, so that one launcher's renewal is not
+    taken for that of another.
+    """
+    late = turn.now + LATE * turn.settings.task_token_ttl
     held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), parts.on_agents(agents))
     newest = (
         select(TokenRow.subject)
-        .where(TokenRow.kind == "task", TokenRow.subject.in_(held))
+        .where(TokenRow.kind == "task", TokenRow.subject.in_(held.where(AllocationRow.nodes < 2)))
         .group_by(TokenRow.subject)
-        .having(func.max(TokenRow.expires_at) < turn.now + LATE * turn.settings.task_token_ttl)
+        .having(func.max(TokenRow.expires_at) < late)
     )
+    each = and_(TokenRow.subject.in_(held.where(AllocationRow.nodes > 1)), TokenRow.expires_at < late)
     turn.session.execute(
         update(TokenRow)
-        .where(TokenRow.kind == "task", TokenRow.subject.in_(newest), TokenRow.expires_at > turn.now)
+        .where(TokenRow.kind == "task", TokenRow.expires_at > turn.now, or_(TokenRow.subject.in_(newest), each))
         .values(expires_at=turn.now + turn.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )

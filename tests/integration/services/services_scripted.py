@@ -248,6 +248,8 @@ class ScriptedAgent:
     name: str
     slots: int
     serves_user: str | None = None
+    address: str = "127.0.0.1"
+    process: str = "one"
     tasks: dict[tuple[str, int], ScriptedTask] = field(default_factory=dict)
     inbox: deque[MasterMessage] = field(default_factory=deque)
     session: Any = None
@@ -258,7 +260,9 @@ class ScriptedAgent:
     def hello(self) -> Hello:
         return Hello(
             agent_id=self.name,
+            process=self.process,
             serves_user=self.serves_user,
+            address=self.address,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
                 RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
@@ -408,8 +412,16 @@ class World:
     def close(self) -> None:
         self.store.close()
 
-    async def add_agent(self, name: str = "node", slots: int = 1, serves_user: str | None = None) -> ScriptedAgent:
-        agent = ScriptedAgent(self, name, slots, serves_user)
+    async def add_agent(
+        self,
+        name: str = "node",
+        slots: int = 1,
+        serves_user: str | None = None,
+        *,
+        address: str = "127.0.0.1",
+        process: str = "one",
+    ) -> ScriptedAgent:
+        agent = ScriptedAgent(self, name, slots, serves_user, address, process)
         self.agents[name] = agent
         await agent.connect()
         return agent

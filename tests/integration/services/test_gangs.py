@@ -6,10 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 from services_scripted import ALICE, ROOT, Script, config, report
+from sqlalchemy import select
 
 from detlab.errors import Conflict, ResourcesError, StaleAttempt
-from detlab.schemas.wire import Arrival, CreateExperiment, ExperimentState, Launch, TrialState
+from detlab.schemas.wire import (
+    Arrival,
+    CreateExperiment,
+    ExperimentState,
+    Launch,
+    LogRecord,
+    RecordBatch,
+    TaskExited,
+    TrialState,
+)
 from detlab_hub.services.drains import Drain
+from detlab_hub.services.scene import PLACED
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AllocationRow
 
 TWO_NODES = {"slots_per_trial": 4}
 
@@ -231,6 +244,146 @@ async def test_gang_pays_for_the_slots_of_all_its_agents(make_world):
     assert item.slot_hours > 2 * 30 / 3600
 
 
+async def row_of(world, made) -> AllocationRow:
+    """The newest attempt, as it is stored."""
+    newest = select(AllocationRow).where(AllocationRow.experiment_id == made.id).order_by(AllocationRow.run.desc())
+    return await world.services.shell.read(lambda s: s.scalars(newest).first())
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["chief", "other"])
+async def test_gang_an_agent_is_lost_once_though_the_other_part_is_slow_to_end(make_world, caplog, which):
+    """As long as the rest of the attempt took to end, its agent was lost again at each tick."""
+    world, agents, _ = await a_gang(make_world, Ranks(200))
+    await world.steps(8)
+    gone, stays = agents[which], agents[1 - which]
+    for task in stays.tasks.values():
+        task.heeds_kill = False
+    gone.drop()
+    await world.steps(80)
+    assert stays.tasks, "it is still ending"
+    assert caplog.messages.count(f"agent {gone.name} is lost") == 1
+    assert await world.services.shell.read(lambda s: parts.agents_with(s, PLACED)) == {stays.name}
+
+
+async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lost(make_world, monkeypatch):
+    world, (left, right), made = await a_gang(make_world, Ranks(200))
+    alone = await world.add_agent("alone", 1)
+    await world.steps(8)
+    for agent in (left, right, alone):
+        agent.drop()
+    world.now += 1000.0
+    write = world.services.shell.write
+
+    async def write_while_they_return(fn):
+        monkeypatch.setattr(world.services.shell, "write", write)
+        await write(fn)
+        await left.connect()
+        await right.connect()
+
+    monkeypatch.setattr(world.services.shell, "write", write_while_they_return)
+    await world.services.agents.lose_overdue()
+    states = {view.id: view.state for view in (await views_of(world)).values()}
+    assert states == {"alone": "lost", "left": "connected", "right": "connected"}
+    await world.steps(4)
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.allocation_state) == (1, "RUNNING")
+
+
+async def test_gang_a_part_that_ends_says_no_exit_code_of_the_attempt_that_lives(make_world):
+    world, (left, right), made = await a_gang(make_world, Ranks(200))
+    await world.steps(8)
+    for task in right.tasks.values():
+        task._exit(0)
+    await world.steps(4)
+    row = await row_of(world, made)
+    assert (row.state, row.exit_code) == ("RUNNING", None)
+    for task in left.tasks.values():
+        task._exit(0)
+    await world.steps(4)
+    ended = await row_of(world, made)
+    assert (ended.state, ended.exit_code) == ("TERMINATED", 0)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["chief", "other"])
+async def test_gang_runs_though_a_part_was_through_before_it_was_heard(make_world, first):
+    """Its node had nothing to do: the attempt stayed assigned to its end, so that a pause killed it unsaved."""
+    world, agents, made = await a_gang(make_world, Ranks(200))
+    await world.services.schedule()
+    quick, slow = agents[first], agents[1 - first]
+    await slow.turn()
+    await slow.turn()
+    launch = next(message for message in quick.inbox if isinstance(message, Launch))
+    await quick._say(TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=0))
+    quick.inbox.clear()
+    assert (await row_of(world, made)).state == "RUNNING"
+    await slow.turn()
+    assert (await row_of(world, made)).state == "RUNNING"
+
+
+async def test_gang_records_of_a_node_that_it_has_not_are_refused(make_world):
+    """They were counted as the chief's, whose own with the same numbers were then taken for repeated ones."""
+    world, (left, _), _ = await a_gang(make_world, Ranks(200))
+    await world.steps(8)
+    (task,) = left.tasks.values()
+    line = RecordBatch(stream="logs", records=[LogRecord(seq=1000, time=1.0, text="whose?")])
+    with pytest.raises(Conflict, match="has 2 nodes, and no node 7"):
+        await world.services.tasks.records(task.caller, line, 7)
+    said = await world.services.tasks.records(task.caller, line.model_copy(update={"records": []}), 0)
+    assert said.acked < 1000
+
+
+async def test_gang_each_launcher_that_is_cut_off_keeps_its_token(make_world):
+    """Another node's renewal was taken for its own, and it was locked out while its task ran."""
+    world, (left, right), _ = await a_gang(make_world, Ranks(2000), task_token_ttl=100.0, agent_reconnect_wait=1e9)
+    await world.steps(6)
+    (chief,), (other,) = left.tasks.values(), right.tasks.values()
+    for _ in range(10):  # two hundred seconds in which the chief renews, and the other does not come through
+        await world.steps(4, 5.0)
+        await world.services.tasks.renew_token(chief.caller)
+        await world.services.tidy()
+    assert await world.services.tokens.resolve(other.launch.task_token) == other.caller
+
+
+# --- agents of an older version
+
+
+async def test_gang_no_part_goes_to_an_agent_that_is_not_upgraded_yet(make_world):
+    """Its harness knows of no other nodes: it trained the whole by itself, and its records were the chief's."""
+    world = await make_world(Ranks())
+    old = await world.add_agent("left", 2, process="")
+    right = await world.add_agent("right", 2)
+    made = await world.submit(config(resources=TWO_NODES))
+    one = await world.submit(config(resources={"slots_per_trial": 2}))
+    assert (await world.finish(one.id)).state is ExperimentState.COMPLETED
+    (trial,) = await world.trials(made.id)
+    assert trial.allocation_state == "PENDING"
+    old.drop()
+    old.process, old.online = "two", True
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert len([run for run in old.launches if run in right.launches]) == 1
+
+
+async def test_gang_is_made_beside_an_agent_that_is_not_upgraded_yet(make_world):
+    world = await make_world(Ranks())
+    old = await world.add_agent("old", 2, process="")
+    left, right = await world.add_agent("left", 2), await world.add_agent("right", 2)
+    made = await world.submit(config(resources=TWO_NODES))
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert (len(old.launches), len(left.launches), len(right.launches)) == (0, 1, 1)
+
+
+async def test_gang_stays_whole_where_an_agent_that_is_not_upgraded_yet_has_room_for_all(make_world):
+    world = await make_world(Ranks())
+    old = await world.add_agent("old", 4, process="")
+    first = await world.submit(config(resources=TWO_NODES))
+    await world.steps(4)
+    left, right = await world.add_agent("left", 2), await world.add_agent("right", 2)
+    second = await world.submit(config(resources=TWO_NODES))
+    for made in (first, second):
+        assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert (len(old.launches), len(left.launches), len(right.launches)) == (2, 0, 0)
+
+
 # --- what is asked for
 
 
@@ -295,6 +448,26 @@ async def test_gang_over_machines_that_say_loopback_is_told_what_to_do(make_worl
         await world.services.tasks.rendezvous(other.caller, Arrival(node=1, machine="two"), 0)
     with pytest.raises(Conflict, match="no node 7"):
         await world.services.tasks.rendezvous(other.caller, Arrival(node=7), 0)
+
+
+@pytest.mark.parametrize("loopback", [0, 1, 2])
+async def test_gang_over_machines_no_node_may_say_loopback(make_world, loopback):
+    """Only the chief's address was looked at: with another's, the attempt hung in torch's rendezvous."""
+    world = await make_world(Ranks(200))
+    agents = [
+        await world.add_agent(f"n{rank}", 2, address="127.0.0.1" if rank == loopback else f"10.0.0.{rank}")
+        for rank in range(3)
+    ]
+    await world.submit(config(resources={"slots_per_trial": 6}))
+    await world.steps(4)
+    callers = {
+        task.launch.info.container_rank: (task.caller, agent.name) for agent in agents for task in agent.tasks.values()
+    }
+    meet = world.services.tasks.rendezvous
+    await meet(callers[0][0], Arrival(node=0, port=1, machine="one"), 0)
+    assert not (await meet(callers[1][0], Arrival(node=1, machine="one"), 0)).ready
+    with pytest.raises(Conflict, match=rf"agent n{loopback} says that it is reached at 127\.0\.0\.1"):
+        await meet(callers[2][0], Arrival(node=2, machine="two"), 0)
 
 
 async def test_gang_leaves_an_agent_that_is_drained_and_comes_again_when_there_is_room(make_world):

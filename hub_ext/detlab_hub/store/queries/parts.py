@@ -34,10 +34,13 @@ def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
 
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:
-    """The agents that have an allocation in one of these states, or a part of one."""
-    whole = select(AllocationRow.agent_id).where(AllocationRow.state.in_(states), AllocationRow.agent_id.is_not(None))
+    """The agents that have an allocation in one of these states, or a part of one that has not ended."""
+    whole = select(AllocationRow.agent_id).where(
+        AllocationRow.state.in_(states), AllocationRow.agent_id.is_not(None), AllocationRow.nodes < 2
+    )
     some = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
-    found = s.connection().execute(union(whole, some.where(AllocationRow.state.in_(states)))).scalars()
+    some = some.where(AllocationRow.state.in_(states), PartRow.end.is_(None))
+    found = s.connection().execute(union(whole, some)).scalars()
     return {agent for agent in found if agent}
 
 
