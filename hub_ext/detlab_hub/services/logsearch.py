@@ -1,13 +1,14 @@
 """Pages of output for people: filters are the database's, regular expressions are matched in a process of their own.
 
-No question is without an end: a filter looks at so many chunks and an expression at so many lines, for so much
-processor time. A page may then be short, or empty, and says where to go on.
+No question is without an end: a filter looks at so many chunks for so much time, an expression at so many lines for so
+much processor time. A page may then be short, or empty, and says where to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +25,12 @@ from detlab_hub.store.queries.logs import Edges, Holder, Wanted
 
 REGEX_LINES = 5_000
 """Lines that an expression is tried on at once."""
+REGEX_CHARS = 4_000_000
+"""Text of these, about."""
 REGEX_MOST = 50_000
 """Lines that it is tried on for one page."""
+PAGE_SECONDS = 3.0
+"""After so long the page of an expression ends, whatever was found."""
 REGEX_SECONDS = 0.5
 """Processor time for `REGEX_LINES`."""
 AT_ONCE = 2
@@ -61,7 +66,7 @@ class LogSearch:
             PatternTooSlow: It takes too long for these lines.
         """
         if not regex:
-            return await self._shell.read(lambda s: logs.pick(s, whose(s), wanted))
+            return await self._read(whose, wanted)
         _check(regex)
         if not wanted.search and (text := required_text(regex)):
             # Of lines without it nothing need come here; the case is the expression's matter.
@@ -80,10 +85,10 @@ class LogSearch:
         if count <= 0:
             return [], Edges()
         found: list[LogLine] = []
-        looked = 0
-        part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None)
+        looked, end = 0, time.monotonic() + PAGE_SECONDS
+        part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None, chars=REGEX_CHARS)
         while True:
-            lines, edges = await self._shell.read(partial(_pick, whose=whose, wanted=part))
+            lines, edges = await self._read(whose, part)
             hits = await matcher.match(regex, [line.text for line in lines], REGEX_SECONDS) if lines else []
             matched = [lines[at] for at in hits]
             found = [*matched, *found] if backwards else [*found, *matched]
@@ -92,11 +97,18 @@ class LogSearch:
                 found = found[-count:] if backwards else found[:count]
                 edge = found[0].id if backwards else found[-1].id
                 break
-            looked += len(lines)
-            if edge is None or looked >= REGEX_MOST:
+            # Fewer lines than were asked for: the database has done all that it does for a question, or they are long.
+            looked += REGEX_LINES
+            if edge is None or looked >= REGEX_MOST or time.monotonic() >= end:
                 break
             part = replace(part, before=edge) if backwards else replace(part, after=edge)
         return found, Edges(older=edge) if backwards else Edges(next=edge)
+
+    async def _read(self, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
+        if not wanted.picky:
+            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
+        async with self._shell.searching:
+            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
 
 
 def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
@@ -105,6 +117,8 @@ def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tup
 
 def required_text(regex: str) -> str | None:
     """Return a text that every match begins with; None where there is none that is easy to see."""
+    if "(?#" in regex:
+        return None  # in a comment parentheses need not match
     end = next((at for at, letter in enumerate(regex) if letter in _SPECIAL), len(regex))
     if end < len(regex) and regex[end] in "?*{":
         end -= 1

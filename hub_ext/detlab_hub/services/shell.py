@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 STREAM_PERIOD = 0.1
 """Least seconds between two batches of one stream."""
 LINES_PER_BATCH = 2000
+SEARCHES = 2
+"""Filters of output that are asked for at a time, fewer than the database has readers: others wait, and nobody else."""
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Shell:
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
     grants: int = 0
     """How often grants were changed since the start: what a stream knows of rights is of one such number."""
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES))
+    """Places of filters of output."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0

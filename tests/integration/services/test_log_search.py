@@ -8,6 +8,7 @@ from services_scripted import ALICE, config
 from detlab_hub.services import logsearch
 from detlab_hub.services.logsearch import BadRegex, required_text
 from detlab_hub.services.matching import PatternTooSlow
+from detlab_hub.store.queries import logchunks, logs
 
 
 def says(count: int):
@@ -60,6 +61,20 @@ async def test_an_expression_looks_at_so_many_lines_and_says_where_to_go_on(make
     assert asked > 4
 
 
+async def test_an_expression_behind_a_filter_that_nothing_passes_ends_its_page(make_world, monkeypatch):
+    """Each empty answer of the database counted for nothing: one page walked the whole log."""
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(logs, "SCAN", 2)
+    monkeypatch.setattr(logsearch, "REGEX_MOST", 3 * logsearch.REGEX_LINES)
+    ask = await spoken(make_world)
+    assert await ask(regex="nowhere.*x") == ([], logs.Edges(next=6))
+    assert await ask(regex="nowhere.*x", after=6) == ([], logs.Edges(next=12))
+    monkeypatch.setattr(logsearch, "PAGE_SECONDS", 0.0)
+    assert await ask(regex="nowhere.*x") == ([], logs.Edges(next=2))
+    assert await ask(regex="[n]an", before=20) == ([4, 9, 14], logs.Edges())
+
+
 async def test_a_bad_expression_and_one_without_end_are_refused(make_world):
     ask = await spoken(make_world)
     with pytest.raises(BadRegex, match="unterminated"):
@@ -83,7 +98,8 @@ async def test_streams_and_times(make_world):
     ("regex", "text"),
     [
         ("loss=(nan|inf)", "loss="), ("loss", "loss"), ("ab*", "a"), ("a?", None), ("a|b", None), ("(a)|b", None),
-        ("x[|]", None), (r"a\|b", "a"), (".*x", None), ("", None), ("a+", "a"), ("(?i)x", None), ("ab{0}", "a"),
+        (r"a(?#()|b", None), ("x[|]", None), (r"a\|b", "a"), (".*x", None), ("", None), ("a+", "a"), ("(?i)x", None),
+        ("ab{0}", "a"),
     ],
 )  # fmt: skip
 def test_the_text_that_a_match_begins_with(regex, text):

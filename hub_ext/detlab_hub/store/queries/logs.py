@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -35,8 +36,13 @@ LINE_BYTES = 16_000
 SCAN = 24_000
 """Most chunks that one question with a filter looks at, some 1.5 million lines of usual length: a word that is rare in
 a longer log must not hold a reader up."""
+SECONDS = 1.0
+"""After so long a question with a filter ends its page: a database has few readers, and others wait for one."""
 SEARCH_CHARS = 200
 """Of a text that is searched: what a database compares grows with its length times that of the log."""
+LIKE_CHARS = 20
+"""SQLite's LIKE is the fastest for a word, but compares a longer text at each letter where it could begin, in a log of
+dashes at each one: that can take a minute. `instr` never takes much longer than it does for a word."""
 CUT_MARK = " … [line cut at 16 kB]"
 _LEAST_STRETCH, _MOST_STRETCH = 8, 1024
 """Chunks that one query looks at; more as long as more lines are wanted."""
@@ -158,6 +164,8 @@ class Wanted:
     """Seconds since the epoch, the first moment."""
     until: float | None = None
     """Seconds since the epoch, the first moment that is too late."""
+    chars: int | None = None
+    """The page is full, too, when its lines have so much text."""
 
     @property
     def backwards(self) -> bool:
@@ -213,34 +221,54 @@ def page(
     return pick(s, holder, Wanted(after, before, limit, tail, rank, search=search))[0]
 
 
-def pick(s: Session, holder: Holder, wanted: Wanted) -> tuple[list[LogLine], Edges]:
+def pick(
+    s: Session, holder: Holder, wanted: Wanted, clock: Callable[[], float] = time.monotonic
+) -> tuple[list[LogLine], Edges]:
     """Return lines of a trial or a user task in order, and where to go on.
 
-    With a filter at most `SCAN` chunks are looked at, so that few lines, or none, may come with an edge to go on from.
+    With a filter it looks at some `SCAN` chunks at most, and not much longer than `SECONDS`, so that few lines, or
+    none, may come with an edge to go on from.
     """
-    count = wanted.count
-    if count <= 0:
+    if wanted.count <= 0:
         return [], Edges()
-    bound = _bound(s, holder, wanted) if wanted.picky else None
-    lines: list[LogLine] = []
-    for line in _matching(s, holder, wanted, bound):
-        lines.append(line)
-        if len(lines) == count:
-            break
-    edge = lines[-1].id if len(lines) == count else bound and bound[1]
+    lines, edge = _gathered(s, holder, wanted, clock)
     if wanted.backwards:
         return lines[::-1], Edges(older=edge)
     return lines, Edges(next=edge)
 
 
+def _gathered(
+    s: Session, holder: Holder, wanted: Wanted, clock: Callable[[], float]
+) -> tuple[list[LogLine], int | None]:
+    """Return the lines that are wanted, in the order of the question, and the edge behind them."""
+    lines: list[LogLine] = []
+    chars, looked, end = 0, 0, clock() + SECONDS
+    needle = _folded(clean_text(wanted.search)) if wanted.search else b""
+    for stretch in _walk(s, holder, wanted):
+        for chunk in stretch.chunks:
+            for line in _taken(chunk, holder, wanted, needle):
+                lines.append(line)
+                chars += len(line.text)
+                if len(lines) == wanted.count or (wanted.chars is not None and chars >= wanted.chars):
+                    return lines, line.id
+            if wanted.picky and clock() >= end:
+                return lines, chunk.first if wanted.backwards else chunk.last
+        looked += stretch.length
+        if wanted.picky and stretch.edge is not None and (looked >= SCAN or clock() >= end):
+            return lines, stretch.edge
+    return lines, None
+
+
 def last_lines(s: Session, holder: Holder, run: int, count: int) -> list[Stored]:
     """Return the last lines of an attempt, in order."""
     found: list[Stored] = []
-    query = _chunks().where(_of(holder), LogChunk.run == run)
-    for chunk in _walk(s, holder, query, None, backwards=True):
-        found += reversed(list(_lines(chunk)))
-        if len(found) >= count:
-            break
+    query = _chunks().where(LogChunk.run <= run)
+    for stretch in _stretches(s, query, [_of(holder)], backwards=True):
+        for chunk in stretch.chunks:
+            if chunk.run == run:
+                found += reversed(list(_lines(chunk)))
+            if chunk.run < run or len(found) >= count:  # attempts come one after the other
+                return found[:count][::-1]
     return found[:count][::-1]
 
 
@@ -266,76 +294,66 @@ def _lines(chunk: _Chunk) -> Iterator[Stored]:
     return logchunks.unpacked(chunk.first, chunk.lines, chunk.facts, chunk.body)
 
 
-def _matching(s: Session, holder: Holder, wanted: Wanted, bound: tuple[int, int] | None) -> Iterator[LogLine]:
-    """Yield the lines that are wanted, in the order of the question."""
-    query = _chunks().where(_of(holder), *_conditions(s, wanted))
-    if bound is not None:
-        query = query.where(LogChunk.last >= bound[0] if wanted.backwards else LogChunk.last <= bound[0])
+def _taken(chunk: _Chunk, holder: Holder, wanted: Wanted, needle: bytes) -> Iterator[LogLine]:
+    """Yield the lines of a chunk that are wanted, in the order of the question."""
     trial_id, task_id = (0, holder) if isinstance(holder, str) else (holder, None)
-    needle = _folded(clean_text(wanted.search)) if wanted.search else b""
-    for chunk in _walk(s, holder, query, _start(s, holder, wanted), backwards=wanted.backwards):
-        lines: Iterable[Stored] = _lines(chunk)
-        for line in reversed(list(lines)) if wanted.backwards else lines:
-            if wanted.takes(line) and (not needle or needle in _folded(line.text)):
-                yield _wire_line(line, chunk.run, trial_id, task_id)
+    lines: Iterable[Stored] = _lines(chunk)
+    for line in reversed(list(lines)) if wanted.backwards else lines:
+        if wanted.takes(line) and (not needle or needle in _folded(line.text)):
+            yield _wire_line(line, chunk.run, trial_id, task_id)
 
 
-def _start(s: Session, holder: Holder, wanted: Wanted) -> int | None:
-    """Return the chunk (its `last`) beyond which the walk begins: for one backwards the first that has no such line."""
-    if not wanted.backwards:
-        return wanted.after or None
-    if wanted.before is None:
-        return None
-    inside = select(func.min(LogChunk.last)).where(_of(holder), LogChunk.last >= wanted.before - 1)
-    found = s.scalar(inside)
-    return None if found is None else found + 1
+@dataclass(frozen=True)
+class _Stretch:
+    """Chunks in a row, of which those that a query asks for are read."""
+
+    chunks: Sequence[_Chunk]
+    length: int
+    """With those that it does not ask for; more than there are in the last one."""
+    edge: int | None
+    """From where the next one goes on, as a position of a page; None in the last one."""
 
 
-def _walk(
+def _walk(s: Session, holder: Holder, wanted: Wanted) -> Iterator[_Stretch]:
+    """Yield the chunks with lines that are wanted, in the order of the question and no further than it goes."""
+    inside = [_of(holder)]
+    if wanted.before is not None:
+        # The chunk that has the last line before there, or would have it.
+        last = s.scalar(select(func.min(LogChunk.last)).where(_of(holder), LogChunk.last >= wanted.before - 1))
+        if last is not None:
+            inside.append(LogChunk.last <= last)
+    if wanted.after:
+        inside.append(LogChunk.last > wanted.after)
+    query = _chunks().where(*_conditions(s, wanted))
+    yield from _stretches(s, query, inside, backwards=wanted.backwards)
+
+
+def _stretches(
     s: Session,
-    holder: Holder,
     query: Select[tuple[int, int, int, int, Any, str]],
-    start: int | None,
+    inside: Sequence[ColumnElement[bool]],
     *,
     backwards: bool,
-) -> Iterator[_Chunk]:
-    """Yield chunks in order, or from the last to the first, beyond the one that ends with line `start`.
+) -> Iterator[_Stretch]:
+    """Yield chunks in order, or from the last to the first, of those `inside`.
 
     They are asked for by stretches, each twice the one before: the first lines come soon, and no database can get the
     idea of looking through all chunks, and sorting them, for a few that it takes to be rare.
     """
     column = LogChunk.last
-    query = query.order_by(column.desc() if backwards else column)
-    stretch = _LEAST_STRETCH
+    order = column.desc() if backwards else column
+    query = query.where(*inside).order_by(order)
+    ends = select(LogChunk.first, column).where(*inside).order_by(order)
+    start, length = None, min(_LEAST_STRETCH, SCAN)
     while True:
-        end = _nth(s, holder, start, stretch, backwards=backwards)
-        part = query
-        if start is not None:
-            part = part.where(column < start if backwards else column > start)
-        if end is not None:
-            part = part.where(column >= end if backwards else column <= end)
-        yield from s.execute(part).all()
+        beyond: list[ColumnElement[bool]] = [] if start is None else [column < start if backwards else column > start]
+        end = s.execute(ends.where(*beyond).offset(length - 1).limit(1)).first()
         if end is None:
+            yield _Stretch(s.execute(query.where(*beyond)).all(), length, None)
             return
-        start, stretch = end, min(stretch * 2, _MOST_STRETCH)
-
-
-def _nth(s: Session, holder: Holder, start: int | None, number: int, *, backwards: bool) -> int | None:
-    """Return the `last` of the chunk that is `number` chunks on; None if there are no more than that many."""
-    column = LogChunk.last
-    query = select(column).where(_of(holder)).order_by(column.desc() if backwards else column)
-    if start is not None:
-        query = query.where(column < start if backwards else column > start)
-    return s.scalar(query.offset(number - 1).limit(1))
-
-
-def _bound(s: Session, holder: Holder, wanted: Wanted) -> tuple[int, int] | None:
-    """Return the last chunk (its `last`) that a filter looks at, and the edge there; None if there are no more."""
-    last = _nth(s, holder, _start(s, holder, wanted), SCAN, backwards=wanted.backwards)
-    if last is None or not wanted.backwards:
-        return None if last is None else (last, last)
-    first = s.scalar(select(LogChunk.first).where(_of(holder), LogChunk.last == last))
-    return last, first or last
+        upto = column >= end.last if backwards else column <= end.last
+        yield _Stretch(s.execute(query.where(*beyond, upto)).all(), length, end.first if backwards else end.last)
+        start, length = end.last, min(length * 2, _MOST_STRETCH)
 
 
 def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
@@ -353,8 +371,11 @@ def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
         yield LogChunk.first_time < wanted.until
     if wanted.search:
         text = clean_text(wanted.search)
-        if s.get_bind().dialect.name == "sqlite":  # its LIKE does not mind the case of ASCII letters
+        sqlite = s.get_bind().dialect.name == "sqlite"  # its LIKE does not mind the case of ASCII letters
+        if sqlite and len(text) <= LIKE_CHARS:
             yield LogChunk.body.contains(text, autoescape=True)
+        elif sqlite:
+            yield func.instr(func.lower(LogChunk.body), _folded(text).decode()) > 0
         else:
             # By its own search for a text, which skips what cannot match; LIKE tries each character.
             yield func.strpos(func.lower(collate(LogChunk.body, "C")), _folded(text).decode()) > 0
