@@ -239,6 +239,13 @@ def test_bad_log_policies(policies: object, path: str) -> None:
     assert set(errors({"log_policies": policies})) == {path}
 
 
+def test_too_many_log_policies_are_told_beside_the_other_mistakes() -> None:
+    policies = [{"name": f"p{n}", "pattern": "x"} for n in range(20)]
+    assert errors({"log_policies": policies}) == {}
+    found = errors({"log_policies": [*policies, {"name": "one more", "pattern": "("}]})
+    assert set(found) == {"log_policies", "log_policies[20].pattern"}
+
+
 def test_pod_spec_limits() -> None:
     raw = {
         "environment": {
@@ -300,7 +307,10 @@ def test_a_flood_of_mistakes_is_cut_and_stays_quick() -> None:
 def test_a_flood_of_warnings_cannot_hide_an_error() -> None:
     policies = [{"name": f"n{i}", "pattern": "x", "action": {"type": "exclude_node"}} for i in range(500)]
     raw = {"log_policies": [*policies, {"name": "n0"}]}
-    assert errors(raw) == {"log_policies[500].name": "'n0' is the name of two policies"}
+    assert errors(raw) == {
+        "log_policies": "has 501 policies; there may be 20",
+        "log_policies[500].name": "'n0' is the name of two policies",
+    }
 
 
 def test_long_keys_and_values_are_shown_shortened() -> None:

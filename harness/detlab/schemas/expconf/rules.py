@@ -45,6 +45,8 @@ CONTAINER_FORBIDDEN = {
 MAIN_CONTAINER = "determined-container"
 PATTERN_CHARS = 1000
 """Of a log policy."""
+MOST_POLICIES = 20
+"""Of an experiment: each looks at every line, and all together have so much time."""
 
 
 def _block(raw: Raw, key: str) -> Raw:
@@ -166,7 +168,10 @@ def project_of_workspace(raw: Raw) -> Iterator[Problem]:
 
 
 def log_policies(raw: Raw) -> Iterator[Problem]:
-    """Names are unique, a policy without a name is a whole legacy one, patterns compile."""
+    """Few, with names that are unique; a policy without a name is a whole legacy one; patterns compile."""
+    count = len(_items(raw, "log_policies"))
+    if count > MOST_POLICIES:
+        yield Problem("log_policies", f"has {count} policies; there may be {MOST_POLICIES}", "join patterns: a|b")
     seen: set[str] = set()
     for index, policy in enumerate(_items(raw, "log_policies")):
         if not isinstance(policy, dict):
