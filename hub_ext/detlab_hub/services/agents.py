@@ -28,8 +28,8 @@ from detlab_hub.backends.agents import Send, knows_gangs
 from detlab_hub.backends.base import Node
 from detlab_hub.services import audit, departures, drains, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
-from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller
-from detlab_hub.services.fencing import caller_of
+from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.offers import known_node
 from detlab_hub.services.scene import PLACED
@@ -221,16 +221,22 @@ class Agents:
             StaleAttempt: The attempt is over.
         """
 
-        found = await self._policies.look(allocation_id, batch)
-
-        def take(turn: Turn) -> RecordAck:
-            row = turn.allocation(allocation_id)
-            part = None if row is None else parts.on(turn.session, row, agent.agent_id)
+        def owned(s: Session) -> tuple[TaskCaller, int]:
+            row = s.get(AllocationRow, allocation_id)
+            part = None if row is None else parts.on(s, row, agent.agent_id)
             if row is None or (part is None and row.agent_id != agent.agent_id):
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return records.take(turn, caller_of(row), batch, 0 if part is None else part.rank, found)
+            return caller_of(row), 0 if part is None else part.rank
 
-        return await self._shell.write(take)
+        found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
+
+        def take(turn: Turn) -> RecordAck:
+            caller, node = owned(turn.session)
+            return records.take(turn, caller, batch, node, found)
+
+        ack = await self._shell.write(take)
+        self._policies.written(allocation_id, found)
+        return ack
 
     # --- the master's own
 

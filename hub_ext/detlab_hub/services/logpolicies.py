@@ -16,7 +16,7 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import TrialRow
 
 MOST_MATCHES = 100
-"""Of one trial."""
+"""Labels of one trial; what something is done about is never left out."""
 LINE_CHARS = 300
 """Of a line that is shown with a match."""
 _SPECIAL = set(".^$*+?{}[]\\|()")
@@ -71,14 +71,14 @@ def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: 
     for finding in findings:
         policy = finding.policy
         if finding.given_up:
-            warning = (
-                f"log policy {policy.name or policy.pattern[:50]!r} is not looked for any more: {finding.given_up}"
-            )
-            if warning not in trial.warnings:
-                trial.warnings = [*trial.warnings, warning]
+            warning = f"log policy {policy.name or policy.pattern[:50]!r} is not looked for any more: "
+            if not any(one.startswith(warning) for one in trial.warnings):
+                trial.warnings = [*trial.warnings, warning + finding.given_up]
                 turn.changed_trial(trial)
             continue
-        if (policy.pattern, policy.action, agent_id) in known or len(known) >= MOST_MATCHES:
+        if (policy.pattern, policy.action, agent_id) in known:
+            continue
+        if policy.action is None and len(known) >= MOST_MATCHES:
             continue
         known.add((policy.pattern, policy.action, agent_id))
         match = PolicyMatch(

@@ -51,8 +51,10 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        found = await self._policies.look(task.allocation_id, batch)
-        return await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
+        found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
+        ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
+        self._policies.written(task.allocation_id, found)
+        return ack
 
     async def preempt(self, task: TaskCaller, timeout: float) -> PreemptReply:
         """Whether the task should leave; waits up to `timeout` seconds for that to become so.
