@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
@@ -23,18 +24,20 @@ from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Share:
     """A job in the filling.
 
     Attributes:
         job: It.
-        pending: Its tasks that wait, in queue order.
+        pending: Its tasks that wait, in queue order; `keep` changes them.
         running: Those that hold slots.
         held: Slots that it holds.
         fixed: Those of them that cannot be taken away.
         given: What the rounds have offered it so far.
-        stands_back: What it was offered beyond what it holds is too little for any of its tasks.
+        place: In the order of jobs; this and the next as of the beginning of a filling.
+        demand: Slots that it could use.
+        smallest: Slots of the smallest of its tasks that wait; as of their last change.
     """
 
     job: Job
@@ -43,13 +46,23 @@ class _Share:
     held: int = 0
     fixed: int = 0
     given: int = 0
-    stands_back: bool = False
+    place: int = 0
+    demand: int = 0
+    smallest: int = 0
+    _asked: int = 0
 
-    @property
-    def demand(self) -> int:
-        """Slots that it could use."""
-        wanted = self.held + sum(task.slots for task in self.pending)
-        return wanted if self.job.max_slots is None else max(self.fixed, min(wanted, self.job.max_slots))
+    def keep(self, pending: list[Task]) -> None:
+        """Set what waits. It is summed here, as each filling asks often, and of many jobs."""
+        self.pending = pending
+        self._asked = sum(task.slots for task in pending)
+        self.smallest = min((task.slots for task in pending), default=0)
+
+    def begin(self, place: int) -> None:
+        """A filling begins."""
+        self.place = place
+        wanted, most = self.held + self._asked, self.job.max_slots
+        self.demand = wanted if most is None else max(self.fixed, min(wanted, most))
+        self.given = 0
 
     @property
     def offered(self) -> int:
@@ -57,11 +70,9 @@ class _Share:
         return max(self.fixed, self.given)
 
     @property
-    def cannot_use(self) -> int:
-        """Slots that it was offered, does not hold, and has no task for."""
-        if not self.pending or not self.held < self.offered < self.held + min(task.slots for task in self.pending):
-            return 0
-        return self.offered - self.held
+    def useless(self) -> bool:
+        """Whether it was offered slots that it does not hold, and has no task for."""
+        return self.held < self.given < self.held + self.smallest
 
 
 def by_fair_share(planner: Planner) -> None:
@@ -79,15 +90,18 @@ def by_fair_share(planner: Planner) -> None:
         victims = Victims(planner.rooms, _beyond_offers(planner, shares))
         going_on = False
         for share in shares:
-            for task in share.pending.copy():
+            still = []
+            for task in share.pending:
                 if share.held + task.slots > share.offered:
+                    still.append(task)
                     continue
                 # Whether it gets slots or cannot: what it does not take is offered to the others in the next round.
-                share.pending.remove(task)
-                going_on = True
                 if planner.allowed(task) and _start_or_reserve(planner, task, victims):
                     share.held += task.slots
                     share.fixed += task.slots
+            if len(still) < len(share.pending):
+                going_on = True
+                share.keep(still)
     for share in shares:
         for task in share.pending:
             detail = (
@@ -130,37 +144,52 @@ def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
 
 
 def fill(shares: Sequence[_Share], capacity: int) -> None:
-    """Offer the capacity, round by round, until nothing is left or nobody could use it."""
-    ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
-    for share in shares:
-        share.stands_back = False
+    """Offer the capacity, round by round, until nothing is left or nobody could use it.
+
+    Args:
+        shares: Of all jobs, oldest first.
+        capacity: Slots, those that are held among them.
+    """
+    for place, share in enumerate(shares):
+        share.begin(place)
+    left = capacity - sum(share.fixed for share in shares)
+    active = sorted((share for share in shares if share.demand > 0), key=attrgetter("demand"))
     while True:
-        left = capacity - sum(share.fixed for share in shares)
-        for share in shares:
-            share.given = min(share.held, share.demand) if share.stands_back else 0
-            left -= share.offered - share.fixed
-        _rounds(ordered, left)
-        useless = [share for share in ordered if not share.stands_back and share.cannot_use]
+        touched = _rounds(active, left)
+        useless = [share for share in touched if share.useless]
         if not useless:
             return
-        max(useless, key=lambda share: place_of_job(share.job)).stands_back = True
+        # One at a time: what the youngest could not use may be enough for the next one.
+        youngest = max(useless, key=attrgetter("place"))
+        active.remove(youngest)
+        for share in touched:
+            share.given = 0
+        youngest.given = min(youngest.held, youngest.demand)
+        left -= youngest.offered - youngest.fixed
 
 
-def _rounds(ordered: Sequence[_Share], left: int) -> None:
-    """Offer until nothing is left or wanted."""
-    while left > 0:
-        hungry = [share for share in ordered if not share.stands_back and share.given < share.demand]
-        if not hungry:
-            return
-        weights = sum(share.job.weight for share in hungry)
+def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
+    """Offer until nothing is left or wanted; return who was offered anything."""
+    hungry, touched = active, None
+    while left > 0 and hungry:
+        weights = [share.job.weight for share in hungry]
+        total = sum(weights)
         # With what they hold for good: else the offers would change as soon as some of them had been accepted.
-        start = left + sum(max(0, share.fixed - share.given) for share in hungry)
-        for share in hungry:
-            before = share.offered
-            most = before + left - share.given  # what it holds for good costs nothing
-            offer = min(max(1, int(start * share.job.weight / weights)), share.demand - share.given, most)
-            share.given += offer
-            left -= share.offered - before
+        own = sum([share.fixed - share.given for share in hungry if share.fixed > share.given])
+        start = left + own
+        for place, (share, weight) in enumerate(zip(hungry, weights, strict=True), 1):
+            given, fixed = share.given, share.fixed
+            free = fixed - given if fixed > given else 0  # what it holds for good costs nothing
+            offer = min(int(start * weight / total) or 1, share.demand - given, left + free)
+            share.given = given + offer
+            if offer > free:
+                left -= offer - free
+                if left == 0 and own == 0:
+                    hungry = hungry[:place]  # the others get nothing any more
+                    break
+        touched = hungry if touched is None else touched
+        hungry = [share for share in hungry if share.given < share.demand]
+    return touched or ()
 
 
 def _shares(planner: Planner) -> list[_Share]:
@@ -176,6 +205,8 @@ def _shares(planner: Planner) -> list[_Share]:
             share.fixed += 0 if task.preemptible else task.slots
         else:
             share.pending.append(task)
+    for share in shares.values():
+        share.keep(share.pending)
     return sorted(shares.values(), key=lambda share: place_of_job(share.job))
 
 

@@ -1,0 +1,123 @@
+"""Fair share without what makes it fast: each filling sums what waits, and begins anew for each that stands back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, ReasonCode, Snapshot, Task
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.sharing import _beyond_offers, _start_or_reserve, _start_zero_slot_tasks
+from detlab_hub.core.scheduling.victims import Victims
+
+
+@dataclass
+class PlainShare:
+    """A job in the filling."""
+
+    job: Job
+    pending: list[Task] = field(default_factory=list)
+    running: list[Task] = field(default_factory=list)
+    held: int = 0
+    fixed: int = 0
+    given: int = 0
+    stands_back: bool = False
+
+    @property
+    def demand(self) -> int:
+        """Slots that it could use."""
+        wanted = self.held + sum(task.slots for task in self.pending)
+        return wanted if self.job.max_slots is None else max(self.fixed, min(wanted, self.job.max_slots))
+
+    @property
+    def offered(self) -> int:
+        """Slots that it may hold."""
+        return max(self.fixed, self.given)
+
+    @property
+    def cannot_use(self) -> int:
+        """Slots that it was offered, does not hold, and has no task for."""
+        if not self.pending or not self.held < self.offered < self.held + min(task.slots for task in self.pending):
+            return 0
+        return self.offered - self.held
+
+
+def plain_fair_share(snapshot: Snapshot) -> Decision:
+    """Schedule a pool by shares."""
+    planner = Planner(snapshot)
+    _start_zero_slot_tasks(planner)
+    shares = _shares(planner)
+    enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
+    staying = [task for task in planner.running if not task.leaving]
+    capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
+    going_on = True
+    while going_on:
+        plain_fill(shares, capacity)
+        victims = Victims(planner.rooms, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike
+        going_on = False
+        for share in shares:
+            for task in share.pending.copy():
+                if share.held + task.slots > share.offered:
+                    continue
+                share.pending.remove(task)
+                going_on = True
+                if planner.allowed(task) and _start_or_reserve(planner, task, victims):
+                    share.held += task.slots
+                    share.fixed += task.slots
+    for share in shares:
+        for task in share.pending:
+            detail = (
+                f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
+            )
+            planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    return planner.decision()
+
+
+def plain_fill(shares: Sequence[PlainShare], capacity: int) -> None:
+    """Offer the capacity, round by round, until nothing is left or nobody could use it."""
+    ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
+    for share in shares:
+        share.stands_back = False
+    while True:
+        left = capacity - sum(share.fixed for share in shares)
+        for share in shares:
+            share.given = min(share.held, share.demand) if share.stands_back else 0
+            left -= share.offered - share.fixed
+        _rounds(ordered, left)
+        useless = [share for share in ordered if not share.stands_back and share.cannot_use]
+        if not useless:
+            return
+        max(useless, key=lambda share: place_of_job(share.job)).stands_back = True
+
+
+def _rounds(ordered: Sequence[PlainShare], left: int) -> None:
+    while left > 0:
+        hungry = [share for share in ordered if not share.stands_back and share.given < share.demand]
+        if not hungry:
+            return
+        weights = sum(share.job.weight for share in hungry)
+        start = left + sum(max(0, share.fixed - share.given) for share in hungry)
+        for share in hungry:
+            before = share.offered
+            most = before + left - share.given
+            offer = min(max(1, int(start * share.job.weight / weights)), share.demand - share.given, most)
+            share.given += offer
+            left -= share.offered - before
+
+
+def _shares(planner: Planner) -> list[PlainShare]:
+    shares: dict[str, PlainShare] = {}
+    for task in (*planner.running, *planner.pending):
+        if task.slots == 0 or task.leaving:
+            continue
+        share = shares.setdefault(task.job, PlainShare(planner.jobs[task.job]))
+        if task.on:
+            share.running.append(task)
+            share.held += task.slots
+            share.fixed += 0 if task.preemptible else task.slots
+        else:
+            share.pending.append(task)
+    return sorted(shares.values(), key=lambda share: place_of_job(share.job))
