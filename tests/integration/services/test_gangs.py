@@ -349,7 +349,7 @@ async def test_gang_each_launcher_that_is_cut_off_keeps_its_token(make_world):
 
 async def test_gang_no_part_goes_to_an_agent_that_is_not_upgraded_yet(make_world):
     """Its harness knows of no other nodes: it trained the whole by itself, and its records were the chief's."""
-    world = await make_world(Ranks())
+    world = await make_world(Ranks(4))
     old = await world.add_agent("left", 2, process="")
     right = await world.add_agent("right", 2)
     made = await world.submit(config(resources=TWO_NODES))
@@ -364,7 +364,7 @@ async def test_gang_no_part_goes_to_an_agent_that_is_not_upgraded_yet(make_world
 
 
 async def test_gang_is_made_beside_an_agent_that_is_not_upgraded_yet(make_world):
-    world = await make_world(Ranks())
+    world = await make_world(Ranks(4))
     old = await world.add_agent("old", 2, process="")
     left, right = await world.add_agent("left", 2), await world.add_agent("right", 2)
     made = await world.submit(config(resources=TWO_NODES))
@@ -373,7 +373,7 @@ async def test_gang_is_made_beside_an_agent_that_is_not_upgraded_yet(make_world)
 
 
 async def test_gang_stays_whole_where_an_agent_that_is_not_upgraded_yet_has_room_for_all(make_world):
-    world = await make_world(Ranks())
+    world = await make_world(Ranks(4))
     old = await world.add_agent("old", 4, process="")
     first = await world.submit(config(resources=TWO_NODES))
     await world.steps(4)
