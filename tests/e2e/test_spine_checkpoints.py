@@ -90,7 +90,7 @@ def test_deleting_an_experiment_frees_the_bytes_and_only_when_it_has_ended(lab: 
     for gone in (lambda: lab.client.get_experiment(saved.id), lambda: lab.client.get_trial(trial)):
         with pytest.raises(NotFound):
             gone()
-    for table, column in (("trials", "experiment_id"), ("checkpoints", "experiment_id"), ("logs", "trial_id")):
+    for table, column in (("trials", "experiment_id"), ("checkpoints", "experiment_id"), ("log_chunks", "trial_id")):
         key = trial if column == "trial_id" else saved.id
         assert not lab.rows(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", key), table
     assert not lab.rows("SELECT 1 FROM series WHERE trial_id = ? LIMIT 1", trial)
