@@ -206,13 +206,13 @@ def field_of(name: str, cls: Any) -> Callable[[Reply], Any]:
     return parse
 
 
-def page_of(cls: Any) -> Callable[[Reply], Any]:
-    """Return a parser of `{"items": […], "next": id|null}` into (items, next)."""
+def page_of(cls: Any, edge: str = "next") -> Callable[[Reply], Any]:
+    """Return a parser of `{"items": […], "next": id|null}` into (items, next), or with another edge."""
 
     def parse(reply: Reply) -> Any:
         try:
             data = json.loads(reply.body)
-            return TypeAdapter(list[cls]).validate_python(data["items"]), data.get("next")
+            return TypeAdapter(list[cls]).validate_python(data["items"]), data.get(edge)
         except (ValueError, KeyError, TypeError) as error:
             raise _not_understood(error) from error
 

@@ -227,7 +227,23 @@ def trial_logs(
 ) -> Flow[tuple[list[LogLine], int | None]]:
     """One page of log lines and the id to ask for more after."""
     params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
-    return one(Call("GET", f"trials/{int(trial_id)}/logs", params=params, parse=page_of(LogLine)))
+    return log_lines(f"trials/{int(trial_id)}/logs", params)
+
+
+def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:
+    """One page of log lines and the id to ask for more after; with `tail` so many, if there are."""
+    tail = params["tail"]
+    if tail is None:
+        page: tuple[list[LogLine], int | None] = yield Call("GET", path, params=params, parse=page_of(LogLine))
+        return page
+    # The master looks for a while at a time: a page may be short and have an edge to go on from.
+    parse = page_of(LogLine, "older")
+    lines, older = yield Call("GET", path, params=params, parse=parse)
+    while older is not None and len(lines) < tail:
+        more = {**params, "tail": tail - len(lines), "before": older}
+        earlier, edge = yield Call("GET", path, params=more, parse=parse)
+        lines, older = earlier + lines, None if edge == older else edge
+    return lines, None
 
 
 def trial_checkpoints(trial_id: int) -> Flow[list[CheckpointView]]:

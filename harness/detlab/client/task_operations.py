@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from detlab.client.calls import Call, Flow, Progress, field_of, model, page_of, plain, raw
-from detlab.client.operations import one, pages, upload
+from detlab.client.calls import Call, Flow, Progress, field_of, model, plain, raw
+from detlab.client.operations import log_lines, one, pages, upload
 from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
@@ -119,7 +119,7 @@ def task_logs(
 ) -> Flow[tuple[list[LogLine], int | None]]:
     """One page of log lines and the id to ask for more after."""
     params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
-    return one(Call("GET", _path("tasks", task_id, "logs"), params=params, parse=page_of(LogLine)))
+    return log_lines(_path("tasks", task_id, "logs"), params)
 
 
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:

@@ -5,10 +5,12 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from detlab.client.calls import Backoff, Call, Reply, error_of, field_of, model, page_of
+from detlab.client import operations, task_operations
+from detlab.client.calls import Backoff, Call, Reply, error_of, field_of, model, page_of, run_flow
 from detlab.client.submission import config_mapping, config_text, set_key
 from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable, master_said
 from detlab.schemas.wire import CreateExperiment, TrialView, UserView
@@ -150,3 +152,24 @@ def test_every_public_name_loads() -> None:
 )
 def test_an_error_is_the_masters_by_one_rule(body: bytes, the_masters: bool) -> None:
     assert (master_said(body) is not None) is the_masters
+
+
+def test_the_last_lines_that_a_filter_lets_through_are_asked_for_until_there_are_so_many() -> None:
+    """The master looks for about a second at a time: one short page was all of `logs(tail=…, search=…)`."""
+    asked: list[dict[str, Any]] = []
+
+    def send(call: Call) -> Any:
+        params = dict(call.params or {})
+        asked.append(params)
+        top = params.get("before") or 100
+        line = {"id": top - 10, "run": 1, "trial_id": 7, "time": 1.0, "text": f"line {top - 10}"}
+        body = {"items": [line] if len(asked) != 2 else [], "next": None, "older": top - 10 if top > 50 else None}
+        return call.parse(Reply(200, json.dumps(body).encode()))
+
+    lines, following = run_flow(operations.trial_logs(7, tail=3, search="x"), send)
+    assert [line.id for line in lines] == [60, 70, 90]
+    assert following is None
+    assert [(params["tail"], params.get("before")) for params in asked] == [(3, None), (2, 90), (2, 80), (1, 70)]
+    asked.clear()
+    assert len(run_flow(task_operations.task_logs("notebook-1", tail=30), send)[0]) == 5
+    assert asked[-1]["before"] == 50
