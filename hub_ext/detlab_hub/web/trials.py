@@ -43,8 +43,8 @@ class LogPage(Wire):
     older: int | None = None
     """With `tail` or `before`: the `before` of the lines that come before, or null if there are none.
 
-    A filter looks at some 1.5 million lines at once, a regular expression at 50,000: a page may then be empty and have
-    a `next` or `older`.
+    A filter looks for about a second, a regular expression at 50,000 lines at most: a page may then be short or empty
+    and have a `next` or `older`.
     """
 
 

@@ -76,7 +76,8 @@ class RetentionPolicy(Block):
     """How long logs are kept."""
 
     log_retention_days: Annotated[int, Field(ge=-1, le=32767), BeforeValidator(as_int)] | None = Field(
-        None, description="Days; -1 is for ever, 0 until the next clean-up; by default the cluster decides."
+        None,
+        description="Days; -1 is for ever. Kept, but not acted upon yet: logs stay until the experiment is deleted.",
     )
 
 
