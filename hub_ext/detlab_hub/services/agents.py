@@ -58,7 +58,7 @@ class Agents:
     # --- people
 
     async def list(self, caller: Caller) -> list[AgentView]:
-        """All agents. That a slot is in use everybody sees; by which allocation, its owner only (I9)."""
+        """All agents. That a slot is in use, or an agent one user's, everybody sees; whose, its owner only (I9)."""
         return [*await self._shell.read(lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
@@ -77,10 +77,10 @@ class Agents:
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
-        return [self._view(row, running, owners, now) for row in s.scalars(wanted)]
+        return [self._view(row, caller, running, owners, now) for row in s.scalars(wanted)]
 
     def _view(
-        self, row: AgentRow, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
+        self, row: AgentRow, caller: Caller, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
     ) -> AgentView:
         slots = [SlotView.model_validate(slot) for slot in row.slots]
         heard = self._connections.last_heard(row.id)
@@ -90,7 +90,7 @@ class Agents:
                 "state": self._connections.state_of(row.id, now),
                 "version": row.version,
                 "address": row.address,
-                "serves_user": row.serves_user,
+                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else SOMEBODY,
                 "slots": [
                     slot.model_copy(
                         update={

@@ -73,8 +73,9 @@ async def test_impossible_is_judged_by_who_asks_and_a_known_key_is_not_judged_ag
     world = await make_world(training(3))
     await world.add_agent("bobs", slots=4, serves_user="bob")
     first = await world.services.usertasks.create(BOB, ask(slots=4, key="k"))
-    with pytest.raises(ResourcesError, match="serves only user bob"):
+    with pytest.raises(ResourcesError, match="the only agent serves another user") as refused:
         await world.services.usertasks.create(ALICE, ask(slots=0))
+    assert "bob" not in str(refused.value), "whom an agent serves is nobody else's business (I9)"
     await world.services.nodes.remove(ROOT, "bobs")
     await world.add_agent("small", slots=1)
     assert (await world.services.usertasks.create(BOB, ask(slots=4, key="k"))).task.id == first.task.id

@@ -130,12 +130,15 @@ async def test_services_a_setup_failure_is_counted_and_told(make_world):
 async def test_services_an_agent_of_one_user_gets_no_other_users_work(make_world):
     world = await make_world(training(2))
     bobs = await world.add_agent("bobs", serves_user="bob")
-    with pytest.raises(ResourcesError, match="bob"):
+    with pytest.raises(ResourcesError, match="another user"):
         await world.submit(config())
     await world.add_agent("anyones")
     made = await world.submit(config())
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     assert not bobs.launches
+    told = {name: await world.services.agents.list(caller) for name, caller in (("alice", ALICE), ("root", ROOT))}
+    assert [agent.serves_user for agent in told["root"]] == [None, "bob"]
+    assert [agent.serves_user for agent in told["alice"]] == [None, "somebody else"], "I9"
 
 
 async def test_services_what_waits_says_why(make_world):

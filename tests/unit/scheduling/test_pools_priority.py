@@ -183,6 +183,16 @@ def test_an_agent_of_one_user_runs_only_theirs() -> None:
     assert decision.waiting["u"].detail == "no agent runs tasks of user bob: agent a serves only user ada"
 
 
+def test_i9_whom_agents_serve_is_told_as_a_count_where_reasons_are_private() -> None:
+    jobs: dict[str, dict[str, object]] = {"j": {}}
+    pending = {"u": Task("u", "j", 1, user="bob")}
+    one: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
+    two: dict[str, int | Agent] = {**one, "eve": Agent("eve", 4, serves_user="eve")}
+    for agents, said in ((one, "the only agent serves another user"), (two, "all 2 serve other users")):
+        decision = schedule(replace(scene(agents, jobs, pending), private=True))
+        assert decision.waiting["u"].detail == f"no agent runs tasks of user bob: {said}"
+
+
 def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> None:
     jobs = {"j0": {}, "j3": {"weight": 3.0}}
     pool = scene({"a": 4}, jobs, {"t5": ("j0", 3), "t6": ("j0", 1)}, {"t4": ("j3", {"a": 3})}, preemption=True)

@@ -163,7 +163,8 @@ class Planner:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
         suitable = self.rooms.suitable(task)
         if not suitable:
-            return Reason(ReasonCode.NO_SUITABLE_AGENT, why_unsuitable(task, self.agents))
+            why = why_unsuitable(task, self.agents, private=self._private)
+            return Reason(ReasonCode.NO_SUITABLE_AGENT, why)
         if self._whole.fit(task) is None:
             return Reason(ReasonCode.TOO_LARGE, _why_too_large(task, suitable, len(self.agents)))
         if self._idle.fit(task) is None:
@@ -212,12 +213,18 @@ def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
     return detail if task.slots > total else f"{detail}, which cannot give as many on each"
 
 
-def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
-    """The first of a task's demands that no agent meets which meets those before; for people."""
+def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
+    """The first of a task's demands that no agent meets which meets those before; for people.
+
+    Args:
+        task: It.
+        agents: Of the pool.
+        private: No other user is named (I9): whom an agent serves is between that user and the administrators.
+    """
     wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
     demands: list[tuple[str, Callable[[Agent], bool]]] = [
         (
-            f"no agent runs tasks of user {task.user}: {_owners(agents)}",
+            f"no agent runs tasks of user {task.user}: {_owners(agents, private=private)}",
             lambda agent: agent.serves_user in (None, task.user),
         ),
         (_no_runtime(task.runtime), lambda a: not task.runtime or task.runtime in a.runtimes),
@@ -238,7 +245,9 @@ def why_unsuitable(task: Task, agents: Sequence[Agent]) -> str:
     return "no agent meets all of its demands"
 
 
-def _owners(agents: Sequence[Agent]) -> str:
+def _owners(agents: Sequence[Agent], *, private: bool) -> str:
+    if private:
+        return "the only agent serves another user" if len(agents) == 1 else f"all {len(agents)} serve other users"
     return named([f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents], ", ")
 
 
