@@ -57,6 +57,10 @@ class AgentRow(Base):
     labels: Mapped[dict[str, str]] = mapped_column(Json, default=dict)
     """Of the operator, for tasks that ask for some."""
     max_zero_slot_tasks: Mapped[int] = mapped_column(default=100)
+    millicpus: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Thousandths of a CPU that its tasks may ask for together; NULL: it did not say."""
+    host_memory: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Bytes that they may ask for together; NULL: it did not say."""
     enrolled_by: Mapped[str] = mapped_column(CleanText, default="")
     """SHA-256 of the enrolment token that it came by."""
     last_seen: Mapped[float] = mapped_column(Double, default=0.0)

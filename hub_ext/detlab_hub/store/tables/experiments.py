@@ -186,6 +186,10 @@ class AllocationRow(Base):
     priority: Mapped[int] = mapped_column(default=42)
     constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """What its agents must be like; NULL: anything."""
+    millicpus: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Thousandths of a CPU that it asks for, of each of its agents."""
+    memory: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes that it asks for, of each of its agents."""
     max_time: Mapped[float | None] = mapped_column(Double, default=None)
     """Seconds from its start after which it is asked to leave for good; NULL: any."""
     requested_at: Mapped[float] = mapped_column(Double, default=0.0)
