@@ -1,0 +1,210 @@
+"""Submitting, waiting for and steering experiments by `det`, against a fake master."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from detlab.schemas.wire import (
+    BestView,
+    ExperimentState,
+    ProblemView,
+    TrialState,
+)
+from detlab.testing.api import FakeMaster, Fault
+
+# --- create -----------------------------------------------------------------------------------------------
+
+
+def test_create_lists_the_code_and_names_the_next_steps(master, det) -> None:
+    master.warnings = [ProblemView(path="resources.shm_size", message="has no effect", level="warning")]
+    result = det("experiment", "create", "search.yaml", "code")
+    assert result.exit_code == 0
+    assert "Code: 1 file, 9 B (sha256:" in result.stdout
+    assert "  train.py  9 B" in result.stdout
+    assert "Created experiment 1" in result.stdout
+    assert "det experiment wait 1" in result.stdout
+    assert result.stderr == "warning: resources.shm_size: has no effect\n"
+    assert list(master.bundles) == [master.submitted[0].bundle]
+    assert master.submitted[0].config_yaml.startswith("name: digits")
+
+
+def test_create_changes_keys_and_merges_a_template(master, det, workplace: Path) -> None:
+    (workplace / "base.yaml").write_text("max_restarts: 1\nname: base\n")
+    result = det(
+        "e", "create", "search.yaml", "--config", "searcher.max_trials=4", "--config", "hyperparameters.lr=1e-3",
+        "--name", "small", "--template", "base.yaml", "--paused",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    config = master.submitted[0].config
+    assert config["searcher"]["max_trials"] == 4
+    assert config["hyperparameters"]["lr"] == 0.001
+    assert (config["name"], config["max_restarts"]) == ("small", 1)
+    assert master.experiments[1].state is ExperimentState.PAUSED
+    assert "det experiment activate 1" in result.stdout
+
+
+def test_create_reads_standard_input(master, det) -> None:
+    assert det("e", "create", "-", input="name: piped\n").exit_code == 0
+    assert master.submitted[0].config_yaml.strip() == "name: piped"
+
+
+def test_create_includes_files(master, det, workplace: Path) -> None:
+    (workplace / "extra.py").write_text("x")
+    result = det("e", "create", "search.yaml", "code", "-i", "extra.py")
+    assert "extra.py  1 B" in result.stdout
+
+
+def test_create_as_json(master, det_json) -> None:
+    told = det_json("e", "create", "search.yaml", "code")
+    assert told["experiment"]["id"] == 1
+    assert [file["path"] for file in told["bundle"]["files"]] == ["train.py"]
+
+
+def test_a_dry_run_makes_nothing(master, det) -> None:
+    result = det("e", "create", "search.yaml", "code", "--dry-run")
+    assert result.exit_code == 0
+    assert "would take it" in result.stdout
+    assert not master.experiments
+
+
+def test_a_lost_reply_does_not_double_the_submit(master, det) -> None:
+    master.faults.append(Fault("POST", "experiments", "lose_reply"))
+    assert det("e", "create", "search.yaml", "code").exit_code == 0
+    assert list(master.experiments) == [1]
+
+
+def test_config_mistakes_are_all_named_and_nothing_is_sent(master, det, workplace: Path) -> None:
+    (workplace / "bad.yaml").write_text("sercher: {}\nsearcher: {name: random, metric: x, max_trials: 0}\n")
+    result = det("e", "create", "bad.yaml", "code")
+    assert result.exit_code == 2
+    lines = [line.strip() for line in result.stderr.splitlines()]
+    assert "searcher.max_trials: must be at least 1, not 0" in lines
+    assert any(line.startswith("sercher: ") for line in lines)
+    assert master.requests == []
+    result = det("e", "create", "bad.yaml", "code", "--json")
+    assert result.exit_code == 2
+    assert {item["path"] for item in json.loads(result.stdout)} == {"searcher.max_trials", "sercher"}
+
+
+def test_mistakes_that_only_the_master_knows(master, det) -> None:
+    master.problems = [ProblemView(path="entrypoint", message="runs 'x.py', which is not in the code")]
+    result = det("e", "create", "search.yaml", "code")
+    assert result.exit_code == 2
+    assert "  entrypoint: runs 'x.py', which is not in the code" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["a: [1\n", "- a\n", "a: 1\na: 2\n", "\tname: x\n"])
+def test_malformed_configs(master, det, workplace: Path, text: str) -> None:
+    (workplace / "bad.yaml").write_text(text)
+    result = det("e", "create", "bad.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert "Traceback" not in result.output
+
+
+def test_files_that_are_not_there(master, det) -> None:
+    assert "nowhere.yaml cannot be read" in det("e", "create", "nowhere.yaml", "code").stderr
+    result = det("e", "create", "search.yaml", "nowhere")
+    assert result.exit_code == 1
+    assert "the context directory nowhere does not exist" in result.stderr
+
+
+def test_a_bundle_that_is_too_large(master, det, workplace: Path) -> None:
+    with (workplace / "code" / "data.bin").open("wb") as file:
+        file.truncate(96 * 2**20)
+    result = det("e", "create", "search.yaml", "code")
+    assert result.exit_code == 1
+    assert "96.0 MiB  data.bin" in result.stderr
+    assert "code/.detignore" in result.stderr
+    assert master.requests == []
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [(ExperimentState.COMPLETED, 0), (ExperimentState.CANCELED, 3), (ExperimentState.ERROR, 4)],
+)
+def test_follow_and_wait_exit_0_only_on_completed(master, det, state: ExperimentState, status: int) -> None:
+    timer = ends_soon_after_create(master, state)
+    assert det("e", "create", "search.yaml", "code", "-f").exit_code == status
+    timer.join()
+    assert det("e", "wait", 1).exit_code == status
+    assert det("e", "wait", 1, "--json").exit_code == status
+
+
+def ends_soon_after_create(master: FakeMaster, state: ExperimentState) -> threading.Thread:
+    def end() -> None:
+        master.await_request("GET", "experiments/1/stream")
+        master.add_trial(1, hparams={"lr": 0.5})
+        best = BestView(trial_id=1, trial_index=0, steps_completed=7, value=0.25, checkpoint="c-1")
+        master.update_experiment(1, best=best, trials={"ACTIVE": 1, "RUNNING": 1})
+        master.update_trial(1, state=TrialState.COMPLETED)
+        master.update_experiment(1, state=state, trials={"COMPLETED": 1})
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    return thread
+
+
+def test_following_tells_the_story_once(master, det) -> None:
+    thread = ends_soon_after_create(master, ExperimentState.COMPLETED)
+    master.faults.append(Fault("GET", "experiments/1/stream", "cut_mid_line", lines=1))
+    result = det("e", "create", "search.yaml", "code", "-f")
+    thread.join()
+    assert result.stdout.count("best val_loss 0.25 (trial 1, step 7)") == 1
+    assert "trial 1: ACTIVE  lr=0.5" in result.stdout
+    assert "Experiment 1 COMPLETED" in result.stdout
+    assert "det checkpoint download c-1" in result.stdout
+
+
+# --- wait, steer ------------------------------------------------------------------------------------------
+
+
+def test_waiting_in_vain(master, det) -> None:
+    master.add_experiment()
+    result = det("e", "wait", 1, "--timeout", "0.2")
+    assert result.exit_code == 5
+    assert "runs on" in result.stderr
+
+
+def test_an_interrupt_stops_watching_only(master, det, monkeypatch: pytest.MonkeyPatch) -> None:
+    from detlab.client.resources import Experiment
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    master.add_experiment()
+    monkeypatch.setattr(Experiment, "wait", interrupted)
+    result = det("e", "wait", 1)
+    assert result.exit_code == 130
+    assert "Experiment 1 runs on" in result.stderr
+    assert "det experiment kill 1" in result.stderr
+    assert master.experiments[1].state is ExperimentState.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("action", "state"), [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED"), ("kill", "CANCELED")]
+)
+def test_steering_several(master, det, det_json, action: str, state: str) -> None:
+    master.add_experiment()
+    master.add_experiment()
+    result = det("e", action, 1, 2)
+    assert result.exit_code == 0
+    assert result.stdout == f"Experiment 1: {state}\nExperiment 2: {state}\n"
+    master.add_experiment()
+    assert [item["state"] for item in det_json("e", action, 3)] == [state]
+
+
+def test_deleting_asks(master, det, workplace: Path) -> None:
+    master.add_experiment(state=ExperimentState.COMPLETED)
+    result = det("e", "delete", 1)
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    assert master.experiments
+    assert det("e", "delete", 1, "-y").stdout == "Deleted experiment 1\n"
+    assert not master.experiments
+    master.add_experiment()
+    result = det("e", "delete", 1, "-y")
+    assert result.exit_code == 1
+    assert "has not ended" in result.stderr

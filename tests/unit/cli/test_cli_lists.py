@@ -1,0 +1,206 @@
+"""Lists, descriptions and failure cards of `det` against a fake master: empty, hostile, as tables and as JSON."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from detlab.schemas.wire import (
+    BestView,
+    ExperimentState,
+    FailureView,
+    SeriesView,
+    SummaryView,
+    TrialState,
+)
+from detlab.testing.api import FakeMaster
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m[red]evil[/red]\x1b[0m\u202egnp\x9b2J\nsecond <img src=x onerror=alert(1)>"
+SHOWN = "[red]evil[/red]gnp second <img src=x onerror=alert(1)>"
+
+
+# --- lists and descriptions -------------------------------------------------------------------------------
+
+
+def test_empty_states_say_what_to_do(master, det) -> None:
+    assert det("e", "list").stdout == "No experiments yet. Try: det experiment create CONFIG DIR\n"
+    assert det("e", "list", "--name", "x").stdout == "No experiment like that.\n"
+    assert "det agent run" in det("agent", "list").stdout
+    assert "det agent run" in det("slot", "list").stdout
+    master.add_trial(master.add_experiment().id)
+    assert det("t", "metrics", 1).stdout == "No metrics yet.\n"
+    assert "no output yet" in det("t", "logs", 1).stderr
+    for words in (("e", "list-checkpoints", 1), ("c", "list", 1), ("c", "list", "--trial", 1)):
+        assert det(*words).stdout == "No checkpoints yet.\n"
+    master.update_trial(1, state=TrialState.CANCELED)
+    assert det("c", "list", "--trial", 1).stdout == "Trial 1 has ended (CANCELED) without a checkpoint.\n"
+    master.update_experiment(1, state=ExperimentState.COMPLETED)
+    for words in (("e", "lc", 1), ("e", "lc", 1, "--best", 2), ("c", "list", 1)):
+        assert det(*words).stdout == "Experiment 1 has ended (COMPLETED) without a checkpoint.\n"
+    master.add_experiment()
+    for words in (("e", "list-trials", 2), ("t", "list", 2)):
+        assert det(*words).stdout == "No trials yet.\n"
+    assert "no trials yet" in det("e", "logs", 2).stderr
+
+
+def test_checkpoints_that_are_deleted_are_listed_as_such_and_are_never_the_best(master, det, workplace: Path) -> None:
+    master.add_trial(master.add_experiment().id)
+    gone, kept = (
+        master.add_checkpoint(1, {"w": b"x"}, validation=loss, steps_completed=steps, state=state)
+        for loss, steps, state in ((0.1, 9, "DELETED"), (0.5, 2, "COMPLETED"))
+    )
+    first, second = det("c", "list", 1).stdout.splitlines()[-2:]
+    assert gone.uuid in first
+    assert "deleted" in first
+    assert kept.uuid in second
+    assert "deleted" not in second
+    assert gone.uuid not in det("e", "lc", 1, "--best", 5).stdout
+    for number, words in enumerate((("e", "download", 1), ("t", "download", 1), ("t", "download", 1, "--latest"))):
+        assert det(*words, "-o", f"got{number}").exit_code == 0
+    assert [path.name for path in (workplace / "got0").iterdir()] == [kept.uuid]
+    assert (workplace / "got2" / "w").exists()
+
+
+def test_a_list_of_the_best_checkpoints_says_when_none_was_validated(master, det) -> None:
+    master.add_trial(master.add_experiment().id)
+    master.add_checkpoint(1, {"w": b"x"}, steps_completed=3)
+    said = "No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints 1\n"
+    assert det("e", "lc", 1, "--best", 1).stdout == said
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        (ExperimentState.ACTIVE, "2 running"),
+        (ExperimentState.PAUSED, "2 pausing"),
+        (ExperimentState.STOPPING_CANCELED, "2 stopping"),
+    ],
+)
+def test_trials_that_are_leaving_are_not_said_to_run(master, det, state: ExperimentState, word: str) -> None:
+    master.add_experiment(trials={"ACTIVE": 2, "RUNNING": 2, "COMPLETED": 1}, trials_total=3, state=state)
+    for words in (("e", "list"), ("e", "describe", 1)):
+        shown = " ".join(det(*words).stdout.split())
+        assert word in shown
+        assert ("running" in shown) is (state is ExperimentState.ACTIVE)
+
+
+def everything(master: FakeMaster, text: str) -> str:
+    """Put a text into every place that users can write to; return a checkpoint's id."""
+    failure = FailureView(kind="exception", message=text, trial_id=1, rank=1, where=text, log_tail=[text], hint=text)
+    best = BestView(trial_id=1, trial_index=0, steps_completed=1, value=float("nan"))
+    master.add_experiment(
+        text, owner=text, description=text, labels=[text], metric=text, warnings=[text], failure=failure, best=best,
+        workspace=text, project=text, pending_reason=text, state=ExperimentState.ERROR, config={text: text},
+    )  # fmt: skip
+    master.add_trial(
+        1, hparams={text: text}, state=TrialState.ERROR, failure=failure, status=text, warnings=[text],
+        summary={text: {text: SummaryView(count=1, last=float("inf"))}}, best_validation=float("nan"),
+        pending_reason=text, agent_id=text,
+    )  # fmt: skip
+    master.series[1] = [
+        SeriesView(trial_id=1, group=text, name=text, steps=[1, 2], values=[float("nan"), 1.5], times=[1, 2])
+    ]
+    master.log(1, text, rank=0)
+    master.add_agent(text)
+    return master.add_checkpoint(1, {"weights.bin": b"x"}, metadata={text: text}, validation=0.5).uuid
+
+
+def commands(uuid: str) -> list[tuple[object, ...]]:
+    return [
+        ("e", "list"), ("e", "describe", 1), ("e", "list-trials", 1), ("e", "list-checkpoints", 1),
+        ("e", "config", 1), ("t", "list", 1), ("t", "describe", 1), ("t", "metrics", 1), ("c", "list", 1),
+        ("c", "describe", uuid), ("agent", "list"), ("slot", "list"), ("u", "whoami"), ("version",),
+    ]  # fmt: skip
+
+
+def test_texts_of_users_neither_control_the_terminal_nor_are_markup(master, det) -> None:
+    uuid = everything(master, HOSTILE)
+    for words in [*commands(uuid), ("e", "logs", 1), ("t", "logs", 1), ("e", "wait", 1)]:
+        result = det(*words)
+        for character in result.output:
+            assert character == "\n" or character.isprintable(), (words, character)
+    assert f"[rank 0] {SHOWN}" in det("t", "logs", 1).stdout
+    assert SHOWN in det("e", "describe", 1).stdout
+
+
+def test_json_is_strict_everywhere(master, det_json) -> None:
+    uuid = everything(master, HOSTILE)
+    for words in commands(uuid):
+        assert det_json(*words)
+    assert det_json("e", "list")[0]["name"] == HOSTILE
+    assert det_json("t", "metrics", 1)[0]["metrics"] == {HOSTILE: "NaN"}
+
+
+def test_tables_to_a_pipe_are_not_cut(master, det) -> None:
+    name = "a-long-name-" * 8
+    master.add_experiment(name)
+    assert name in det("e", "list").stdout
+
+
+def test_a_failure_card_names_what_where_and_next(master, det) -> None:
+    failure = FailureView(
+        kind="import",
+        message="ModuleNotFoundError: No module named 'nonsense'",
+        trial_id=1,
+        rank=2,
+        exit_code=1,
+        where="cell 14, line 3",
+        log_tail=["Traceback", "ModuleNotFoundError"],
+        hint="ship the module",
+    )
+    master.add_experiment(state=ExperimentState.ERROR, failure=failure)
+    master.add_trial(1, state=TrialState.ERROR, failure=failure)
+    for words in (("e", "describe", 1), ("t", "describe", 1), ("e", "wait", 1)):
+        told = det(*words).output
+        assert "Failed (import): ModuleNotFoundError: No module named 'nonsense'" in told
+        assert "where: trial 1, rank 2, exit code 1, cell 14, line 3" in told
+        assert "    | Traceback" in told
+        assert "→ ship the module" in told
+        assert "→ det trial logs 1" in told
+
+
+def test_the_card_of_what_was_stopped_or_waits_is_shown_in_place_of_a_failure(master, det) -> None:
+    stopped = FailureView(kind="user_stop", message=HOSTILE, hint="nothing failed", command="det trial logs 1")
+    lost = FailureView(kind="lost", message="it was lost", trial_id=1, hint="it goes on", command="det agent list")
+    master.add_experiment(state=ExperimentState.CANCELED, card=stopped)
+    master.add_trial(1, state=TrialState.ACTIVE, card=lost)
+    for words in (("e", "describe", 1), ("e", "wait", 1)):
+        told = det(*words).output
+        assert f"Stopped (user_stop): {SHOWN}" in told
+        assert "  → nothing failed\n  → det trial logs 1\n" in told
+    told = det("t", "describe", 1).output
+    assert "Interrupted (lost): it was lost" in told
+    assert "  → it goes on\n  → det agent list\n" in told
+
+
+def commands_of_cards() -> list[str]:
+    """Every command that a card can name, with numbers in place of what is filled in."""
+    from detlab_hub.services import endings, failures
+
+    found = set()
+    for module in (endings, failures):
+        text = re.sub(r"\{[^{}]*\}", "1", Path(module.__file__).read_text(encoding="utf-8"))
+        found.update(re.findall(r"\bdet (?:trial|task|experiment|agent|queue)[a-z0-9 -]*", text))
+    return sorted(one.replace("logs 11", "logs 1 --rank 1").strip() for one in found)
+
+
+def test_every_command_that_a_card_names_exists() -> None:
+    from detlab.cli.root import det
+
+    known = commands_of_cards()
+    assert {"det agent list", "det queue", "det trial logs 1", "det trial logs 1 --rank 1"} <= set(known)
+    for line in known:
+        context, words = click.Context(det), line.split()[1:]
+        command: click.Command = det
+        while isinstance(command, click.Group):
+            _, found, words = command.resolve_command(context, words)
+            assert found is not None, line
+            command = found
+        command.make_context(command.name, words)
+
+
+def test_warnings_of_an_experiment_are_shown(master, det) -> None:
+    master.add_experiment(state=ExperimentState.COMPLETED, warnings=["trial 3 never reported 'val_loss'"])
+    for words in (("e", "describe", 1), ("e", "wait", 1)):
+        assert "warning: trial 3 never reported 'val_loss'" in det(*words).output
