@@ -3,6 +3,10 @@
 `schedule(snapshot)` says who starts where, who gives slots back, and why everybody else waits.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
@@ -61,6 +65,19 @@ _SCHEDULERS = {
 
 def schedule(snapshot: Snapshot) -> Decision:
     """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
-    planner = Planner(snapshot)
-    _SCHEDULERS[snapshot.pool.scheduler](planner)
-    return planner.decision()
+    with _no_collection():
+        planner = Planner(snapshot)
+        _SCHEDULERS[snapshot.pool.scheduler](planner)
+        return planner.decision()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A pass makes tens of thousands of small objects, and no cycles worth the search through all that lives."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

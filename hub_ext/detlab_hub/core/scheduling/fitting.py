@@ -73,22 +73,32 @@ class Shapes:
         self._agents = agents
         self._names = frozenset(agent.id for agent in agents)
         self._personal = any(agent.serves_user is not None for agent in agents)
-        self._of_tasks: dict[str, Shape] = {}
+        self.known: dict[str, Shape] = {}
+        """Of each task that was asked about."""
         self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
         self._shapes: dict[tuple[int, bool, Kind, frozenset[str]], Shape] = {}
+        self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str]], Shape] = {}
         self._suitable: dict[Kind, Sequence[Agent]] = {}
 
     def of(self, task: Task) -> Shape:
         """That of a task."""
-        found = self._of_tasks.get(task.id)
+        found = self.known.get(task.id)
         if found is None:
-            key = task.constraints, task.runtime, task.user if self._personal else ""
-            kind = self._kinds.get(key)
-            if kind is None:
-                kind = self._kinds[key] = Kind(*key)
-            blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
-            found = self._of_tasks[task.id] = self._one(task.slots, task.single_node, kind, blocked)
+            user = task.user if self._personal else ""
+            asked = task.slots, task.single_node, task.constraints, task.runtime, user, task.blocked_nodes
+            found = self._asked.get(asked)
+            if found is None:
+                found = self._asked[asked] = self._made(task, user)
+            self.known[task.id] = found
         return found
+
+    def _made(self, task: Task, user: str) -> Shape:
+        key = task.constraints, task.runtime, user
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind(*key)
+        blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
+        return self._one(task.slots, task.single_node, kind, blocked)
 
     def suitable(self, kind: Kind) -> Sequence[Agent]:
         """The agents on which tasks of a kind may run, whether or not they are open."""
@@ -225,10 +235,12 @@ class Rooms:
         self._pool = pool
         self._shapes = Shapes(agents) if shapes is None else shapes
         self.shape = self._shapes.of
+        self.known = self._shapes.known
         self.nodes = {agent.id: Node(agent) for agent in agents}
         self._empty = empty
         self._indexes: dict[Kind, _Index] = {}
-        self._failed: dict[Shape, int] = {}
+        self.failed: dict[Shape, int] = {}
+        """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
         self.widened = 0
         """How often slots became free: what did not fit before may fit now."""
 
@@ -287,11 +299,11 @@ class Rooms:
         shape = self.shape(task)
         if avoid:
             shape = self._shapes.avoiding(shape, avoid)
-        if self._failed.get(shape) == self.widened:
+        if self.failed.get(shape) == self.widened:
             return None  # since it did not fit nothing became free
         found = self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)
         if found is None:
-            self._failed[shape] = self.widened
+            self.failed[shape] = self.widened
         return found
 
     def largest(self, task: Task) -> int:

@@ -24,6 +24,8 @@ class Limits:
             holders.setdefault(quota.user or quota.group or "", []).append(quota)
         self._bounded = {name for name, job in snapshot.jobs.items() if job.max_slots is not None}
         self._no_quotas = not snapshot.quotas
+        self.none = self._no_quotas and not self._bounded
+        """Whether nobody is limited."""
         self.by_job: Counter[str] = Counter()
         self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
         self._by_quota: Counter[Quota] = Counter({quota: quota.elsewhere for quota in snapshot.quotas})

@@ -66,23 +66,31 @@ class Planner:
         for task in self.running:
             self.rooms.place(task, task.on)
             self._free.place(task, task.on)
-        self.pending = [task for task in ordered if task.state is TaskState.PENDING and self._possible(task)]
+        self.pending = self._possible([task for task in ordered if task.state is TaskState.PENDING])
 
-    def _possible(self, task: Task) -> bool:
-        reason = self.limits.never(task)
-        if reason is None:
-            shape = self.rooms.shape(task)
-            if shape not in self._never:
-                self._never[shape] = self._look_whether_ever(task)
-            reason = self._never[shape]
-        if reason is not None:
-            self._waiting[task.id] = reason
-        return reason is None
+    def _possible(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those that could start if there were room; of the others it is noted why they could not."""
+        never, shape_of, unlimited = self._never, self.rooms.shape, self.limits.none
+        possible: list[Task] = []
+        for task in tasks:
+            reason = None if unlimited else self.limits.never(task)
+            if reason is None:
+                shape = shape_of(task)
+                if shape not in never:
+                    never[shape] = self._look_whether_ever(task)
+                reason = never[shape]
+            if reason is None:
+                possible.append(task)
+            else:
+                self._waiting[task.id] = reason
+        return possible
 
     # --- what is decided ----------------------------------------------------------------------------------
 
     def allowed(self, task: Task) -> bool:
         """Whether `max_slots` and quotas let the task start now; if not that is why it waits."""
+        if self.limits.none:
+            return True
         reason = self.limits.now(task)
         if reason is not None:
             self._waiting[task.id] = reason
@@ -129,13 +137,13 @@ class Planner:
 
     def decision(self) -> Decision:
         """What was decided; asked once, at the end."""
-        known: dict[tuple[Shape, bool], Reason] = {}
-        shape_of, waiting = self.rooms.shape, self._waiting
+        known: dict[bool, dict[Shape, Reason]] = {True: {}, False: {}}
+        shapes, waiting = self.rooms.known, self._waiting
         for task, next_in_line in self._for_room:
-            key = shape_of(task), next_in_line
-            reason = known.get(key)
+            shape, alike = shapes[task.id], known[next_in_line]
+            reason = alike.get(shape)
             if reason is None:
-                reason = known[key] = self._no_room(task, next_in_line)
+                reason = alike[shape] = self._no_room(task, next_in_line)
             waiting[task.id] = reason
         allocate = {name: placement for name, (_, placement) in self.started.items()}
         return Decision(allocate, tuple(task.id for task in self.release), self._waiting)

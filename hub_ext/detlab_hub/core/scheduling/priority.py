@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
 from detlab_hub.core.scheduling.limits import count_slots
-from detlab_hub.core.scheduling.model import Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
@@ -66,8 +66,8 @@ class _Pass:
         """Priorities whose jobs have different weights."""
         self._awaiting: set[str] = set()
         """Who did not fit, and will when those are gone that are leaving."""
-        self._hopeless: dict[tuple[Shape, int], int] = {}
-        """Shapes, and numbers of candidates, for which no room could be made when so often slots had become free."""
+        self._hopeless: dict[Shape, tuple[int, int]] = {}
+        """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
         self._first: set[str] = set()
@@ -89,30 +89,42 @@ class _Pass:
     def run(self) -> None:
         """Level by level."""
         for priority in sorted(self._levels):
-            failed: list[Task] = []
-            for task, tell in by_weight(self._levels[priority], self._jobs, self._planner.limits.by_job):
-                if not self._planner.allowed(task):
-                    tell(False)
-                    continue
-                tell(self._try(task, failed))
-                if task.overdue and failed and failed[-1] is task:
-                    self._add_heads([task])
+            failed = self._start_level(self._levels[priority])
             self._add_heads([task for task in failed if not task.overdue])
-            for task in failed:
-                if task.id not in self._awaiting:
-                    self._make_room(task)
+            self._make_rooms(failed)
         self._spare()
+
+    def _start_level(self, level: list[Task]) -> list[Task]:
+        """Start whom of one priority there is room for; who did not fit."""
+        planner, rooms = self._planner, self._planner.rooms
+        known, full, unlimited = rooms.known, rooms.failed, planner.limits.none
+        failed: list[Task] = []
+        for task, tell in by_weight(level, self._jobs, planner.limits.by_job):
+            if not unlimited and not planner.allowed(task):
+                tell(False)
+                continue
+            if full.get(known[task.id]) == rooms.widened:  # as `fit` would find: thousands wait, and few are alike
+                tell(False)
+                self._fail(task, failed)
+            else:
+                tell(self._try(task, failed))
+            if task.overdue and failed and failed[-1] is task:
+                self._add_heads([task])
+        return failed
+
+    def _fail(self, task: Task, failed: list[Task]) -> None:
+        failed.append(task)
+        if not self._heads:
+            self._first.add(task.id)
+        if self._leaving:
+            self._await(task)
 
     def _try(self, task: Task, failed: list[Task]) -> bool:
         """Start the task if it fits and may; whether it did."""
         planner = self._planner
         placement = planner.rooms.fit(task)
         if placement is None:
-            failed.append(task)
-            if not self._heads:
-                self._first.add(task.id)
-            if self._leaving:
-                self._await(task)
+            self._fail(task, failed)
         elif (now := self._at_once(task, placement)) is not None:
             planner.start(task, now)
             return True
@@ -176,40 +188,47 @@ class _Pass:
             self._for_whom.append((task, gone))
             self._planner.reserve(task, placement)
 
-    def _make_room(self, task: Task) -> None:
-        planner, first = self._planner, task.id in self._first
-        if not planner.allowed(task):
-            return  # what was started and reserved since it failed counts
-        if not self._preempts:
-            planner.wait(task, next_in_line=first)
-            return
-        rooms, like = planner.rooms, (planner.rooms.shape(task), self._behind_in_queue(task))
-        placement, victims = None, list[Task]()
-        if self._hopeless.get(like) != rooms.widened:
-            placement = rooms.fit(task)
-            if placement is None:
-                placement, victims = self._victims.make_room(task, like[1])
+    def _make_rooms(self, tasks: Sequence[Task]) -> None:
+        """Take slots for those that did not fit, one after the other; what it cannot be done for waits for room."""
+        planner, rooms, hopeless = self._planner, self._planner.rooms, self._hopeless
+        shapes, awaiting, first = rooms.known, self._awaiting, self._first
+        unlimited, preempts, limit_of = planner.limits.none, self._preempts, self._limits
+        for task in tasks:
+            if task.id in awaiting or not (unlimited or planner.allowed(task)):
+                continue  # what was started and reserved since it failed counts
+            if preempts:
+                shape, candidates = shapes[task.id], limit_of.get(task.job)
+                if candidates is None:
+                    candidates = limit_of[task.job] = self._behind_in_queue(self._jobs[task.job])
+                # Where more who might leave were too few, fewer are.
+                known = hopeless.get(shape)
+                if known is None or known[0] != rooms.widened or known[1] < candidates:
+                    if self._make_room(task, candidates):
+                        continue
+                    hopeless[shape] = rooms.widened, candidates
+            planner.wait(task, next_in_line=task.id in first and not self._released)
+
+    def _make_room(self, task: Task, candidates: int) -> bool:
+        """Whether the task finds room, if need be by taking slots from some of so many candidates."""
+        placement, victims = self._planner.rooms.fit(task), list[Task]()
         if placement is None:
-            self._hopeless[like] = rooms.widened
-            planner.wait(task, next_in_line=first and not self._released)
-            return
+            placement, victims = self._victims.make_room(task, candidates)
+        if placement is None:
+            return False
         self._released += [victim for victim in victims if not victim.leaving]
         self._for_whom.append((task, victims))
-        planner.reserve(task, placement)  # why it waits is said when it is known who leaves
+        self._planner.reserve(task, placement)  # why it waits is said when it is known who leaves
+        return True
 
-    def _behind_in_queue(self, task: Task) -> int:
-        """How many of the candidates may have to leave for the task.
+    def _behind_in_queue(self, job: Job) -> int:
+        """How many of the candidates may have to leave for a task of the job.
 
         Of its own priority only tasks of jobs that are behind its own in the queue; none where jobs of different
         weights take turns, as whose turn it is changes with every start.
         """
-        known = self._limits.get(task.job)
-        if known is None:
-            job = self._jobs[task.job]
-            position = math.inf if job.priority in self._unequal else position_of(job)
-            ahead = bisect_right(self._bounds, (job.priority, position))
-            known = self._limits[task.job] = len(self._leaving) + len(self._bounds) - ahead
-        return known
+        position = math.inf if job.priority in self._unequal else position_of(job)
+        ahead = bisect_right(self._bounds, (job.priority, position))
+        return len(self._leaving) + len(self._bounds) - ahead
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""
