@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import pytest
 import yaml
 
+from detlab.launch.procfs import processes, read_environment
 from testbed import waiting
 from testbed.cluster import Cluster
 
@@ -65,12 +67,13 @@ def until(holds: Callable[[], Any], what: str, cluster: Cluster, timeout: float 
     return waiting.until(holds, lambda: f"{what}\n{cluster.logs()}", timeout)
 
 
-def submit(cluster: Cluster) -> int:
+def submit(cluster: Cluster, resource_pool: str = "default", steps: int = 60) -> int:
     """Submit the story's experiment by the command line."""
     code = cluster.root / "code"
     code.mkdir(exist_ok=True)
-    (code / "trial.py").write_text(TRIAL)
-    (cluster.root / "story.yaml").write_text(CONFIG)
+    (code / "trial.py").write_text(TRIAL.replace("step < 60", f"step < {steps}"))
+    slots = "slots_per_trial: 1"
+    (cluster.root / "story.yaml").write_text(CONFIG.replace(slots, f"{slots}, resource_pool: {resource_pool}"))
     made = cluster.det("experiment", "create", "story.yaml", "code", "--json")
     assert made.returncode == 0, made.stdout + made.stderr
     with cluster.client() as client:
@@ -175,7 +178,7 @@ def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in pids.values())
 
 
-@contextmanager
+@contextlib.contextmanager
 def foreground(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
     """`det up --foreground` from its first line on."""
     command = cluster.command("up", "--foreground", "--port", str(cluster.port), "--slots", str(cluster.slots))
@@ -189,6 +192,40 @@ def foreground(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
             assert "Ctrl-C" in process.stdout.read()
         finally:
             process.kill()
+
+
+ELASTIC = """
+c.DetHub.pools = {"elastic": {"provider": {"type": "local", "slots": 2, "max_instances": 1}}}
+"""
+
+
+def test_det_down_ends_agents_of_elastic_pools_also_those_that_a_killed_master_launched(cluster: Cluster) -> None:
+    cluster.folder.mkdir()
+    (cluster.folder / "detlab_config.py").write_text(ELASTIC)
+    up = cluster.up()
+    assert up.returncode == 0, up.stdout + up.stderr
+    experiment = submit(cluster, resource_pool="elastic", steps=6000)
+    until(lambda: sum(t["allocation_state"] == "RUNNING" for t in trials(cluster, experiment)) == 2, "two run", cluster)
+    (place,) = (cluster.folder / "instances" / "elastic").glob("elastic-*")
+    agent = int((place / "process").read_text().split()[0])
+    tasks = [
+        found.pid for found in processes() if read_environment(found.pid).get("DET_TASK_DIR", "").startswith(str(place))
+    ]
+    assert alive(agent)
+    assert len(tasks) >= 2
+    master = cluster.pid("master")
+    assert master is not None
+    os.kill(master, signal.SIGKILL)
+    until(lambda: cluster.pid("master") not in (None, master) and healthy(cluster), "another master", cluster)
+
+    down = cluster.down("--timeout", "30")
+    assert down.returncode == 0, down.stdout + down.stderr
+    assert "not ended" not in down.stdout
+    assert not any(alive(pid) for pid in (agent, *tasks))
+    assert [path.name for path in place.parent.iterdir()] == ["logs"]
+    with contextlib.closing(sqlite3.connect(cluster.folder / "db" / "detlab.sqlite")) as database:
+        (saved,) = database.execute("SELECT count(*) FROM checkpoints WHERE state = 'COMPLETED'").fetchone()
+    assert saved == 2, "its trials saved before they left, as on other agents"
 
 
 def test_whatever_is_killed_comes_back_and_trials_do_not_notice(cluster: Cluster) -> None:

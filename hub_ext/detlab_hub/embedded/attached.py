@@ -58,6 +58,7 @@ async def run(
     finally:
         supervisor.request_stop()
         await running
+        await asyncio.to_thread(lifecycle.stop_instances, folder, say)
     return 0
 
 

@@ -17,6 +17,7 @@ from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import ports, process
 from detlab_hub.embedded.front import Said, choose_front
+from detlab_hub.embedded.instances import end_instances
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
@@ -342,7 +343,9 @@ class Ending:
 
 
 def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
-    """Have running trials save and leave, then stop all parts. Doing it twice is harmless.
+    """Have running trials save and leave, then stop all parts, and agents of elastic pools on this machine.
+
+    Doing it twice is harmless.
 
     Args:
         folder: The state folder.
@@ -357,11 +360,12 @@ def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
     orphans = [name for name in names.STOP_ORDER if _runs(report, name)]
     if plan is None or not (locked or orphans):
         folder.cluster_file.unlink(missing_ok=True)
-        return Ending(was_running=False)
+        return Ending(was_running=stop_instances(folder, say) > 0)
     drained, left = drain(plan, folder.secret("user_token"), timeout, say)
     if locked and report is not None and report.supervisor is not None:
         _stop_supervisor(report, folder)
     asyncio.run(_stop_orphans(folder))
+    stop_instances(folder, say)  # now that no master launches any more
     folder.cluster_file.unlink(missing_ok=True)
     return Ending(True, drained, left)
 
@@ -376,7 +380,10 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
     try:
         before = master.view()
         if before is None or not master.drain(timeout):
-            say("The master does not answer, so running trials are not asked to save; they go on at the next det up.")
+            say(
+                "The master does not answer, so running trials are not asked to save; they go on at the next det up,"
+                " those of local elastic pools from their last checkpoints."
+            )
             return False, 0
         # The master ends what does not leave by itself: SIGTERM at the timeout, SIGKILL a few seconds later.
         deadline = time.monotonic() + timeout + 15.0
@@ -402,6 +409,19 @@ def _stop_supervisor(report: Report, folder: StateFolder) -> None:
     asyncio.run(stop())
     if folder.locked:
         raise DetlabError(f"the supervisor of {folder} does not end", hint=f"See {folder.log(_SUPERVISOR)}")
+
+
+def stop_instances(folder: StateFolder, say: Say) -> int:
+    """End the agents that elastic pools started on this machine; return how many there were.
+
+    Args:
+        folder: The state folder, whose master runs no more.
+        say: Told what cannot be ended.
+    """
+    ended, troubles = end_instances(folder)
+    for trouble in troubles:
+        say(f"An agent of an elastic pool was not ended: {trouble}")
+    return ended
 
 
 async def _stop_orphans(folder: StateFolder) -> None:

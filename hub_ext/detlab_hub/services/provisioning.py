@@ -3,6 +3,10 @@
 The providers' own lists are the truth, so that a master that dies between a launch and anything that follows it forgets
 no instance. What is kept in memory may be lost: idle times then begin anew.
 
+Which agents are instances is kept in the database (`Meta`), so that those of instances that are gone leave the list of
+agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so long that
+their tasks run elsewhere.
+
 Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
 nothing: no task is placed on what goes away.
 """
@@ -13,11 +17,11 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
@@ -41,7 +45,7 @@ from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts, tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, Meta
 
 _log = logging.getLogger(__name__)
 PERIOD = 5.0
@@ -49,6 +53,7 @@ PERIOD = 5.0
 _LISTED_WITHIN = 120.0
 """A provider's list may lag behind a launch by so much."""
 _ERRORS = 10
+_NOTED = "instance/"
 
 
 @dataclass
@@ -148,24 +153,29 @@ class Provisioning:
         now = self._shell.clock()
         before, state.instances = state.instances, self._with_fresh(state, listed, now)
         seen = state.instances
-        scene = await self._situation(pool, seen, now)
-        decision = decide(scene, state.history, pool.limits)
+        situation, noted = await self._situation(pool, seen, now)
+        decision = decide(situation, state.history, pool.limits)
         state.decision, state.history = decision, decision.history
         await self._void_tokens(state)
-        gone = {i.agent_id for i in before} - {i.agent_id for i in seen}
-        await self._forget(sorted(gone))
+        there = {i.agent_id for i in seen}
+        await self._note_agents(pool, there - noted)
+        gone = (noted | {i.agent_id for i in before}) - there
+        # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
+        await self._forget([one for one in sorted(gone) if self._connections.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
         if not self._shell.draining:
             await self._launch(pool, state, decision.launch)
 
-    async def _situation(self, pool: ElasticPool, instances: tuple[Instance, ...], now: float) -> Situation:
-        """The pool as the scheduler sees it, and every agent that runs something, whatever its pool is."""
+    async def _situation(
+        self, pool: ElasticPool, instances: tuple[Instance, ...], now: float
+    ) -> tuple[Situation, set[str]]:
+        """The pool as the scheduler sees it, with every agent that runs something; and what is noted as instances."""
         shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
 
-        def read(s: Session) -> Situation:
+        def read(s: Session) -> tuple[Situation, set[str]]:
             snapshots = scene.snapshots(s, nodes, refusals, now, shell.settings)
             held = frozenset(parts.agents_with(s, PLACED))
-            return Situation(snapshots[pool.name], pool.template, instances, now, held)
+            return Situation(snapshots[pool.name], pool.template, instances, now, held), _noted(s, pool.name)
 
         return await shell.read(read)
 
@@ -178,6 +188,16 @@ class Provisioning:
             if name not in names and now < instance.launched_at + _LISTED_WITHIN
         }
         return (*listed, *state.fresh.values())
+
+    async def _note_agents(self, pool: ElasticPool, agent_ids: Collection[str]) -> None:
+        """Remember instances that were launched before such notes were made."""
+        if agent_ids:
+
+            def note(turn: Turn) -> None:
+                for agent_id in sorted(agent_ids):
+                    _note_instance(turn, pool.name, agent_id)
+
+            await self._shell.write(note)
 
     def _note(self, pool: ElasticPool, state: _State, what: str, error: ProviderError) -> None:
         """Keep an error for people; the same again only moves on its time."""
@@ -202,7 +222,7 @@ class Provisioning:
             except ProviderError as error:
                 state.history = launch_failed(state.history, self._shell.clock())
                 self._note(pool, state, "launch", error)
-                await self._shell.write(partial(_void, agent_id=agent_id))
+                await self._shell.write(partial(_give_up, agent_id=agent_id))
                 return  # the rest is for the next look, when it is time again
             now = self._shell.clock()
             state.history = launched(state.history, 1, now)
@@ -257,8 +277,25 @@ def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
     """An order with a token that lives as long as the agent is waited for."""
     until = turn.now + pool.limits.max_agent_starting_period
     token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    _note_instance(turn, pool.name, agent_id)
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
     return Order(agent_id, pool.name, turn.now, token)
+
+
+def _noted(s: Session, pool: str) -> set[str]:
+    """The agents of a pool that were launched as instances, and not struck off since."""
+    keys = s.scalars(select(Meta.key).where(Meta.key.startswith(_NOTED, autoescape=True), Meta.value == pool))
+    return {key.removeprefix(_NOTED) for key in keys}
+
+
+def _note_instance(turn: Turn, pool: str, agent_id: str) -> None:
+    turn.session.merge(Meta(key=_NOTED + agent_id, value=pool))
+
+
+def _give_up(turn: Turn, agent_id: str) -> None:
+    """A launch failed: nobody comes by this name."""
+    _void(turn, agent_id)
+    turn.session.execute(delete(Meta).where(Meta.key == _NOTED + agent_id))
 
 
 def _void(turn: Turn, agent_id: str) -> None:
@@ -285,7 +322,7 @@ def _strike(turn: Turn, agent_id: str, why: str) -> bool:
     """Remove an agent that comes no more, with its key; False if something is still placed there."""
     if _is_busy(turn.session, agent_id):
         return False
-    _void(turn, agent_id)
+    _give_up(turn, agent_id)
     tokens.revoke(turn.session, "agent", agent_id)
     row = turn.session.get(AgentRow, agent_id)
     if row is not None:

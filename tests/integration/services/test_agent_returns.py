@@ -289,3 +289,39 @@ async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, second.agent_id)
+
+
+@pytest.mark.parametrize("rebooted", [False, True], ids=["one-master", "two-masters"])
+async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list_and_its_trial_is_lost_not_failed(
+    make_world, rebooted
+):
+    world = await make_world(training(200, save_every=1))
+    market = SpotMarket()
+    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+
+    def looking():
+        return Provisioning(world.services.shell, world.services.connections, [pool])
+
+    provisioning = looking()
+    made = await world.submit(config())
+    await world.step()
+    await provisioning.look()
+    (first,) = market.made
+    one = await world.add_agent(first.agent_id)
+    await world.steps(6)
+    await provisioning.look()
+    market.made.clear()
+    await provisioning.look()
+    assert await states(world) == {first.agent_id: "connected"}, "it speaks: the provider's list is wrong"
+    one.drop()
+    if rebooted:
+        await world.reboot()
+        provisioning = looking()
+    for _ in range(int(world.settings.agent_reconnect_wait * 2) + 6):
+        await world.step()
+        await provisioning.look()
+    assert first.agent_id not in await states(world), "it was listed as lost for ever"
+    (trial,) = await world.trials(made.id)
+    assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
+    card = (await world.services.trials.get(ALICE, trial.id)).card
+    assert card.kind == "lost"

@@ -179,6 +179,8 @@ class LocalProvider:
             self._keep_log(place)
             (place / "instance.json").unlink(missing_ok=True)
             shutil.rmtree(place)
+        except FileNotFoundError:
+            _log.info("instance %s: somebody else removes it, too", place.name)
         except OSError as error:
             raise ProviderError(Trouble.OTHER, f"{place} cannot be removed: {error}") from error
 
