@@ -75,6 +75,8 @@ class Fairness(Promises):
 
     _before: dict[str, Held] | None = None
     _rules: Rules | None = None
+    _parsed: dict[tuple[Any, ...], Held] = field(default_factory=dict)
+    """Rows as they were read -> what they say: most are as they were at the commit before."""
     _preempted: defaultdict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """trial -> when each of its attempts was preempted, by allocation"""
 
@@ -165,10 +167,12 @@ class Fairness(Promises):
     def _read(self) -> dict[str, Held]:
         found = {}
         for row in self._all(_LIVE):
-            *plain, groups, constraints = row
-            plain[4] = tuple(json.loads(plain[4]))
-            labels = (json.loads(constraints) or {}).get("labels", {}) if constraints else {}
-            found[row[0]] = Held(*plain, frozenset(json.loads(groups)), frozenset(labels.items()))
+            if row not in self._parsed:
+                *plain, groups, constraints = row
+                plain[4] = tuple(json.loads(plain[4]))
+                labels = (json.loads(constraints) or {}).get("labels", {}) if constraints else {}
+                self._parsed[row] = Held(*plain, frozenset(json.loads(groups)), frozenset(labels.items()))
+            found[row[0]] = self._parsed[row]
         return found
 
     def _read_rules(self, now: dict[str, Held]) -> Rules:
