@@ -31,6 +31,7 @@ from detlab_hub.backends.instances.configuration import ElasticPool, Surrounding
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
+from detlab_hub.services.servercerts import ServerAuthority
 from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
@@ -103,6 +104,11 @@ class DetHub(Application):
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
     spawner_token_file = Unicode(help="File with the token of the Hub's spawners; may be missing.").tag(config=True)
+    servers_certificate_file = Unicode(
+        help="Certificate of the authority that signs those of servers on other nodes; the Hub's proxy and its spawners"
+        " must believe it. Empty: such servers speak plain HTTP."
+    ).tag(config=True)
+    servers_key_file = Unicode(help="The key of that authority.").tag(config=True)
     idle_timeouts = Dict(
         value_trait=Float(),
         key_trait=Unicode(),
@@ -215,6 +221,7 @@ class DetHub(Application):
             version=detlab.__version__,
             enrolment_secret_hash=hashlib.sha256(enrolment.encode()).hexdigest() if enrolment else None,
             hub_secret_hash=hashlib.sha256(spawner.encode()).hexdigest() if spawner else None,
+            server_authority=self._server_authority(),
             idle_timeouts=dict(self.idle_timeouts),
             idle_warning=self.idle_warning,
             spawn_lease=self.spawn_lease,
@@ -229,6 +236,11 @@ class DetHub(Application):
             default_image=dict(self.default_image),
             users=self._users() if os.geteuid() == 0 else None,
         )
+
+    def _server_authority(self) -> ServerAuthority | None:
+        if not self.servers_certificate_file:
+            return None
+        return ServerAuthority(Path(self.servers_certificate_file), Path(self.servers_key_file))
 
     def _pools(self) -> Pools:
         """Return the pools.

@@ -48,6 +48,17 @@ class Island:
         """Pull its cable: nothing comes through any more, and nobody is told."""
         _ip("link", "set", "dev", self.cable, "down")
 
+    @contextmanager
+    def address_taken(self) -> Iterator[None]:
+        """This machine answers at its address, as somebody else in its network could."""
+        self.cut()
+        _ip("addr", "add", f"{self.address}/32", "dev", "lo")
+        try:
+            yield
+        finally:
+            _ip("addr", "del", f"{self.address}/32", "dev", "lo")
+            self.mend()
+
     def mend(self) -> None:
         """Put it back."""
         _ip("link", "set", "dev", self.cable, "up")

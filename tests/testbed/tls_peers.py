@@ -106,6 +106,7 @@ def tls_peer(
     answer: bytes = b"",
     hosts: tuple[str, ...] = (),
     pair: tuple[Path, Path] | None = None,
+    at: tuple[str, int] = ("127.0.0.1", 0),
 ) -> Iterator[Peer]:
     """Run such a server until the end of the context.
 
@@ -115,11 +116,12 @@ def tls_peer(
         answer: What it says to whoever has spoken.
         hosts: Names that its certificate is for.
         pair: Another certificate and key to use.
+        at: Where it listens; port 0: any that is free.
     """
     certificate, key = pair or make_pair(folder, name, *hosts)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(at) as listening:
         peer = Peer(int(listening.getsockname()[1]), read_certificate(certificate))
         thread = threading.Thread(target=_serve, args=(listening, context, peer, answer), daemon=True)
         thread.start()

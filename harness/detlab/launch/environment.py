@@ -74,6 +74,8 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         "NVIDIA_VISIBLE_DEVICES",
         "DET_SERVICE_ADDRESS",
         "DET_SERVICE_PORT",
+        "DET_SERVICE_CERT_FILE",
+        "DET_SERVICE_KEY_FILE",
         "DET_MASTER_CERT_FILE",
     ):
         if name in base:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import ipaddress
 import json
 import os
 import pwd
@@ -26,8 +27,11 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from detlab.launch import idle_watch
+from detlab.launch.relays import Relays, Target, showing
+from detlab.trust import tls_context
 
 KINDS = ("notebook", "shell", "tensorboard", "hold")
 PORT_TAKEN = 98
@@ -196,11 +200,44 @@ def run(kind: str, env: Mapping[str, str]) -> int:
         return PORT_TAKEN
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
+    if full.get("DET_SERVICE_CERT_FILE"):
+        _over_a_network(full)
     # The whole process group gets a stop, so that the server needs no message from here.
     child = subprocess.Popen(command_of(kind, full["SHELL"]), env=full, cwd=root)
     watch = idle_watch.Watch(kind, full, child.pid)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
+
+
+def _over_a_network(env: MutableMapping[str, str]) -> None:
+    """Have the server listen on loopback behind TLS, and find the Hub whose own address is the master's loopback.
+
+    Raises:
+        OSError: The port was taken, or the certificate cannot be used.
+    """
+    relays = Relays()
+    public = urlsplit(env["JUPYTERHUB_SERVICE_URL"])
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    shown = showing(env["DET_SERVICE_CERT_FILE"], env["DET_SERVICE_KEY_FILE"])
+    relays.add(env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"]), Target("127.0.0.1", port), shown)
+    env["JUPYTERHUB_SERVICE_URL"] = urlunsplit(public._replace(netloc=f"127.0.0.1:{port}"))
+    hub, master = urlsplit(env.get("JUPYTERHUB_API_URL", "")), urlsplit(env.get("DET_MASTER", ""))
+    if not _is_loopback(hub.hostname) or not master.hostname or _is_loopback(master.hostname):
+        return
+    trust = tls_context(env["DET_MASTER"])
+    where = Target(master.hostname, master.port or (443 if trust else 80), trust)
+    here = f"127.0.0.1:{relays.add('127.0.0.1', 0, where)}"
+    for name in ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL"):
+        if name in env:
+            env[name] = urlunsplit(urlsplit(env[name])._replace(scheme="http", netloc=here))
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def hold() -> int:

@@ -213,6 +213,8 @@ class SpawnView(Wire):
     """Of the slots that are GPUs."""
     address: str | None = None
     port: int | None = None
+    secure: bool = False
+    """The address is reached by TLS, with a certificate that the cluster's authority for servers has signed."""
     exit_code: int | None = None
     end_reason: TaskEnd | None = None
     log_tail: list[str] = []

@@ -25,6 +25,8 @@ from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
 from detlab_agent.unpack import UnsafeBundle, unpack
 
+SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
+"""What a server shows that is reached over a network, in its task's directory."""
 _UNNOTED = 60.0
 """Seconds for which a port is kept for a task that has no record yet."""
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
@@ -65,6 +67,9 @@ class Order:
             env[VARIABLE] = str(self.task.root / PIN_FILE)
         if self.service is not None:
             env.update(self.service.environment(listen))
+            if self.launch.service is not None and self.launch.service.certificate:
+                env["DET_SERVICE_CERT_FILE"] = str(self.task.root / SERVICE_CERTIFICATE)
+                env["DET_SERVICE_KEY_FILE"] = str(self.task.root / SERVICE_KEY)
         return env
 
 
@@ -182,7 +187,12 @@ class TaskMaker:
             write_atomic(task.token, launch.task_token.encode())
             if order.certificate is not None:
                 write_atomic(task.root / PIN_FILE, order.certificate.encode())
-            message = launch.model_dump(mode="json", exclude={"task_token": True, "container": {"registry_auth"}})
+            if launch.service is not None and launch.service.certificate and launch.service.key:
+                write_atomic(task.root / SERVICE_CERTIFICATE, launch.service.certificate.encode())
+                write_atomic(task.root / SERVICE_KEY, launch.service.key.encode())
+            message = launch.model_dump(
+                mode="json", exclude={"task_token": True, "container": {"registry_auth"}, "service": {"key"}}
+            )
             write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": order.identity.uid})
             task.launcher_log.touch(mode=0o600)
             if os.geteuid() == 0:

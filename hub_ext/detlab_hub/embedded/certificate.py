@@ -1,4 +1,7 @@
-"""The certificate that `det up --tls` makes: self-signed, one for each state folder, pinned by agents and logins."""
+"""The certificate that `det up --tls` makes: self-signed, one for each state folder, pinned by agents and logins.
+
+And the authority for the certificates of servers on other nodes, which the proxy and the Hub believe and nobody else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detlab_hub.embedded.state import write_atomically
+from detlab_hub.embedded.state import StateFolder, write_atomically
+from detlab_hub.services.servercerts import ServerAuthority, make_authority
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -58,6 +62,24 @@ def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None
     )
     write_atomically(key, secret.decode("ascii"), mode=0o600)
     write_atomically(certificate, made.public_bytes(serialization.Encoding.PEM).decode("ascii"), mode=0o644)
+
+
+def make_server_authority(folder: StateFolder) -> str:
+    """Make the authority for servers on other nodes unless there is one; return its certificate's file.
+
+    Servers that run have what it signed: it is not renewed with the proxy's own certificate.
+    """
+    found = ServerAuthority(folder.servers_certificate_file, folder.servers_key_file)
+    if not (found.certificate_file.exists() and found.key_file.exists()):
+        certificate, key = make_authority()
+        _write_pair(found.certificate_file, found.key_file, certificate, key)
+        _write_pair(*folder.hub_pair, *found.issue("hub.invalid"))
+    return str(found.certificate_file)
+
+
+def _write_pair(certificate_file: Path, key_file: Path, certificate: str, key: str) -> None:
+    write_atomically(key_file, key, mode=0o600)
+    write_atomically(certificate_file, certificate, mode=0o644)
 
 
 def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:

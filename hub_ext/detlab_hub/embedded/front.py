@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
 from detlab.trust import fingerprint_of, read_certificate
-from detlab_hub.embedded.certificate import make_certificate
+from detlab_hub.embedded.certificate import make_certificate, make_server_authority
 from detlab_hub.embedded.settings import EmbeddedCluster
 from detlab_hub.embedded.state import StateFolder
 
@@ -35,6 +35,7 @@ class Front:
     certificate_file: str = ""
     key_file: str = ""
     fingerprint: str = ""
+    servers_certificate_file: str = ""
 
 
 def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Front:
@@ -55,7 +56,8 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Fr
             hint="Add --tls; or --behind-tls-proxy if a server that speaks TLS stands before it",
         )
     host = wishes.public_host or (_own_name() if ip.is_unspecified else "")
-    front = Front(str(ip), host, _public(wishes.public_url))
+    servers = make_server_authority(folder) if tls or behind else ""
+    front = Front(str(ip), host, _public(wishes.public_url), servers_certificate_file=servers)
     if behind and host and not (tls or front.public_address):
         front = replace(front, public_address=f"https://{_in_url(host)}")
     if not tls:

@@ -93,6 +93,15 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.DetSpawner.service_url = plan.master_url
     c.DetSpawner.service_token_file = str(folder.secrets / "spawner_token")
     c.DetSpawner.cluster_url = plan.public_url
+    if plan.servers_certificate_file:
+        # The Hub, too, asks servers whether they are up. Its own `internal_ssl` would want TLS of all of its parts.
+        certificate, key = folder.hub_pair
+        c.JupyterHub.tornado_settings = {
+            "internal_ssl_cert": str(certificate),
+            "internal_ssl_key": str(key),
+            "internal_ssl_ca": plan.servers_certificate_file,
+        }
+        c.DetSpawner.servers_certificate_file = plan.servers_certificate_file
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
     if os.getuid() != 0:

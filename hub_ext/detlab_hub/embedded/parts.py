@@ -106,6 +106,10 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
     if plan.certificate_file:
         argv += ["--ssl-cert", plan.certificate_file, "--ssl-key", plan.key_file]
         env["DETLAB_CERTIFICATE"] = plan.fingerprint  # a proxy with another certificate is another part
+    if plan.servers_certificate_file:
+        argv += ["--client-ssl-ca", plan.servers_certificate_file]
+        names = importlib.resources.files("detlab_hub.embedded") / "server_names.cjs"
+        env["NODE_OPTIONS"] = f'{os.environ.get("NODE_OPTIONS", "")} --require="{names}"'.strip()
     return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env)
 
 
@@ -125,6 +129,9 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         f"--DetHub.public_url={plan.public_url}",
         f"--DetHub.service_url={plan.master_url}",
     ]
+    if plan.servers_certificate_file:
+        argv.append(f"--DetHub.servers_certificate_file={plan.servers_certificate_file}")
+        argv.append(f"--DetHub.servers_key_file={folder.servers_key_file}")
     if plan.user_map:
         argv.append(f"--DetHub.user_map_file={folder.user_map_file}")
     for path in (folder.config_file, Path(plan.config) if plan.config else None):

@@ -60,6 +60,7 @@ class Plan:
         certificate_file: Certificate of the proxy; empty: it speaks plain HTTP.
         key_file: The certificate's key.
         fingerprint: Of that certificate.
+        servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they speak plain HTTP.
     """
 
     port: int
@@ -83,6 +84,7 @@ class Plan:
     certificate_file: str = ""
     key_file: str = ""
     fingerprint: str = ""
+    servers_certificate_file: str = ""
 
     @property
     def url(self) -> str:
@@ -218,6 +220,21 @@ class StateFolder:
     def key_file(self) -> Path:
         """The certificate's key, for the operator alone."""
         return self.secrets / "certificate_key.pem"
+
+    @property
+    def servers_certificate_file(self) -> Path:
+        """The certificate of the authority for servers on other nodes."""
+        return self.root / "servers.pem"
+
+    @property
+    def servers_key_file(self) -> Path:
+        """Its key, for the master alone."""
+        return self.secrets / "servers_key.pem"
+
+    @property
+    def hub_pair(self) -> tuple[Path, Path]:
+        """A certificate and its key without which the Hub asks no server by TLS; it shows them to nobody."""
+        return self.secrets / "hub.pem", self.secrets / "hub_key.pem"
 
     def log(self, part: str) -> Path:
         """Return the log file of a part."""

@@ -137,10 +137,19 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         kind=kind.value,
         runtime="docker" if row.runtime == "docker" else "process",
         container=_container(config, agent) if row.runtime == "docker" else None,
-        service=ServiceSpec() if kind.served_by_hub else None,
+        service=_service(turn, agent, held=runs == "hold") if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
+
+
+def _service(turn: Turn, agent: AgentRow | None, *, held: bool) -> ServiceSpec:
+    """The service of a server; one that is reached over a network gets its certificate."""
+    authority = turn.settings.server_authority
+    if authority is None or agent is None or held or not authority.covers(agent.address):
+        return ServiceSpec()
+    certificate, key = authority.issue(agent.address)
+    return ServiceSpec(certificate=certificate, key=key)
 
 
 def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 from detlab.errors import StorageError
 from detlab.launch.identity import IdentityError, UserIds
 from detlab_hub.core.scheduling import Pools
+from detlab_hub.services.servercerts import ServerAuthority
 
 MIB = 1024 * 1024
 
@@ -31,6 +32,8 @@ class Settings:
     """SHA-256 (hex) of an enrolment token that never expires (the embedded cluster's own agent)."""
     hub_secret_hash: str | None = None
     """SHA-256 (hex) of the token of the Hub's spawners."""
+    server_authority: ServerAuthority | None = None
+    """Signs the certificates of servers on other nodes; None: the Hub's proxy reaches them by plain HTTP."""
     idle_timeouts: dict[str, float] = field(default_factory=dict)
     """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
     spawn_lease: float = 30.0

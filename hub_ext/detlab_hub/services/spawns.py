@@ -26,7 +26,6 @@ from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task, current_allocation
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.usertasks import LIVE, by_key, create_row, feasible, judged
-from detlab_hub.services.views import Reasons
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import logs
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
@@ -76,7 +75,7 @@ class Spawns:
             elif row.server_name != request.server_name:
                 raise Conflict(f"the key of this spawn is that of server {row.server_name!r}")
             _keep_environment(turn, row, request.environment)
-            return _view(turn.session, row, self._shell.pending_reasons)
+            return _view(turn.session, row, self._shell)
 
         return await self._shell.write(make)
 
@@ -97,8 +96,7 @@ class Spawns:
             NotFound: There is none.
         """
         del hub
-        reasons = self._shell.pending_reasons
-        return await self._shell.read(lambda s: _view(s, _server(s, task_id), reasons))
+        return await self._shell.read(lambda s: _view(s, _server(s, task_id), self._shell))
 
     async def follow(self, hub: HubCaller, task_id: str) -> AsyncIterator[Sequence[SpawnView]]:
         """Every change of a spawn, until it has ended. Following is what keeps an unclaimed one alive."""
@@ -136,7 +134,7 @@ class Spawns:
                 raise Conflict(f"task {row.id} has ended: {row.end_reason}")
             row.claimed = True
             turn.changed_task(row)
-            return _view(turn.session, row, self._shell.pending_reasons)
+            return _view(turn.session, row, self._shell)
 
         return await self._shell.write(claim)
 
@@ -152,7 +150,7 @@ class Spawns:
             apply_task(turn, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
             if row.state != before:  # whoever it was, they asked the Hub
                 audit.note(turn, audit.HUB, "task.stop", f"task {row.id}", row.name)
-            return _view(turn.session, row, self._shell.pending_reasons)
+            return _view(turn.session, row, self._shell)
 
         return await self._shell.write(end)
 
@@ -261,8 +259,9 @@ def _server(s: Session, task_id: str) -> TaskRow:
     return row
 
 
-def _view(s: Session, row: TaskRow, reasons: Reasons) -> SpawnView:
+def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
     s.flush()
+    reasons, authority = shell.pending_reasons, shell.settings.server_authority
     current = s.scalar(select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run))
     state = TrialState(row.state)
     view = SpawnView(
@@ -288,6 +287,7 @@ def _view(s: Session, row: TaskRow, reasons: Reasons) -> SpawnView:
             "gpu_uuids": _gpus(s, current),
             "address": current.address,
             "port": current.port,
+            "secure": authority is not None and authority.covers(current.address),
         }
     )
 

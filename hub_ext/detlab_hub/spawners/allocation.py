@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, ClassVar
@@ -38,6 +39,9 @@ class AllocationMixin(Spawner):
     ).tag(config=True)
     service_token = Unicode(help="The spawners' token for the master, `dthub_…`.").tag(config=True)
     service_token_file = Unicode(help="File that holds the spawners' token; read at every call.").tag(config=True)
+    servers_certificate_file = Unicode(
+        help="Certificate of the authority that signs those of servers on other nodes, as the master's."
+    ).tag(config=True)
     cluster_url = Unicode(help="Public address of the Hub, as DET_URL in servers; empty: none is set.").tag(config=True)
     pools = List(Unicode(), ["default"], help="Resource pools that the form offers.").tag(config=True)
     images = List(Unicode(), help="Container images that the form proposes.").tag(config=True)
@@ -273,13 +277,14 @@ class AllocationMixin(Spawner):
         if not answers:
             return
         deadline = time.monotonic() + self.answer_timeout
-        secure = system_trust(self.address_of(self._view))  # without TLS, no certificates are read (50 ms)
+        secure = self._trust(self._view)
         async with httpx.AsyncClient(timeout=2.0, trust_env=False, verify=secure) as client:
             pause = 0.03
             while not await _answers(client, f"{self.address_of(self._view)}{request.base_url}api"):
                 if time.monotonic() > deadline:
                     raise SpawnFailed(
-                        f"The server did not answer within {self.answer_timeout} seconds.", reason="timeout"
+                        f"The server did not answer within {self.answer_timeout} seconds{_by_tls(self._view)}.",
+                        reason="timeout",
                     )
                 await asyncio.sleep(pause)
                 pause = min(1.3 * pause, 0.25)
@@ -288,7 +293,14 @@ class AllocationMixin(Spawner):
     def address_of(view: SpawnView) -> str:
         """Return the address of a server that runs."""
         host = view.address or "127.0.0.1"
-        return f"http://{f'[{host}]' if ':' in host else host}:{view.port}"
+        scheme = "https" if view.secure else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{view.port}"
+
+    def _trust(self, view: SpawnView) -> bool | ssl.SSLContext:
+        """Return whom to believe to be the server, as httpx takes it."""
+        if view.secure and self.servers_certificate_file:
+            return ssl.create_default_context(cafile=self.servers_certificate_file)
+        return system_trust(self.address_of(view))  # without TLS, no certificates are read (50 ms)
 
     def _where_logs_are(self) -> str:
         return f"The whole log: det task logs {self.task_id}" if self.task_id else ""
@@ -399,6 +411,13 @@ def _said_by_master(error: DetlabError) -> SpawnFailed:
     if isinstance(error, ConfigError) and error.problems:
         return _refusal([options.in_words(problem) for problem in error.problems])
     return SpawnFailed(str(error), reason=error.code.replace(".", "_"))
+
+
+def _by_tls(view: SpawnView) -> str:
+    if not view.secure:
+        return ""
+    node = view.agent_id or "its node"
+    return f" by TLS: a server on {node} needs an agent, and an image, with the master's own version of detlab"
 
 
 async def _answers(client: httpx.AsyncClient, url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import stat
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from detlab_hub.embedded import parts
 from detlab_hub.embedded.front import Front, Said, choose_front
 from detlab_hub.embedded.settings import EmbeddedCluster
 from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.services.servercerts import ServerAuthority
 from testbed.tls_peers import make_pair
 
 
@@ -156,3 +158,56 @@ def test_a_master_refuses_to_listen_for_the_network_unless_tls_stands_before_it(
     behind = DetHub(ip="192.0.2.7", state_dir=str(tmp_path), behind_tls_proxy=True)
     with pytest.raises(DetlabError, match="no token for the Hub"):
         asyncio.run(behind.serve(asyncio.Event()))
+
+
+def test_servers_on_other_nodes_have_an_authority_of_their_own(folder: StateFolder) -> None:
+    assert choose_front(folder, wishes(), Said()).servers_certificate_file == ""
+    found = plan(choose_front(folder, wishes(), Said(tls=True)))
+    proxy, master = parts._proxy(folder, found), parts._master(folder, found)
+    assert proxy.argv[proxy.argv.index("--client-ssl-ca") + 1] == str(folder.servers_certificate_file)
+    assert "server_names.cjs" in proxy.extra_env["NODE_OPTIONS"]
+    assert f"--DetHub.servers_key_file={folder.servers_key_file}" in master.argv
+    assert stat.S_IMODE(folder.servers_key_file.stat().st_mode) == 0o600
+    kept = folder.servers_certificate_file.read_text()
+    choose_front(folder, wishes(), Said(tls=True, renew_certificate=True))
+    assert folder.servers_certificate_file.read_text() == kept, "servers that run have what it signed"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "2001:db8::7", "node-7.example.org"])
+def test_a_servers_certificate_is_for_its_agents_address_alone(folder: StateFolder, address: str) -> None:
+    choose_front(folder, wishes(), Said(tls=True))
+    authority = ServerAuthority(folder.servers_certificate_file, folder.servers_key_file)
+    assert authority.covers(address)
+    texts = authority.issue(address)
+    pair = folder.root / "one.pem", folder.root / "one_key.pem"
+    for path, text in zip(pair, texts, strict=True):
+        path.write_text(text)
+    believing = ssl.create_default_context(cafile=str(folder.servers_certificate_file))
+    assert shakes_hands(believing, pair, address)
+    assert not shakes_hands(believing, pair, "10.0.0.8")
+    assert not shakes_hands(believing, make_pair(folder.root, "own", address), address)
+
+
+@pytest.mark.parametrize("address", [None, "", "127.0.0.1", "::1", "localhost"])
+def test_a_server_on_the_masters_node_needs_none(folder: StateFolder, address: str | None) -> None:
+    assert not ServerAuthority(folder.servers_certificate_file, folder.servers_key_file).covers(address)
+
+
+def shakes_hands(believing: ssl.SSLContext, pair: tuple[Path, Path], name: str) -> bool:
+    """Whether somebody with this pair is believed under a name; in memory."""
+    showing = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    showing.load_cert_chain(*pair)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        believing.wrap_bio(to_client, to_server, server_hostname=name),
+        showing.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError:
+                return False
+    return True

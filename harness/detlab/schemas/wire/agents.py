@@ -165,6 +165,11 @@ class ServiceSpec(Wire):
     environment, `TaskStarted.address` and `.port` for the master.
     """
 
+    certificate: str | None = None
+    """PEM, for the agent's address: the Hub's proxy reaches the port over a network, by TLS. None: no TLS."""
+    key: str | None = None
+    """The certificate's."""
+
 
 class Launch(Wire):
     """Start a task. Idempotent by (allocation_id, run)."""

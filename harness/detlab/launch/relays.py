@@ -1,0 +1,111 @@
+"""TLS for a server that speaks plain HTTP on loopback: towards the Hub's proxy, and from it to the Hub.
+
+A server on another node than the Hub's is reached over a network. It listens on loopback; a relay beside it has its
+public port and the certificate that came with the launch. The Hub's API is on the loopback of the *master's* machine; a
+relay on the node's own loopback leads there, by the way that the agent takes to the master and with the agent's pin.
+Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+CHUNK = 64 * 1024
+HANDSHAKE_SECONDS = 10.0
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a relay leads.
+
+    Attributes:
+        host: Name or address.
+        port: Its port.
+        trust: Whom to believe there; None: it speaks no TLS.
+    """
+
+    host: str
+    port: int
+    trust: ssl.SSLContext | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect.
+
+        Raises:
+            OSError: It is not there, or is not who it should be.
+        """
+        named: dict[str, Any] = {"ssl": self.trust, "server_hostname": self.host} if self.trust else {}
+        return await asyncio.open_connection(self.host, self.port, **named)
+
+
+class Relays:
+    """Relays of byte streams, in a thread of their own until the process ends."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="relays", daemon=True).start()
+
+    def add(self, host: str, port: int, target: Target, shown: ssl.SSLContext | None = None) -> int:
+        """Relay what comes to a port; return the port.
+
+        Args:
+            host: Address to listen on.
+            port: Port to listen on; 0: one that is free.
+            target: Where it leads.
+            shown: The certificate to show; None: no TLS.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        begun = asyncio.run_coroutine_threadsafe(self._listen(host, port, target, shown), self._loop)
+        return begun.result(_START_SECONDS)
+
+    async def _listen(self, host: str, port: int, target: Target, shown: ssl.SSLContext | None) -> int:
+        async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _relay(reader, writer, target)
+
+        secure: dict[str, Any] = {"ssl": shown, "ssl_handshake_timeout": HANDSHAKE_SECONDS} if shown else {}
+        server = await asyncio.start_server(meet, host, port, **secure)
+        return int(server.sockets[0].getsockname()[1])
+
+
+async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target) -> None:
+    """Carry both directions until one of them ends."""
+    try:
+        far_reader, far_writer = await target.open()
+    except OSError:  # who asked sees a closed connection, as it would without a relay
+        writer.close()
+        return
+    ways = [asyncio.create_task(_pump(reader, far_writer)), asyncio.create_task(_pump(far_reader, writer))]
+    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    for end in (writer, far_writer):
+        end.close()  # what is still to be written is written before
+    await asyncio.wait(ways)
+    for end in (writer, far_writer):
+        with contextlib.suppress(OSError):
+            await end.wait_closed()
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):  # either end went away
+        while data := await source.read(CHUNK):
+            sink.write(data)
+            await sink.drain()
+
+
+def showing(certificate_file: str, key_file: str) -> ssl.SSLContext:
+    """Return the context of a server with this certificate.
+
+    Raises:
+        OSError: The files cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate_file, key_file)
+    return context
