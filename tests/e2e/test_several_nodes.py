@@ -137,6 +137,42 @@ def test_a_trial_over_two_agents_has_the_loss_of_one_process(lab: Lab, code: Pat
     assert said == {(0, f"rank 0 of 2 on {chief}"), (1, f"rank 1 of 2 on {other}")}
 
 
+WAITS = """
+import os, time
+import torch, torch.distributed as dist
+import detlab as det
+
+dist.init_process_group("gloo")
+with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+    for step in range(3):
+        dist.all_reduce(torch.ones(1))
+    print("rank", dist.get_rank(), "on", os.environ["DET_AGENT_ID"], flush=True)
+    if dist.get_rank() == 1:
+        time.sleep(3600)  # it never comes
+    dist.all_reduce(torch.ones(1))
+"""
+
+
+def test_a_rank_on_another_node_that_never_comes_to_a_collective_is_named_and_all_slots_are_free(
+    lab: Lab, tmp_path: Path
+) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    config = config_of(2)
+    config |= {"entrypoint": "python3 -m detlab.launch.torch_distributed waits.py", "max_restarts": 0}
+    config["environment"] = {"environment_variables": ["OMP_NUM_THREADS=1", "DET_HANG_TIMEOUT=4"]}
+    made = lab.client.create_experiment(config, tmp_path)
+    (trial,) = lab.finish(made, 2 * MINUTE).list_trials()
+    (other,) = {agent.id for agent in lab.client.list_agents()} - {trial.view.agent_id}
+    card = lab.trial(trial).view.card
+    assert card is not None
+    assert (card.kind, card.rank) == ("hang", 1), card
+    assert card.message.startswith(f"rank 1 (node {other}, host "), card.message
+    assert "while rank 0 waits in all_reduce()" in card.message
+    assert any("time.sleep" in text or "waits.py" in text for text in card.log_tail), "its stacks"
+    free = [slot for agent in lab.client.list_agents() for slot in agent.slots if slot.allocation_id is None]
+    assert len(free) == 2
+
+
 def test_a_dead_rank_and_a_dead_agent_end_the_attempt_everywhere_and_the_trial_resumes(
     lab: Lab, code: Path, second: Agent
 ) -> None:

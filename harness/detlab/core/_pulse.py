@@ -109,7 +109,7 @@ class Pulse:
     Args:
         task_dir: The task's directory.
         rank: This process's.
-        size: How many ranks the trial has, all of them on this node.
+        size: How many ranks the trial has, on all of its nodes.
         limit: Seconds after which a rank that does not come is taken for hanging.
     """
 
@@ -128,12 +128,12 @@ class Pulse:
 
     @classmethod
     def for_rank(cls, task_dir: Path, distributed: DistributedContext) -> Pulse | None:
-        """Return the pulse of this rank, None where nobody watches or the ranks are on several nodes."""
+        """Return the pulse of this rank, None where nobody watches."""
         try:
             limit = float(os.environ.get(LIMIT_VARIABLE) or 0)
         except ValueError:
             return None
-        if distributed.size < 2 or distributed.local_size != distributed.size or not limit > 0:
+        if distributed.size < 2 or not limit > 0:
             return None
         return cls(task_dir, distributed.rank, distributed.size, limit)
 

@@ -42,7 +42,7 @@ from detlab.launch.taskdir import (
 from detlab.launch.tokens import TokenKeeper
 
 if TYPE_CHECKING:
-    from detlab.launch.watching import HangWatch, Verdict
+    from detlab.launch.watching import HangWatch, Others, Verdict
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -210,7 +210,8 @@ class Launcher:
 
     def _watch_ranks(self, env: dict[str, str]) -> None:
         """Make the watch over ranks that hang, of a task that may have several; tell them its limit."""
-        if len(self._launch["info"]["slot_ids"]) < 2:
+        told = self._launch["info"]
+        if len(told["slot_ids"]) < 2 and len(told.get("container_addrs") or ()) < 2:
             return
         from detlab.launch.watching import (  # other tasks start sooner without it
             BUSY_FACTOR,
@@ -225,7 +226,18 @@ class Launcher:
         if limit is not None:
             self._hang_limit = limit
             busy = math.inf if said is None else BUSY_FACTOR * limit
-            self._hang_watch = HangWatch(self._task, limit, self._on_hang, busy)
+            self._hang_watch = HangWatch(self._task, limit, self._on_hang, busy, others=self._other_nodes(limit))
+
+    def _other_nodes(self, limit: float) -> Others | None:
+        """The ranks of the trial's other nodes; None if there are none."""
+        told = self._launch["info"]
+        if len(told.get("container_addrs") or ()) < 2:
+            return None
+        from detlab.launch.plain_http import PlainTransport
+        from detlab.launch.watching_nodes import OtherNodes
+
+        transport = PlainTransport(str(told["master_url"]).rstrip("/") + "/api/v1/")
+        return OtherNodes(self._task.root, str(told["agent_id"]), int(told["container_rank"]), transport, limit)
 
     def _on_hang(self, verdict: Verdict) -> None:
         """Name the rank that hangs, have it print its stacks, and end the attempt."""
@@ -234,7 +246,8 @@ class Launcher:
         sign = verdict.sign
         note_failing_rank(self._task.ranks, sign.rank, HUNG)
         self._logs.say(verdict.line(self._hang_limit))
-        ours = (process for process in procfs.descendants(os.getpid()) if process.pid == sign.pid)
+        here = sign.node in {"", self._launch["info"]["agent_id"]}  # its number may be another process's here
+        ours = (process for process in procfs.descendants(os.getpid()) if here and process.pid == sign.pid)
         procfs.send_signal(ours, signal.SIGUSR1)  # `core.init()` has it print the stacks of all threads
         threading.Event().wait(STACKS_GRACE)
         self._slain, self._hung = True, HUNG

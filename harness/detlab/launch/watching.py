@@ -2,7 +2,8 @@
 
 Each rank that has called `core.init()` says in a small file (`detlab.core._pulse`) where it stands. What a rank that is
 not with the others does meanwhile is looked up in /proc: one that computes, reads or writes works, however long its
-step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to that.
+step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to that. Of a trial
+over several nodes each launcher looks after its own ranks, and hears of the others (`detlab.launch.watching_nodes`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from detlab.launch import procfs
 from detlab.launch.taskdir import TaskDir
@@ -38,6 +39,7 @@ _LEAST_TICKS = 0.05
 _TRAFFIC = 64 * 1024
 """Bytes a second that a rank reads or writes from which on it is at work."""
 _PULSE_BYTES = 4096
+_ITS_OWN_LOOKS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Sign:
         where: The innermost line of the user's own code.
         host: Its machine.
         pid: Its process.
+        node: Its node's name; "" where the trial has one.
     """
 
     rank: int
@@ -65,6 +68,7 @@ class Sign:
     where: str | None = None
     host: str = ""
     pid: int = 0
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Verdict:
         """Return the message for people, in one line; the master reads it, too (`services.rank_faults`)."""
         sign, first = self.sign, self.waiting[0]
         where = f" ({sign.where})" if sign.where else ""
+        node = f"node {sign.node}, " if sign.node else ""
         if sign.silent >= limit:
             what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last at work{where}"
         elif sign.state == "inside":
@@ -87,7 +92,7 @@ class Verdict:
         ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
         others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
         return (
-            f"detlab: rank {sign.rank} (host {sign.host}, pid {sign.pid}) hangs: {what}, while {others} in"
+            f"detlab: rank {sign.rank} ({node}host {sign.host}, pid {sign.pid}) hangs: {what}, while {others} in"
             f" {first.operation}(). This attempt ends now, and the trial restarts from its last checkpoint. If the work"
             f" is only slow, raise the limit of {limit:g} s: {LIMIT_VARIABLE} in environment.environment_variables"
         )
@@ -165,6 +170,18 @@ class _Seen:
     moved: float
 
 
+class Others(Protocol):
+    """The ranks of the trial's other nodes."""
+
+    node: str
+    """The name of ours."""
+    interval: float
+    """Seconds between two exchanges."""
+
+    def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
+        """Tell how our ranks stand, return how those of the others do."""
+
+
 class HangWatch:
     """Looks after the ranks of one task until it is closed.
 
@@ -174,6 +191,7 @@ class HangWatch:
         hung: Called once, from a thread, with what was found.
         busy: Seconds that a rank may stay away that is at work; by default as long as it is.
         clock: Monotonic, in seconds.
+        others: The ranks on other nodes, of a trial over several.
     """
 
     def __init__(
@@ -183,6 +201,7 @@ class HangWatch:
         hung: Callable[[Verdict], None],
         busy: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
+        others: Others | None = None,
     ) -> None:
         self._spool = task.spool
         self._limit = limit
@@ -194,6 +213,11 @@ class HangWatch:
         self._seen: dict[int, _Seen] = {}
         self._looked = clock()
         self._judges_from = -math.inf
+        self._others = others
+        self._heard: Mapping[int, Sign] = {}
+        self._asked = -math.inf
+        self._suspected: tuple[int, float] | None = None
+        """A rank of another node that hangs, and since when we know."""
 
     def start(self) -> None:
         """Begin."""
@@ -220,11 +244,26 @@ class HangWatch:
             self._judges_from = now + self._limit
         self._looked = now
         waited = any(pulse["state"] == "inside" and pulse["since"] >= 2 * self._interval for pulse in pulses)
+        waited = waited or any(s.state == "inside" and s.since >= 2 * self._interval for s in self._heard.values())
         signs = {int(pulse["rank"]): self._sign(pulse, now, waited) for pulse in pulses}
         self._seen = {rank: seen for rank, seen in self._seen.items() if rank in signs}
-        if now < self._judges_from:
+        settled = now >= self._judges_from
+        if self._others is not None and now - self._asked >= self._others.interval:
+            self._asked = now
+            self._heard = self._others.exchange(signs.values() if settled else ())
+            self._looked = self._clock()  # that the master let us wait is no sleep of ours
+        if not settled:
             return None
-        return judge(signs, max((int(pulse["size"]) for pulse in pulses), default=2), self._limit, self._busy)
+        size = max((int(pulse["size"]) for pulse in pulses), default=2)
+        verdict = judge({**self._heard, **signs}, size, self._limit, self._busy)
+        return verdict if verdict is None or verdict.sign.rank in signs else self._after_its_own(verdict, now)
+
+    def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
+        """Leave a rank of another node to the watch there, which has it print its stacks, for a few looks."""
+        assert self._others is not None
+        if self._suspected is None or self._suspected[0] != verdict.sign.rank:
+            self._suspected = verdict.sign.rank, now
+        return verdict if now - self._suspected[1] >= _ITS_OWN_LOOKS * self._others.interval else None
 
     def _sign(self, pulse: Mapping[str, Any], now: float, waited: bool) -> Sign:
         rank, pid, beat = int(pulse["rank"]), int(pulse["pid"]), int(pulse["beat"])
@@ -254,6 +293,7 @@ class HangWatch:
             where=None if pulse["where"] is None else str(pulse["where"]),
             host=str(pulse["host"]),
             pid=pid,
+            node="" if self._others is None else self._others.node,
         )
 
 

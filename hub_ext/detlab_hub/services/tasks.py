@@ -13,7 +13,9 @@ from detlab.schemas.wire import (
     BestValidationReply,
     CheckpointView,
     CommitCheckpoint,
+    OtherRanks,
     PreemptReply,
+    RankSigns,
     RecordAck,
     RecordBatch,
     Rendezvous,
@@ -29,6 +31,7 @@ from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.rows import graces_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import is_source
+from detlab_hub.services.standing import Standing
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import checkpoints, tokens
@@ -44,6 +47,7 @@ class Tasks:
     def __init__(self, shell: Shell, policies: PolicyLooks) -> None:
         self._shell = shell
         self._policies = policies
+        self._standing = Standing(shell)
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -82,6 +86,10 @@ class Tasks:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
         return await self._shell.read(lambda s: rendezvous.look(s, task, arrival.number))
+
+    async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
+        """Take how the ranks of a node stand, return how those of the others do; see `Standing.exchange`."""
+        return await self._standing.exchange(task, told)
 
     async def ack_preempt(self, task: TaskCaller) -> None:
         """The task will checkpoint and exit 0; without this an exit 0 means that it is done.

@@ -115,6 +115,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/activity", spawns.Activity),
     ("task/records", tasks.Records),
     ("task/rendezvous", tasks.Meeting),
+    ("task/ranks", tasks.Ranks),
     ("task/preempt", tasks.Preempt),
     ("task/preempt/ack", tasks.PreemptAck),
     ("task/checkpoints", tasks.Checkpoints),

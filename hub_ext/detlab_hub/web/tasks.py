@@ -11,7 +11,9 @@ from detlab.schemas.wire import (
     BestValidationReply,
     CheckpointView,
     CommitCheckpoint,
+    OtherRanks,
     PreemptReply,
+    RankSigns,
     RecordAck,
     RecordBatch,
     Rendezvous,
@@ -86,6 +88,15 @@ class Meeting(TaskRoute):
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
         """Say that a node is there, and wait for the others (long poll); answer at once when all are."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
+
+
+class Ranks(TaskRoute):
+    """How ranks stand."""
+
+    @needs("task")
+    async def post(self, body: RankSigns) -> OtherRanks:
+        """Say how the ranks of one node stand, and hear how those of the other nodes do."""
+        return await self.services.tasks.ranks(self.task, body)
 
 
 class Checkpoints(TaskRoute):

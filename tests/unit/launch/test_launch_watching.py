@@ -15,6 +15,7 @@ import pytest
 from detlab.core._pulse import Pulse, place_of
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.watching import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, Sign, judge, limit_of
+from detlab.launch.watching_nodes import OtherNodes
 
 LIMIT = 100.0
 INSIDE = Sign(0, "inside", 120.0, still=120.0, operation="all_reduce", host="n1", pid=10)
@@ -207,3 +208,98 @@ def test_a_pulse_that_cannot_be_read_says_nothing(ranks, text: str) -> None:
     (ranks.task.spool / "pulse.1").unlink()
     os.mkfifo(ranks.task.spool / "pulse.1")
     assert ranks.watch.look() is None
+
+
+# --- over several nodes
+
+
+class Board:
+    """The master's part: what each node said last, answered as over the wire."""
+
+    def __init__(self) -> None:
+        self.said: dict[int, list[dict[str, object]]] = {}
+        self.away = False
+        self.age = 0.0
+
+    def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
+        assert (path, token) == ("task/ranks", "t")
+        told = json.loads(body)
+        if self.away:
+            return 502, b"no master"
+        self.said[told["node"]] = told["signs"]
+        others = [
+            sign | {"age": self.age} for node, signs in self.said.items() if node != told["node"] for sign in signs
+        ]
+        return 200, json.dumps({"signs": others}).encode()
+
+
+class TwoNodes:
+    """A rank on each of two nodes; the second one is a process that sleeps. Time stands until it is moved."""
+
+    def __init__(self, root) -> None:
+        self.board = Board()
+        self.now, self.beat = 0.0, 0
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        self.tasks, self.watches = [], []
+        for number, name in enumerate(("one", "two")):
+            task = TaskDir(root / name)
+            task.spool.mkdir(parents=True)
+            (root / name / "token").write_text("t")
+            others = OtherNodes(task.root, name, number, self.board, 10.0)
+            self.tasks.append(task)
+            self.watches.append(HangWatch(task, 10.0, lambda _: None, 40.0, lambda: self.now, others))
+
+    def say(self, rank: int, state: str, pid: int) -> None:
+        told = {"rank": rank, "size": 2, "pid": pid, "host": "h", "beat": self.beat, "state": state}
+        told |= {"operation": "all_reduce" if state == "inside" else "", "since": self.now, "where": None}
+        (self.tasks[rank].spool / f"pulse.{rank}").write_text(json.dumps(told))
+
+    def look(self, second: str = "user") -> list[int | None]:
+        """Whom each of the two launchers names; the first rank always waits."""
+        self.now += 1.0
+        self.beat += 1
+        self.say(0, "inside", os.getpid())
+        self.say(1, second, self.process.pid)
+        verdicts = [watch.look() for watch in self.watches]
+        self.lines = [verdict.line(10.0) for verdict in verdicts if verdict is not None]
+        return [None if verdict is None else verdict.sign.rank for verdict in verdicts]
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    made = TwoNodes(tmp_path)
+    threading.Event().wait(0.5)  # until it has started
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def test_a_rank_of_another_node_is_named_with_its_node_by_its_own_launcher_first(nodes) -> None:
+    verdicts = [nodes.look() for _ in range(14)]
+    assert verdicts[:10] == [[None, None]] * 10
+    first = next(found for found in verdicts if found != [None, None])
+    assert first == [None, 1], "its own launcher, which has it print its stacks"
+    assert nodes.lines[-1].startswith(f"detlab: rank 1 (node two, host h, pid {nodes.process.pid}) hangs: ")
+    assert "while rank 0 waits in all_reduce()" in nodes.lines[-1]
+
+
+def test_a_rank_of_another_node_is_named_here_if_its_own_launcher_does_not(nodes) -> None:
+    plain = nodes.watches[1].look
+    nodes.watches[1].look = lambda: plain() and None  # it tells, and never judges
+    verdicts = [nodes.look()[0] for _ in range(18)]
+    assert verdicts[:14] == [None] * 14
+    assert verdicts[-1] == 1
+    assert "rank 1 (node two, host h" in nodes.lines[-1]
+
+
+@pytest.mark.parametrize("trouble", ["away", "old", "frozen"])
+def test_without_fresh_word_of_the_other_node_nobody_is_named(nodes, trouble: str) -> None:
+    nodes.board.away = trouble == "away"
+    nodes.board.age = 60.0 if trouble == "old" else 0.0
+    if trouble == "frozen":
+        nodes.watches[1]._judges_from = 1e9  # it says nothing while its own clocks cannot be trusted
+    assert [nodes.look() for _ in range(30)] == [[None, None]] * 30
+
+
+def test_two_nodes_that_both_wait_in_the_same_operation_are_a_slow_network(nodes) -> None:
+    assert [nodes.look("inside") for _ in range(30)] == [[None, None]] * 30

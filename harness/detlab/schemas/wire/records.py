@@ -162,6 +162,41 @@ class Rendezvous(Wire):
     key: str = ""
 
 
+class RankSign(Wire):
+    """How a rank stands, as its node's launcher sees it; times in seconds."""
+
+    rank: int = Field(ge=0)
+    state: Literal["inside", "detlab", "user"]
+    """Inside an operation with other ranks, in code of detlab, or with the user."""
+    since: float = Field(ge=0, allow_inf_nan=False)
+    still: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """For so long it has neither computed, read nor written anything to speak of."""
+    silent: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """For so long it has said nothing."""
+    operation: str = Field("", max_length=100)
+    where: str | None = Field(None, max_length=300)
+    host: str = Field("", max_length=200)
+    pid: int = 0
+    node: str = Field("", max_length=128)
+    """Its agent."""
+    age: float = 0.0
+    """In answers: so long ago this was said."""
+
+
+class RankSigns(Wire):
+    """POST task/ranks: how the ranks of one node stand. Nothing of it is kept."""
+
+    node: int = Field(ge=0)
+    """Its place in the order of nodes."""
+    signs: list[RankSign] = Field([], max_length=256)
+
+
+class OtherRanks(Wire):
+    """The answer to `RankSigns`: what the other nodes of the attempt said last."""
+
+    signs: list[RankSign] = []
+
+
 class CommitCheckpoint(Wire):
     """POST task/checkpoints: the files are uploaded and their manifest is written; make it a checkpoint."""
 
