@@ -128,6 +128,20 @@ class DetHub(Application):
         help="Days for which ended notebooks, shells, commands and other tasks are listed, with their logs and outputs."
         " 0: for ever.",
     ).tag(config=True)
+    log_retention_days = Integer(
+        -1,
+        min=-1,
+        max=32767,
+        help="Days after the end of a trial for which its output is kept, unless its experiment says otherwise. -1: for"
+        " ever; 0: until the next cleaning.",
+    ).tag(config=True)
+    log_cleaning_hour = Integer(
+        3,
+        min=0,
+        max=23,
+        help="Hour of the day, in the master's time zone, at which output that is kept no longer is removed; so it is"
+        " after a start of the master.",
+    ).tag(config=True)
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
@@ -229,6 +243,8 @@ class DetHub(Application):
             pools=self._pools(),
             preemptions_per_hour=self.preemptions_per_hour,
             tasks_keep=self.tasks_keep_days * 86400.0,
+            log_retention_days=self.log_retention_days,
+            log_cleaning_hour=self.log_cleaning_hour,
             audit_keep=self.audit_keep_days * 86400.0,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,

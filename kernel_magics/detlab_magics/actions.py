@@ -228,6 +228,10 @@ def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank
         raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
+    gone = trial.removed_logs()
+    if gone.removed:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(gone.removed_at))
+        print(f"[{gone.removed:,} lines from before {day} were removed by retention]")
     last = None
     for line in trial.logs(tail=tail or None, rank=rank):
         last = line.id

@@ -35,7 +35,6 @@ def test_refused(word: str, raw: dict[str, Any]) -> None:
     [
         ("`environment.image`", {"environment": {"image": "mine"}}),
         ("`bind_mounts`", {"bind_mounts": [{"host_path": "/a", "container_path": "/a"}]}),
-        ("log retention", {"retention_policy": {"log_retention_days": 1}}),
         (
             "checkpoint garbage collection",
             {"checkpoint_storage": {"type": "shared_fs", "host_path": "/x", "save_trial_best": 2}},

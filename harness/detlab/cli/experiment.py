@@ -13,6 +13,7 @@ from detlab.cli.failures import TIMED_OUT, failure_card, status_of
 from detlab.cli.fetching import fetch_files, where_it_is
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
+from detlab.cli.log_keeping import kept_for, set_group
 from detlab.cli.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.printing import (
     clean,
@@ -50,6 +51,7 @@ def experiment() -> None:
 
 experiment.add_command(create)
 experiment.add_command(share)
+experiment.add_command(set_group)
 
 
 @experiment.command(name="list")
@@ -141,6 +143,7 @@ def _describe(item: Experiment) -> None:
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),
             ("ended", moment(view.ended_at)),
+            ("output", f"kept {kept}" if (kept := kept_for(view.log_retention_days)) else None),
             ("code", view.bundle),
         ]
     )

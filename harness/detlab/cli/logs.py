@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from detlab.cli.log_keeping import note_removed
 from detlab.cli.log_picking import LEVELS, STREAMS, Picking, picking
 from detlab.cli.printing import clean, json_text, note, say
 from detlab.cli.watching import connection_notes
@@ -90,6 +91,8 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
     known: int | None = None
     if options.tail is not None or not options.follow:
         lines = _lines(trial, options)
+        if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
+            note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed)
         known = lines[-1].id if lines else None

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from detlab.client import operations
+from detlab.client import log_operations, operations
 from detlab.client.calls import Flow, Progress
 from detlab.client.downloads import DownloadMode, download
 from detlab.client.facts import (
@@ -30,6 +30,7 @@ from detlab.client.ordering import CheckpointSortBy, OrderBy
 from detlab.client.session import AsyncSession
 from detlab.client.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
+from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,
@@ -338,6 +339,10 @@ class AsyncTrial(TrialFacts):
             position = next_logs(page, position)
             if position is None:
                 return
+
+    async def removed_logs(self) -> RemovedLogs:
+        """Return how much of its output retention has removed, and when."""
+        return await self._session.run(log_operations.removed(self.id))
 
     async def search_logs(
         self,

@@ -156,8 +156,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         page = found[:limit]
         self.tell({"items": page, "next": page[-1].id if len(found) > limit else None})
 
-    def page_of_lines(self, lines: Iterable[LogLine]) -> None:
-        """Reply with a page of lines or the last ones, of what the query asks for."""
+    def page_of_lines(self, lines: Iterable[LogLine], **more: Any) -> None:
+        """Reply with a page of lines or the last ones, of what the query asks for, and with what more there is."""
         after = int(self.query.get("after", 0))
         found = [line for line in lines if line.id > after]
         if "rank" in self.query:
@@ -166,14 +166,16 @@ class RequestHandler(BaseHTTPRequestHandler):
             found = [line for line in found if self.query["search"] in line.text]
         if "tail" in self.query:
             tail = int(self.query["tail"])
-            self.tell({"items": found[-tail:] if tail else [], "next": None})
+            self.tell({"items": found[-tail:] if tail else [], "next": None, **more})
         else:
             self.page(found)
 
     def list_logs(self, number: str) -> None:
         """GET trials/{id}/logs."""
         self.master.trial(number)
-        self.page_of_lines(line for line in self.master.logs if line.trial_id == int(number))
+        gone = self.master.removed.get(int(number))
+        more = {} if gone is None else gone.model_dump()
+        self.page_of_lines((line for line in self.master.logs if line.trial_id == int(number)), **more)
 
     def follow_experiment(self, number: str) -> None:
         """GET experiments/{id}/stream."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from detlab.schemas.logwire import KeepLogs, KeepLogsReply, RemovedLogs
 from detlab.schemas.wire import (
     AgentView,
     CheckpointFile,
@@ -77,6 +78,7 @@ class MasterState:
         problems: If set, every submit is refused with them.
         keep_alive: Seconds between the empty lines of a silent stream.
         oldest: Cursors before this get a resync.
+        removed: What retention has removed of the output of trials, by their ids.
     """
 
     token: str = "a-token"  # noqa: S105  (opens nothing)
@@ -90,6 +92,7 @@ class MasterState:
     trials: dict[int, TrialView] = field(default_factory=dict)
     series: dict[int, list[SeriesView]] = field(default_factory=dict)
     logs: list[LogLine] = field(default_factory=list)
+    removed: dict[int, RemovedLogs] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
     agents: list[AgentView] = field(default_factory=list)
@@ -306,6 +309,15 @@ class MasterState:
             cursor,
             lambda: self.trials[trial_id].state.terminal,
         )
+
+    def keep_logs(self, body: bytes) -> KeepLogsReply:
+        """Note for how long output is kept."""
+        wanted = KeepLogs.model_validate_json(body)
+        changed = [number for number in sorted(self.experiments) if wanted.all or number in wanted.experiments]
+        for number in changed:
+            update = {"log_retention_days": wanted.days}
+            self.experiments[number] = self.experiments[number].model_copy(update=update)
+        return KeepLogsReply(changed=changed)
 
     def follow(
         self, source: Callable[[], Iterable[Numbered]], cursor: int, ended: Callable[[], bool] = lambda: False

@@ -392,6 +392,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         **queue_fields(turn.settings, config, slots_per_trial(config), caller),
         bundle=request.bundle,
         source=request.source,
+        log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         warnings=[],
         created_at=turn.now,
     )

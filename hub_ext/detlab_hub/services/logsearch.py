@@ -20,7 +20,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.wire import LogLine
 from detlab_hub.services.matching import Matcher
 from detlab_hub.services.shell import Shell
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries import logcuts, logs
 from detlab_hub.store.queries.logs import Edges, Holder, Wanted
 
 REGEX_LINES = 5_000
@@ -85,6 +85,7 @@ class LogSearch:
         if count <= 0:
             return [], Edges()
         found: list[LogLine] = []
+        cut = Edges()
         looked, end = 0, time.monotonic() + PAGE_SECONDS
         part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None, chars=REGEX_CHARS)
         while True:
@@ -93,6 +94,7 @@ class LogSearch:
             matched = [lines[at] for at in hits]
             found = [*matched, *found] if backwards else [*found, *matched]
             edge = edges.older if backwards else edges.next
+            cut = edges if edges.removed else cut
             if len(found) >= count:
                 found = found[-count:] if backwards else found[:count]
                 edge = found[0].id if backwards else found[-1].id
@@ -102,7 +104,7 @@ class LogSearch:
             if edge is None or looked >= REGEX_MOST or time.monotonic() >= end:
                 break
             part = replace(part, before=edge) if backwards else replace(part, after=edge)
-        return found, Edges(older=edge) if backwards else Edges(next=edge)
+        return found, replace(cut, older=edge, next=None) if backwards else replace(cut, older=None, next=edge)
 
     async def _read(self, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
         if not wanted.picky:
@@ -112,7 +114,10 @@ class LogSearch:
 
 
 def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
-    return logs.pick(s, whose(s), wanted)
+    holder = whose(s)
+    lines, edges = logs.pick(s, holder, wanted)
+    cut = None if wanted.after else logcuts.of(s, holder)
+    return lines, edges if cut is None else replace(edges, removed=cut.lines, removed_at=cut.at)
 
 
 def required_text(regex: str) -> str | None:

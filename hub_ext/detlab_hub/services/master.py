@@ -34,6 +34,7 @@ from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.jobs import Jobs
 from detlab_hub.services.lives import apply_allocation, send_kill
+from detlab_hub.services.logretention import LogRetention
 from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.nodes import Nodes
 from detlab_hub.services.outputs import Outputs
@@ -116,6 +117,7 @@ class Services:
         self.outputs = Outputs(self.shell)
         self.retention = Retention(self.shell, self.outputs)
         self.cluster = Cluster(self.shell)
+        self.log_retention = LogRetention(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
         self.overview = Overview(self.shell, self.cluster, self.agents)
@@ -258,7 +260,7 @@ class Services:
         self.shell.pending_reasons, self.shell.pending_codes = await self.shell.write(place)
 
     async def tidy(self) -> None:
-        """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks of long ago."""
+        """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
         await self.shell.write(lambda turn: vouching.vouch(turn, present))
@@ -279,6 +281,7 @@ class Services:
 
     async def _beat(self) -> None:
         self.agents.heartbeat()
+        await self.log_retention.sweep()
 
     async def _renew_lease(self) -> None:
         await asyncio.to_thread(self.shell.store.renew_lease)

@@ -64,6 +64,10 @@ class Settings:
     """Events kept for resuming streams; older cursors get a resync."""
     tasks_keep: float = 30 * 86400.0
     """Ended user tasks, their output and their files are kept for so long; 0: for ever."""
+    log_retention_days: int = -1
+    """Output of ended trials is kept for so many days where their experiments do not say it; -1: for ever."""
+    log_cleaning_hour: int = 3
+    """At this hour, in the master's time zone, what is older is removed."""
     audit_keep: float = 400 * 86400.0
     """The audit log says for this long who did what."""
     tick: float = 0.5

@@ -117,6 +117,7 @@ def _experiment_view(
         bundle=row.bundle,
         config=masked_config(row.config) if full else None,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        log_retention_days=row.log_retention_days,
         source=row.source,
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from detlab.schemas.logwire import KeepLogs, KeepLogsReply
 from detlab.schemas.wire import (
     CheckpointView,
     CreateExperiment,
@@ -151,6 +152,15 @@ class Kill(Guarded):
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services.experiments.kill(self.person, experiment_id)
+
+
+class LogRetention(Guarded):
+    """For how long output is kept."""
+
+    @needs("write")
+    async def post(self, body: KeepLogs) -> KeepLogsReply:
+        """Say for how long the output of experiments is kept; the same again changes nothing."""
+        return await self.services.log_retention.keep(self.person, body)
 
 
 class Bundle(Guarded):

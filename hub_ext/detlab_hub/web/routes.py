@@ -62,6 +62,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("instances", instances.Instances),
     ("bundles/{digest}", bundles.Bundle),
     ("experiments", experiments.Experiments),
+    ("log-retention", experiments.LogRetention),
     ("experiments/{experiment_id}", experiments.Experiment),
     ("experiments/{experiment_id}/pause", experiments.Pause),
     ("experiments/{experiment_id}/activate", experiments.Activate),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
@@ -46,6 +47,10 @@ class LogPage(Wire):
     A filter looks for about a second, a regular expression at 50,000 lines at most: a page may then be short or empty
     and have a `next` or `older`.
     """
+    removed: int = 0
+    """Lines from before that retention has removed; told without `after`."""
+    removed_at: float | None = None
+    """When it did, in seconds since the epoch."""
 
 
 class MetricsQuery(Wire):
@@ -137,7 +142,7 @@ class Logs(Guarded):
     async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
         items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
-        return LogPage(items=items, next=edges.next, older=edges.older)
+        return LogPage(items=items, **asdict(edges))
 
 
 class Checkpoints(Guarded):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from pydantic import Field
 
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskPage, TaskView
@@ -76,7 +78,7 @@ class Logs(Guarded):
     async def get(self, task_id: str, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
         items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
-        return LogPage(items=items, next=edges.next, older=edges.older)
+        return LogPage(items=items, **asdict(edges))
 
 
 class LogStream(StreamHandler):

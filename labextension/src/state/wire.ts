@@ -227,6 +227,7 @@ export interface FailureView {
 /** What would happen to the first trial if a dry run had been a submit, by the code that schedules. */
 export interface ForecastView {
   pool: string;
+  log_retention_days: number | null;
   agent_id: string | null;
   reason: string;
   detail: string;

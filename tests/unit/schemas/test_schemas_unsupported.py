@@ -55,7 +55,6 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"integrations": {"webhooks": {"exclude": True}}}, "integrations.webhooks"),
         ({"integrations": {"pachyderm": {"pachd": {"host": "h", "port": "80"}}}}, "integrations.pachyderm"),
         ({"profiling": {"enabled": True}}, "profiling.enabled"),
-        ({"retention_policy": {"log_retention_days": 3}}, "retention_policy.log_retention_days"),
         ({"optimizations": {"aggregation_frequency": 2}}, "optimizations"),
         ({"entrypoint": "python3 -m determined.launch.torch_distributed python3 x.py"}, "entrypoint"),
     ],

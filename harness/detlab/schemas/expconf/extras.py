@@ -77,7 +77,8 @@ class RetentionPolicy(Block):
 
     log_retention_days: Annotated[int, Field(ge=-1, le=32767), BeforeValidator(as_int)] | None = Field(
         None,
-        description="Days; -1 is for ever. Kept, but not acted upon yet: logs stay until the experiment is deleted.",
+        description="Days after the end of a trial; 0: until the next cleaning; -1: until the experiment is deleted. By"
+        " default the operator decides (`DetHub.log_retention_days`, unless set: for ever).",
     )
 
 

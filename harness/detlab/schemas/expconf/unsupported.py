@@ -90,8 +90,6 @@ def _services(config: ExperimentConfig) -> Iterator[Problem]:
     if config.integrations is not None:
         for key in sorted(config.integrations.model_fields_set):
             yield _ignored(f"integrations.{key}", "there are no integrations yet")
-    if config.retention_policy.log_retention_days is not None:
-        yield _ignored("retention_policy.log_retention_days", "logs are kept until the experiment is deleted")
 
 
 def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:

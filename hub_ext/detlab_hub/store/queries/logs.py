@@ -204,6 +204,10 @@ class Edges:
     """`after` of the lines that follow."""
     older: int | None = None
     """`before` of the lines that come before."""
+    removed: int = 0
+    """Lines that retention has removed, told with every page that is not the next one of another …"""
+    removed_at: float | None = None
+    """… and when."""
 
 
 def page(

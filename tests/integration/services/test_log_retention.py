@@ -1,0 +1,251 @@
+"""Output of ended trials goes after its days, in small steps; what is gone is said, and cursors hold over it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, FlawedStore, config
+from sqlalchemy import func, select
+
+from detlab.errors import Forbidden, NotFound
+from detlab.schemas.logwire import KeepLogs
+from detlab.schemas.wire import GrantRequest, LogRecord
+from detlab_hub.services import logretention
+from detlab_hub.services.logretention import next_cleaning
+from detlab_hub.store.queries import experiments, logchunks, logcuts, logs
+from detlab_hub.store.tables import LogChunk, LogCut
+
+DAY = 86400.0
+LINES = 12
+
+
+def says(launch):
+    for n in range(LINES):
+        yield ("log", 0, f"line {n}")
+    yield ("metrics", "validation", 1, {"loss": 1.0})
+
+
+def talks_on(launch):
+    for n in range(LINES):
+        yield ("log", 0, f"line {n}")
+    while True:
+        yield ("wait",)
+
+
+@pytest.fixture(autouse=True)
+def a_line_in_each_chunk(monkeypatch):
+    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)
+    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+
+
+async def ended(world, **more):
+    """The trial of an experiment that has ended."""
+    if not world.agents:
+        await world.add_agent()
+    made = await world.submit(config(**more))
+    await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    return made.id, trial.id
+
+
+async def lines_of(world, trial_id, **wanted):
+    found, edges = await world.services.trials.logs(ALICE, trial_id, **wanted)
+    return [line.id for line in found], edges
+
+
+async def clean(world, days):
+    """Let so many days pass, and the cleaning at their end; return how many chunks are gone."""
+    world.now += days * DAY
+    return await world.services.log_retention.sweep()
+
+
+async def test_output_goes_when_its_days_are_over_and_the_page_says_so(make_world):
+    world = await make_world(says)
+    _, trial_id = await ended(world, retention_policy={"log_retention_days": 30})
+    _, kept = await ended(world)
+    _, for_ever = await ended(world, retention_policy={"log_retention_days": -1})
+    assert await clean(world, 29) == 0, "not a day too early"
+    assert (await lines_of(world, trial_id))[1].removed == 0
+    assert await clean(world, 2) == LINES
+    when = world.now
+    assert await lines_of(world, trial_id) == ([], logs.Edges(removed=LINES, removed_at=when))
+    for wanted in ({"tail": 5}, {"search": "line"}, {"before": 4}, {"tail": 0}, {"regex": "line [1-9]"}):
+        found, edges = await lines_of(world, trial_id, **wanted)
+        assert (found, edges.removed, edges.removed_at) == ([], LINES, when), wanted
+    assert (await lines_of(world, trial_id, after=3))[1].removed == 0, "the next page does not say it again"
+    for other in (kept, for_ever):
+        assert len((await lines_of(world, other))[0]) == LINES
+    assert await clean(world, 10_000) == 0
+
+
+async def test_the_masters_default_counts_where_the_experiment_says_nothing(make_world):
+    world = await make_world(says, log_retention_days=7)
+    _, trial_id = await ended(world)
+    _, longer = await ended(world, retention_policy={"log_retention_days": 9})
+    assert await clean(world, 8) == LINES
+    assert (await lines_of(world, trial_id))[0] == []
+    assert len((await lines_of(world, longer))[0]) == LINES
+    assert await clean(world, 2) == LINES
+
+
+async def test_what_has_not_ended_keeps_all_its_lines(make_world):
+    world = await make_world(talks_on)
+    await world.add_agent()
+    made = await world.submit(config(retention_policy={"log_retention_days": 0}))
+    await world.steps(LINES + 3)
+    (trial,) = await world.trials(made.id)
+    assert await clean(world, 1) == 0
+    assert len((await lines_of(world, trial.id))[0]) == LINES
+    await world.services.experiments.pause(ALICE, made.id)
+    await world.steps(3)
+    assert await clean(world, 1) == 0, "one that is paused goes on some day"
+    await world.services.experiments.kill(ALICE, made.id)
+    await world.steps(3)
+    assert await clean(world, 1) == LINES, "0 days: at the next cleaning"
+
+
+async def test_it_is_cleaned_after_a_start_and_then_once_a_day_at_the_hour(make_world):
+    world = await make_world(says, log_cleaning_hour=3)
+    await ended(world, retention_policy={"log_retention_days": 0})
+    assert await world.services.log_retention.sweep() == LINES
+    _, later = await ended(world, retention_policy={"log_retention_days": 0})
+    assert await world.services.log_retention.sweep() == 0
+    world.now = next_cleaning(world.now, 3)
+    await world.services.tidy()
+    assert (await lines_of(world, later))[1].removed == LINES
+
+
+def test_the_hour_is_that_of_the_masters_time_zone():
+    moment = datetime(2026, 3, 1, 12, 30).timestamp()
+    assert next_cleaning(moment, 3) == datetime(2026, 3, 2, 3).timestamp()
+    assert next_cleaning(moment, 13) == datetime(2026, 3, 1, 13).timestamp()
+    exactly = datetime(2026, 3, 1, 13).timestamp()
+    assert next_cleaning(exactly, 13) == datetime(2026, 3, 2, 13).timestamp()
+
+
+@pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_world, monkeypatch, at, after_commit):
+    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 5)  # three steps: 5, 5 and 2
+    world = await make_world(says)
+    _, trial_id = await ended(world, retention_policy={"log_retention_days": 1})
+    world.now += 2 * DAY
+    world.services.shell.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
+    with pytest.raises(CrashError):
+        await world.services.log_retention.sweep()
+    gone = min(5 * (at if after_commit else at - 1), LINES)
+    await world.reboot()
+    found, edges = await lines_of(world, trial_id)
+    assert found == list(range(gone + 1, LINES + 1)), "the oldest go first"
+    assert edges.removed == gone, "what is gone is counted, whenever the master dies"
+    assert await world.services.log_retention.sweep() == LINES - gone
+    assert (await lines_of(world, trial_id))[1].removed == LINES
+
+
+async def test_a_cleaning_takes_so_many_steps_at_a_time_and_goes_on_where_it_was(make_world, monkeypatch):
+    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 2)
+    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 4)
+    monkeypatch.setattr(logretention, "TRIALS_PER_LOOK", 1)
+    monkeypatch.setattr(logretention, "LOOKS_PER_SWEEP", 2)
+    world = await make_world(says)
+    trials = [(await ended(world, retention_policy={"log_retention_days": 0}))[1] for _ in range(3)]
+    gone = [await world.services.log_retention.sweep() for _ in range(8)]
+    assert sum(gone) == 3 * LINES
+    assert max(gone) <= 8
+    for trial_id in trials:
+        assert (await lines_of(world, trial_id))[1].removed == LINES
+
+
+async def test_lines_come_in_while_a_cleaning_is_under_way(make_world, monkeypatch):
+    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 1)
+    world = await make_world(says)
+    _, old = await ended(world, retention_policy={"log_retention_days": 0})
+    _, other = await ended(world)
+    steps = []
+    real = logcuts.cut
+
+    def counted(*args):
+        steps.append(real(*args))
+        return steps[-1]
+
+    monkeypatch.setattr(logcuts, "cut", counted)
+    cleaning = asyncio.create_task(world.services.log_retention.sweep())
+    while not steps:
+        await asyncio.sleep(0)
+    line = LogRecord(seq=1, time=world.now, text="new")
+    await world.services.shell.write(lambda turn: logs.append(turn.session, other, 1, [line]))
+    assert len(steps) < LINES, "it waited for a step of the cleaning, not for all"
+    assert await cleaning == LINES
+    assert len((await lines_of(world, other))[0]) == LINES + 1
+    assert (await lines_of(world, old))[0] == []
+
+
+async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, monkeypatch):
+    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 5)
+    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 1)
+    world = await make_world(says)
+    _, trial_id = await ended(world, retention_policy={"log_retention_days": 0})
+    assert await world.services.log_retention.sweep() == 5
+    assert (await lines_of(world, trial_id, after=3))[0] == list(range(6, LINES + 1))
+    assert (await lines_of(world, trial_id, before=8))[0] == [6, 7]
+    assert (await lines_of(world, trial_id, before=4))[0] == []
+    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 200)
+    assert await world.services.log_retention.sweep() == LINES - 5
+    known = LINES
+    line = LogRecord(seq=1, time=world.now, text="continued")
+    await world.services.shell.write(lambda turn: logs.append(turn.session, trial_id, 2, [line]))
+    followed = [
+        line async for part in world.services.shell.follow_lines(trial_id, lambda s: True, known) for line in part
+    ]
+    assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]
+
+
+async def test_only_who_may_change_an_experiment_says_how_long_its_output_is_kept(make_world):
+    world = await make_world(says)
+    experiment_id, trial_id = await ended(world)
+    keep = world.services.log_retention.keep
+    with pytest.raises(NotFound):
+        await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
+    await world.services.grants.put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=False))
+    with pytest.raises(Forbidden):
+        await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
+    assert (await keep(BOB, KeepLogs(days=0, all=True))).changed == [], "all of his own: none"
+    assert (await keep(ROOT, KeepLogs(days=0, all=True))).changed == [], "nor everybody's, for an administrator"
+    assert await clean(world, 10) == 0
+    assert (await keep(ALICE, KeepLogs(days=1, experiments=[experiment_id]))).changed == [experiment_id]
+    assert (await keep(ALICE, KeepLogs(days=1, experiments=[experiment_id]))).changed == [], "the same again"
+    assert (await world.services.experiments.get(ALICE, experiment_id)).log_retention_days == 1
+    noted = [(one.actor, one.subject) for one in (await world.services.audit.page(ROOT, action="experiment")).items]
+    assert ("alice", f"experiment {experiment_id}") in noted
+    assert await clean(world, 1) == LINES
+    assert (await lines_of(world, trial_id))[1].removed == LINES
+
+
+async def test_all_of_ones_own_at_once_and_back_to_the_default(make_world):
+    world = await make_world(says)
+    made = [(await ended(world))[0] for _ in range(3)]
+    keep = world.services.log_retention.keep
+    assert (await keep(ALICE, KeepLogs(days=0, all=True))).changed == made
+    assert (await keep(ALICE, KeepLogs(days=None, experiments=made[:2]))).changed == made[:2]
+    assert await clean(world, 1) == LINES
+
+
+async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world):
+    world = await make_world(says)
+    experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
+    assert await clean(world, 1) == LINES
+    await world.services.experiments.delete(ALICE, experiment_id)
+    left = await world.services.shell.read(
+        lambda s: [s.scalar(select(func.count()).select_from(table)) for table in (LogChunk, LogCut)]
+    )
+    assert left == [0, 0]
+
+
+async def test_what_is_being_deleted_is_left_to_that(make_world, monkeypatch):
+    monkeypatch.setattr(experiments, "delete_rows", lambda *args: True)
+    world = await make_world(says)
+    experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
+    await world.services.experiments.delete(ALICE, experiment_id)
+    assert await clean(world, 1) == 0
