@@ -8,6 +8,7 @@ import time
 import click
 
 from detlab.cli.agents import holder_of, words_of
+from detlab.cli.instances import say_instances
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.pinning import agents_way
@@ -81,15 +82,7 @@ def instances(invocation: Invocation) -> None:
     if rows:
         table(("Pool", "Instance", "Agent", "State", "Agent is", "Kind", "Launched"), rows)
     for pool in pools:
-        bounds = f"{pool.min_instances} to {pool.max_instances}"
-        say(clean(f"Pool {pool.name}: {len(pool.instances)} instances ({bounds}), {pool.wanted} more are wanted"))
-        if pool.held_back:
-            say(clean(f"  waits: {pool.held_back}"))
-        for error in pool.errors:
-            times = f" ({error.times} times)" if error.times > 1 else ""
-            say(clean(f"  {moment(error.time)} {error.doing}{times}: {error.message}"))
-            if error.hint:
-                say(clean(f"    → {error.hint}"))
+        say_instances(pool)
 
 
 @agent.command(name="list")

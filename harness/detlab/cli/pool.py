@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from detlab.cli.agents import words_of
+from detlab.cli.instances import say_instances
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.printing import clean, duration, facts, say, say_json, table
-from detlab.client import job_operations
-from detlab.errors import NotFound
+from detlab.client import elastic_operations, job_operations
+from detlab.errors import Forbidden, NotFound
+from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
 
 
@@ -58,7 +60,7 @@ def _row(item: PoolView) -> tuple[object, ...]:
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:
-    """Show a pool, its agents and the jobs in it.
+    """Show a pool, its agents and the jobs in it; of an elastic one, to administrators, also its instances.
 
     \b
     Example:
@@ -72,8 +74,10 @@ def describe(invocation: Invocation, name: str) -> None:
         raise NotFound(f"there is no pool {clean(name)}", hint=f"there are: {names}")
     agents = [agent for agent in client.list_agents() if agent.pool == name]
     jobs = client.session.run(job_operations.jobs(pool=name))
+    instances = _instances_of(invocation, found)
     if invocation.as_json:
-        say_json({**found.model_dump(mode="json"), "its_agents": agents, "jobs": jobs})
+        elastic = {} if instances is None else {"instances": instances}
+        say_json({**found.model_dump(mode="json"), "its_agents": agents, "jobs": jobs, **elastic})
         return
     _explain(found)
     if agents:
@@ -92,7 +96,21 @@ def describe(invocation: Invocation, name: str) -> None:
             ],
             right=("Used", "Slots", "Tasks"),
         )
+    if instances is not None:
+        say()
+        say_instances(instances)
     say(f"\n{len(jobs)} jobs hold slots or wait for some: det job list --pool {clean(name)}")
+
+
+def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | None:
+    """What is known of an elastic pool's instances; None of others, and to all but administrators."""
+    if not found.elastic:
+        return None
+    try:
+        pools = invocation.client.session.run(elastic_operations.elastic_pools())
+    except Forbidden:
+        return None
+    return next((pool for pool in pools if pool.name == found.name), None)
 
 
 def _explain(found: PoolView) -> None:

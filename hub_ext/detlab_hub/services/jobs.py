@@ -45,8 +45,9 @@ class _Around(NamedTuple):
 class Jobs:
     """Use cases of the job queue. All raise NotFound for a job that the caller may not know of."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, awaited: waiting.Awaited = waiting.nothing_awaited) -> None:
         self._shell = shell
+        self._awaited = awaited
         self._forecasts = Forecasts()
 
     async def list(self, caller: Caller, *, pool: str | None = None, mine: bool = False) -> JobList:
@@ -87,7 +88,10 @@ class Jobs:
             if not wanted:
                 return JobWhy(job=view)
             snapshots, draining = self._snapshots(s, around), self._shell.draining
-            items = waiting.explained(snapshots, entry, wanted, around.now, self._forecasts, draining=draining)
+            awaited = waiting.nothing_awaited if draining else self._awaited
+            items = waiting.explained(
+                snapshots, entry, wanted, around.now, self._forecasts, draining=draining, awaited=awaited
+            )
             return JobWhy(job=view, items=items, waiting=len(wanted))
 
         return await self._shell.read(look)

@@ -113,6 +113,24 @@ class Provisioning:
         now = self._shell.clock()
         return [self._view(pool, state, now) for pool, state in self._pools.values()]
 
+    def awaited(self, pool: str, task: str) -> str:
+        """For which instances of a pool a task waits, since when; "" if it waits for none. It names no instance."""
+        _, state = self._pools.get(pool, (None, None))
+        if state is None or state.decision is None:
+            return ""
+        found = state.decision.awaited.get(task)
+        if found is None:
+            return ""
+        asked = [one.launched_at for one in state.instances if one.agent_id in found.starting]
+        held_back = state.decision.held_back
+        said = []
+        if asked:
+            said.append(f"waiting for {_count(len(asked))}, asked {self._shell.clock() - min(asked):.0f} s ago")
+        if found.new:
+            why = "being asked for" if held_back is None else f"wanted ({held_back[1]})"
+            said.append(f"{_count(found.new)}{' more' if asked else ''} {why}")
+        return "; ".join(said)
+
     def _view(self, pool: ElasticPool, state: _State, now: float) -> ElasticPoolView:
         decision = state.decision
         return ElasticPoolView(
@@ -267,6 +285,10 @@ class Provisioning:
         for agent_id in agent_ids:
             if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
                 self._connections.dismiss(agent_id)
+
+
+def _count(instances: int) -> str:
+    return "1 instance" if instances == 1 else f"{instances} instances"
 
 
 def _subject(agent_id: str) -> str:

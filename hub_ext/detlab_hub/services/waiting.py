@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from detlab.schemas.jobwire import HintView, WaitView
 from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, schedule
@@ -22,6 +22,15 @@ STARTING = "starting"
 """It starts with the next pass."""
 
 
+Awaited = Callable[[str, str], str]
+"""From the name of a pool and of a waiting task to the instances that are on their way for it, in words."""
+
+
+def nothing_awaited(pool: str, task: str) -> str:
+    """No pool is elastic."""
+    return ""
+
+
 def explained(
     snapshots: Mapping[str, Snapshot],
     entry: Entry,
@@ -30,6 +39,7 @@ def explained(
     forecasts: Forecasts,
     *,
     draining: bool,
+    awaited: Awaited = nothing_awaited,
 ) -> list[WaitView]:
     """Why each of a job's waiting tasks waits; at most the first few.
 
@@ -40,6 +50,7 @@ def explained(
         now: The time.
         forecasts: Which remember when what waits is expected to start.
         draining: Nothing new starts at all.
+        awaited: Which instances of an elastic pool a task waits for.
     """
     snapshot = snapshots.get(entry.pool)
     if snapshot is None:
@@ -51,9 +62,16 @@ def explained(
     starts = {} if draining else forecasts.starts(entry.pool, snapshot, now)
     told = _Told(snapshots, entry.pool, starts, draining=draining)
     return [
-        _view(one, told, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now)
+        _with_instances(
+            _view(one, told, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now),
+            awaited(entry.pool, one.allocation_id),
+        )
         for one in found[:EXPLAINED]
     ]
+
+
+def _with_instances(view: WaitView, awaited: str) -> WaitView:
+    return view.model_copy(update={"detail": f"{view.detail}; {awaited}"}) if awaited else view
 
 
 def queue_of(snapshot: Snapshot) -> list[Task]:

@@ -325,3 +325,32 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
     assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
     card = (await world.services.trials.get(ALICE, trial.id)).card
     assert card.kind == "lost"
+
+
+async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_world):
+    world = await make_world(training(20))
+    market = SpotMarket()
+    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1))
+    provisioning = Provisioning(world.services.shell, world.services.connections, [pool])
+    world.services.jobs._awaited = provisioning.awaited
+    made = await world.submit(config(resources={"slots_per_trial": 2}))
+    await world.step()
+
+    async def why():
+        (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
+        return item.detail
+
+    assert "instance" not in await why(), "nobody looked yet"
+    await provisioning.look()
+    assert len(market.made) == 2
+    await provisioning.look()
+    world.now += 40.0
+    assert (await why()).endswith("; waiting for 2 instances, asked 40 s ago")
+    assert market.made[0].agent_id not in await why(), "it names no instance"
+    market.made.pop()
+    await provisioning.look()
+    assert len(market.made) == 2, "the one that vanished while it started is replaced"
+    for instance in market.made:
+        await world.add_agent(instance.agent_id)
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    assert len(market.made) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
 from detlab.schemas.jobwire import JobView
 from detlab.schemas.poolwire import PoolView
 
@@ -46,6 +47,26 @@ def test_describe(det, det_json) -> None:
     assert "what has slots and what has no slots" in det("pool", "describe", "default").stdout
     told = det_json("pool", "describe", "gpu")
     assert (told["scheduler"], told["agents"], [job["id"] for job in told["jobs"]]) == ("fair_share", 3, ["7"])
+
+
+def test_describe_shows_the_instances_of_an_elastic_pool_and_what_its_provider_did_not_do(
+    det, det_json, master
+) -> None:
+    master.elastic_pools = [
+        ElasticPoolView(
+            name="gpu", min_instances=0, max_instances=4, wanted=2,
+            held_back="the last launch failed: tried again in 10 s",
+            instances=[InstanceView(id="i-1", agent_id="gpu-1", state="running", agent_state="connected")],
+            errors=[ProviderErrorView(time=1, times=3, doing="launch", trouble="capacity", message=HOSTILE, hint="h")],
+        )
+    ]  # fmt: skip
+    shown = det("pool", "describe", "gpu").stdout
+    assert "Pool gpu: 1 instances (0 to 4), 2 more are wanted" in shown
+    assert "waits: the last launch failed: tried again in 10 s" in shown
+    assert "launch (3 times): red" in shown
+    assert "\x1b" not in shown
+    assert "instances" not in det("pool", "describe", "default").stdout
+    assert det_json("pool", "describe", "gpu")["instances"]["errors"][0]["trouble"] == "capacity"
 
 
 def test_a_pool_that_is_not_there(det) -> None:

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 from elastic_scenes import NOW, SLOTS, TEMPLATE, ended, instances, running, situation, waiting
 
-from detlab_hub.core.provisioning import History, HoldReason, InstanceState, Limits, decide, launch_failed, launched
+from detlab_hub.core.provisioning import (
+    Awaited,
+    History,
+    HoldReason,
+    InstanceState,
+    Limits,
+    decide,
+    launch_failed,
+    launched,
+)
 from detlab_hub.core.provisioning.model import Remembered
 from detlab_hub.core.scheduling import AgentState, Constraints, Job, Quota
 
@@ -261,3 +270,50 @@ def test_higher_priority_comes_first_under_a_quota() -> None:
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Limits(**wrong)  # type: ignore[arg-type]  (one of them is an int)
+
+
+# --- tasks over several instances
+
+
+def test_a_gang_asks_for_as_many_as_it_needs_and_says_for_which_it_waits() -> None:
+    wanted = waiting(2 * SLOTS)
+    decision = decide(situation((), wanted), History(), Limits())
+    assert (decision.launch, decision.awaited) == (2, {"p0": Awaited((), 2)})
+    one = instances("i1", launched_at=NOW, state=InstanceState.PENDING)
+    decision = decide(situation(one, wanted), History(), Limits())
+    assert (decision.launch, decision.awaited) == (1, {"p0": Awaited(("i1",), 1)})
+    both = instances("i1", "i2", launched_at=NOW, state=InstanceState.PENDING)
+    decision = decide(situation(both, wanted), History(), Limits())
+    assert (decision.launch, decision.awaited) == (0, {"p0": Awaited(("i1", "i2"), 0)})
+    assert decide(situation(instances("i1", "i2"), wanted), History(), Limits()).awaited == {}, "they are there"
+
+
+def test_a_gang_for_more_than_there_may_be_now_has_none_beyond_max() -> None:
+    busy = instances("i1", "i2")
+    decision = decide(
+        situation(busy, running(i1=SLOTS, i2=SLOTS) + waiting(2 * SLOTS)), History(), Limits(max_instances=3)
+    )
+    assert decision.launch == 1, "the rest is waited for"
+    assert decision.hopeless == ()
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(slot_type="cuda"),
+        Constraints(gpu="H100"),
+        Constraints(memory=2**40),
+        Constraints(labels=frozenset({("zone", "b")})),
+    ],
+    ids=["slot_type", "gpu", "memory", "labels"],
+)
+def test_a_gang_whose_constraints_an_instance_does_not_meet_brings_none(constraints: Constraints) -> None:
+    decision = decide(situation((), waiting(2 * SLOTS, constraints=constraints)), History(), Limits())
+    assert (decision.launch, decision.hopeless, decision.awaited) == (0, ("p0",), {})
+
+
+def test_a_gang_whose_constraints_an_instance_meets_brings_its_instances() -> None:
+    template = replace(TEMPLATE, slot_type="cuda", gpu="NVIDIA H100", memory=80 * 2**30, labels={"zone": "b"})
+    wanted = Constraints(slot_type="cuda", gpu="H100", memory=2**30, labels=frozenset({("zone", "b")}))
+    seen = replace(situation((), waiting(2 * SLOTS, constraints=wanted)), template=template)
+    assert decide(seen, History(), Limits()).launch == 2

@@ -5,6 +5,7 @@
 
 from detlab_hub.core.provisioning.decision import decide
 from detlab_hub.core.provisioning.model import (
+    Awaited,
     Decision,
     Ending,
     EndReason,
@@ -18,6 +19,7 @@ from detlab_hub.core.provisioning.model import (
 from detlab_hub.core.provisioning.pace import launch_failed, launched
 
 __all__ = [
+    "Awaited",
     "Decision",
     "EndReason",
     "Ending",

@@ -8,10 +8,10 @@ three slots need five instances of four), and too many where an idle agent would
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from detlab_hub.core.provisioning.model import Situation
+from detlab_hub.core.provisioning.model import Awaited, Situation
 from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
 from detlab_hub.core.scheduling.limits import Limits as Held
 from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, Task, TaskState
@@ -30,12 +30,14 @@ class Demand:
         used: Agents, there or to come, that waiting tasks would start on.
         unplaced: Whether a task waits that more instances than there may be would help, or others' leaving.
         hopeless: Tasks that would not start on any number of empty instances.
+        awaited: By task, what it would start on that is not there yet.
     """
 
     new: int
     used: frozenset[str]
     unplaced: bool
     hopeless: tuple[str, ...]
+    awaited: Mapping[str, Awaited]
 
 
 def demand_of(situation: Situation, starting: Sequence[str], room: int, most: int) -> Demand:
@@ -50,7 +52,8 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
     packing = _Packing(situation, starting, room, most)
     for task in _in_order(situation):
         packing.take(task)
-    return Demand(packing.opened, frozenset(packing.used), packing.unplaced, tuple(packing.hopeless))
+    used = frozenset(packing.used)
+    return Demand(packing.opened, used, packing.unplaced, tuple(packing.hopeless), packing.awaited)
 
 
 def _in_order(situation: Situation) -> list[Task]:
@@ -72,6 +75,8 @@ class _Packing:
         self.used: set[str] = set()
         self.unplaced = False
         self.hopeless: list[str] = []
+        self.awaited: dict[str, Awaited] = {}
+        self._starting = frozenset(starting)
         self._names = [f"{_NEW}{number}" for number in range(room)]
         self._held = Held(situation.pool)
         pool = situation.pool
@@ -102,6 +107,10 @@ class _Packing:
         self._rooms.place(task, placement)
         self._held.hold(task)
         self.used.update(placement)
+        coming = tuple(sorted(self._starting.intersection(placement)))
+        new = sum(name.startswith(_NEW) for name in placement)
+        if coming or new:
+            self.awaited[task.id] = Awaited(coming, new)
 
     def _place(self, task: Task) -> Placement | None:
         found = self._rooms.fit(task, avoid=self._closed)

@@ -161,6 +161,18 @@ class HoldReason(StrEnum):
     """So many were launched just now that the next has to wait."""
 
 
+class Awaited(NamedTuple):
+    """Instances that a waiting task would start on, and whose agents are not there.
+
+    Attributes:
+        starting: Agents of those that were asked for.
+        new: How many more it takes.
+    """
+
+    starting: tuple[str, ...] = ()
+    new: int = 0
+
+
 class Ending(NamedTuple):
     """An instance that is to be ended, and why."""
 
@@ -180,6 +192,7 @@ class Decision:
         held_back: Why fewer than that are launched, with words for people; None if all are.
         hopeless: Waiting tasks for which no number of instances would do.
         history: To be given to the next look.
+        awaited: By waiting task, what it would start on that is not there yet.
     """
 
     launch: int
@@ -188,3 +201,4 @@ class Decision:
     held_back: tuple[HoldReason, str] | None
     hopeless: tuple[str, ...]
     history: History
+    awaited: Mapping[str, Awaited] = field(default_factory=dict, hash=False)

@@ -1,0 +1,19 @@
+"""How commands tell of an elastic pool's instances."""
+
+from __future__ import annotations
+
+from detlab.cli.printing import clean, moment, say
+from detlab.schemas.elasticwire import ElasticPoolView
+
+
+def say_instances(pool: ElasticPoolView) -> None:
+    """Print how many instances a pool has and wants, why it does not get them, and its provider's last errors."""
+    bounds = f"{pool.min_instances} to {pool.max_instances}"
+    say(clean(f"Pool {pool.name}: {len(pool.instances)} instances ({bounds}), {pool.wanted} more are wanted"))
+    if pool.held_back:
+        say(clean(f"  waits: {pool.held_back}"))
+    for error in pool.errors:
+        times = f" ({error.times} times)" if error.times > 1 else ""
+        say(clean(f"  {moment(error.time)} {error.doing}{times}: {error.message}"))
+        if error.hint:
+            say(clean(f"    → {error.hint}"))
