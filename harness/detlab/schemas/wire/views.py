@@ -157,6 +157,8 @@ class ExperimentView(Wire):
     failure: FailureView | None = None
     card: FailureView | None = None
     """`failure`, or who stopped it; only on a single experiment."""
+    log_retention_days: int | None = None
+    """Output is kept for so many days after the end of each trial; -1: for ever; null: as the master says."""
     source: dict[str, Any] = {}
 
     @property
@@ -164,8 +166,6 @@ class ExperimentView(Wire):
         """How many trials hold slots, and what they do: `2 running`, or once it is paused `1 pausing`; empty: none."""
         count = self.trials.get("RUNNING", 0)
         word = {ExperimentState.ACTIVE: "running", ExperimentState.PAUSED: "pausing"}.get(self.state, "stopping")
-    log_retention_days: int | None = None
-    """Output is kept for so many days after the end of each trial; -1: for ever; null: as the master says."""
         return f"{count} {word}" if count else ""
 
 
