@@ -390,9 +390,9 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         seed=seed_of(config),
         progress=0.0,
         **queue_fields(turn.settings, config, slots_per_trial(config), caller),
+        log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         bundle=request.bundle,
         source=request.source,
-        log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         warnings=[],
         created_at=turn.now,
     )

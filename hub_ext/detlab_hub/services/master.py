@@ -116,8 +116,8 @@ class Services:
         self.bundles = Bundles(self.shell)
         self.outputs = Outputs(self.shell)
         self.retention = Retention(self.shell, self.outputs)
-        self.cluster = Cluster(self.shell)
         self.log_retention = LogRetention(self.shell)
+        self.cluster = Cluster(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
         self.overview = Overview(self.shell, self.cluster, self.agents)
@@ -278,10 +278,10 @@ class Services:
         while await self.shell.write(trim):
             await asyncio.sleep(0)
         await self.retention.sweep()
+        await self.log_retention.sweep()
 
     async def _beat(self) -> None:
         self.agents.heartbeat()
-        await self.log_retention.sweep()
 
     async def _renew_lease(self) -> None:
         await asyncio.to_thread(self.shell.store.renew_lease)

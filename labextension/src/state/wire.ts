@@ -207,6 +207,7 @@ export interface ExperimentView {
   config: Record<string, unknown> | null;
   failure: FailureView | null;
   card: FailureView | null;
+  log_retention_days: number | null;
   source: Record<string, unknown>;
 }
 
@@ -227,7 +228,6 @@ export interface FailureView {
 /** What would happen to the first trial if a dry run had been a submit, by the code that schedules. */
 export interface ForecastView {
   pool: string;
-  log_retention_days: number | null;
   agent_id: string | null;
   reason: string;
   detail: string;
