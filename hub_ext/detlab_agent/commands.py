@@ -11,6 +11,7 @@ import platformdirs
 
 from detlab.errors import DetlabError
 from detlab.launch.identity import DEFAULT_RANGE, IdentityError, parse_range
+from detlab.schemas.expconf.environment import parse_size
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
 from detlab_agent.slots import GpuError
@@ -50,6 +51,13 @@ def _labels(context: click.Context, parameter: click.Parameter, values: tuple[st
     return labels
 
 
+def _size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value[:80]!r} is no size: write for example 120G" if value else "empty") from error
+
+
 LABEL_CHARS = 200
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -81,6 +89,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     default=100,
     show_default=True,
     help="Tasks without slots that run here at a time.",
+)
+@click.option(
+    "--cpus",
+    type=click.FloatRange(min=0, max=1e6),
+    help="CPUs that tasks may ask for together (resources.cpus); 0: they are not counted [default: all it may use].",
+)
+@click.option(
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="Memory that they may ask for together, such as 120G; 0: it is not counted [default: all it may use].",
 )
 @click.option("--enrolment-token-file", type=_FILE, help="Needed for the first connection.")
 @click.option(
@@ -151,6 +170,8 @@ def run(
     pool: str,
     labels: dict[str, str],
     max_zero_slot_tasks: int,
+    cpus: float | None,
+    memory: int | None,
     enrolment_token_file: Path | None,
     uid_range: tuple[int, int],
     user_map: Path | None,
@@ -184,6 +205,8 @@ def run(
             pool=pool,
             labels=labels,
             max_zero_slot_tasks=max_zero_slot_tasks,
+            cpus=cpus,
+            memory=memory,
             enrolment_token_file=enrolment_token_file,
             users_file=users_file,
             uid_range=uid_range,

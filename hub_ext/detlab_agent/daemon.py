@@ -20,6 +20,7 @@ import detlab
 from detlab.launch.identity import DEFAULT_RANGE, UserIds
 from detlab.schemas import wire
 from detlab_agent.bundles import BundleCache
+from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
@@ -54,6 +55,8 @@ class AgentSettings:
         pool: Resource pool that it belongs to.
         labels: For tasks that ask for some.
         max_zero_slot_tasks: Tasks without slots that run here at a time.
+        cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
+        memory: Bytes that they may ask for together; None and 0 likewise.
         enrolment_token_file: For the first connection.
         users_file: hub user -> uid, of a root agent.
         uid_range: uids to allocate from.
@@ -77,6 +80,8 @@ class AgentSettings:
     pool: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
     max_zero_slot_tasks: int = 100
+    cpus: float | None = None
+    memory: int | None = None
     enrolment_token_file: Path | None = None
     users_file: Path | None = None
     uid_range: tuple[int, int] = DEFAULT_RANGE
@@ -229,6 +234,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await asyncio.to_thread(warm.start)
 
     process = secrets.token_hex(8)
+    cpus = usable_cpus() if settings.cpus is None else settings.cpus
+    memory = usable_memory() if settings.memory is None else settings.memory
 
     def hello() -> wire.Hello:
         return wire.Hello(
@@ -243,6 +250,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             pool=settings.pool,
             labels=settings.labels,
             max_zero_slot_tasks=settings.max_zero_slot_tasks,
+            cpus=cpus or None,
+            memory=memory or None,
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))

@@ -50,6 +50,7 @@ Names = Annotated[list[Name], BeforeValidator(_texts)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=2**60)]
+Cpus = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Labels = dict[Text, Text]
 
 
@@ -83,6 +84,8 @@ class AgentPart(_Part):
     slot_type: str = ""
     gpu: str = ""
     memory: Bytes = 0
+    cpus: Cpus | None = None
+    host_memory: Bytes | None = None
 
 
 class JobPart(_Part):
@@ -121,6 +124,8 @@ class TaskPart(_Part):
     groups: Names = []
     constraints: ConstraintsPart = ConstraintsPart()
     max_time: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cpus: Cpus = 0.0
+    memory: Bytes = 0
 
 
 class QuotaPart(_Part):
@@ -202,9 +207,29 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(
                 "tasks", f"those that run hold {slots} slots of agent {name!r}, which has {agents[name].slots}"
             )
+    yield from _too_much(scenario)
     for number, quota in enumerate(scenario.quotas):
         if (quota.user is None) is (quota.group is None):
             yield Problem(f"quotas[{number}]", "needs either user or group")
+
+
+def _too_much(scenario: Scenario) -> Iterator[Problem]:
+    """Agents of whose CPUs or memory those that run hold more than there is."""
+    cpus, memory = Counter[str](), Counter[str]()
+    for task in scenario.tasks:
+        for name in task.on:
+            cpus[name] += round(task.cpus * 1000)
+            memory[name] += task.memory
+    for agent in scenario.agents:
+        if agent.cpus is not None and cpus[agent.id] > round(agent.cpus * 1000):
+            held = cpus[agent.id] / 1000
+            yield Problem("tasks", f"those that run hold {held:g} CPUs of agent {agent.id!r}, which has {agent.cpus:g}")
+        if agent.host_memory is not None and memory[agent.id] > agent.host_memory:
+            yield Problem(
+                "tasks",
+                f"those that run hold {memory[agent.id]} bytes of memory of agent {agent.id!r}, which has"
+                f" {agent.host_memory}",
+            )
 
 
 def _where(task: TaskPart, place: str) -> Iterator[Problem]:
@@ -219,10 +244,19 @@ def _where(task: TaskPart, place: str) -> Iterator[Problem]:
 def _snapshot(scenario: Scenario) -> scheduling.Snapshot:
     return scheduling.Snapshot(
         pool=scheduling.Pool(**scenario.pool.model_dump()),
-        agents=tuple(scheduling.Agent(**agent.model_dump()) for agent in scenario.agents),
+        agents=tuple(_agent(agent) for agent in scenario.agents),
         jobs={job.id: scheduling.Job(**job.model_dump()) for job in scenario.jobs},
         tasks=tuple(_task(task) for task in scenario.tasks),
         quotas=tuple(scheduling.Quota(**quota.model_dump()) for quota in scenario.quotas),
+    )
+
+
+def _agent(part: AgentPart) -> scheduling.Agent:
+    said = part.model_dump(exclude={"cpus", "host_memory"})
+    return scheduling.Agent(
+        **said,
+        millicpus=scheduling.UNBOUNDED if part.cpus is None else round(part.cpus * 1000),
+        host_memory=scheduling.UNBOUNDED if part.host_memory is None else part.host_memory,
     )
 
 
@@ -243,6 +277,8 @@ def _task(part: TaskPart) -> scheduling.Task:
         groups=frozenset(part.groups),
         constraints=constraints,
         max_time=part.max_time,
+        millicpus=round(part.cpus * 1000),
+        memory=part.memory,
     )
 
 

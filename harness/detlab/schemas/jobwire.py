@@ -82,9 +82,9 @@ class HintView(Wire):
     """A change with which a task that waits would start now."""
 
     change: str
-    """slots, max_slots or pool"""
+    """slots, cpus, memory, max_slots or pool"""
     value: str = ""
-    """The number of slots, or the pool's name."""
+    """The number of slots or CPUs, a size of memory, or the pool's name."""
     text: str
 
 

@@ -67,9 +67,15 @@ class TaskResources(Block):
         None, description='Shared memory of a container, in bytes or as "1.5G"; by default 4 GiB.'
     )
     memory: MemoryLimit | None = Field(
-        None, description='Most memory of a container, in bytes or as "8G"; by default no limit.'
+        None,
+        description='Memory, in bytes or as "8G", that its agent must have left; a container gets no more.'
+        " By default it is not counted, and there is no limit.",
     )
-    cpus: Cpus | None = Field(None, description="Most processors of a container, such as 1.5; by default no limit.")
+    cpus: Cpus | None = Field(
+        None,
+        description="Processors, such as 1.5, that its agent must have left; a container gets no more."
+        " By default they are not counted, and there is no limit.",
+    )
     max_time: MaxTime | None = Field(
         None, description='Seconds or "2h" that it may run; then it is ended. By default as long as it takes.'
     )

@@ -17,7 +17,7 @@ def free_memory(root: Path = Path("/")) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
         found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-    for group in _groups(root):
+    for group in control_groups(root):
         with contextlib.suppress(OSError, ValueError):  # no limit, or a group without the memory controller
             limit = int((group / "memory.max").read_text(encoding="ascii"))
             used = int((group / "memory.current").read_text(encoding="ascii"))
@@ -25,7 +25,7 @@ def free_memory(root: Path = Path("/")) -> int:
     return min(found, default=0)
 
 
-def _groups(root: Path) -> Iterator[Path]:
+def control_groups(root: Path) -> Iterator[Path]:
     """Yield this process's control group and those around it."""
     top = root / "sys/fs/cgroup"
     name = ""

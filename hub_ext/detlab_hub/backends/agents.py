@@ -157,6 +157,8 @@ def _node(connection: Connection, *, suspect: bool) -> Node:
         labels=hello.labels,
         max_zero_slot_tasks=hello.max_zero_slot_tasks,
         gangs=knows_gangs(hello),
+        millicpus=None if hello.cpus is None else round(hello.cpus * 1000),
+        host_memory=hello.memory,
     )
 
 

@@ -27,6 +27,10 @@ class Node:
     """Model of the GPUs; "" where there is none, or more than one."""
     memory: int = 0
     """Bytes of memory of the smallest of them; 0: not known."""
+    millicpus: int | None = None
+    """Thousandths of a CPU that its tasks may ask for together; None: any number."""
+    host_memory: int | None = None
+    """Bytes of its own memory, likewise."""
     gangs: bool = True
     """Whether it may have a part of a trial over several agents."""
 
@@ -42,6 +46,8 @@ def node_of(
     labels: Mapping[str, str],
     max_zero_slot_tasks: int,
     gangs: bool = True,
+    millicpus: int | None = None,
+    host_memory: int | None = None,
 ) -> Node:
     """A node of what its agent says, now or before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
@@ -57,6 +63,8 @@ def node_of(
         slot_type=gpus[0].kind if gpus else slots[0].kind if slots else "",
         gpu=gpus[0].name if len({gpu.name for gpu in gpus}) == 1 else "",
         memory=min((gpu.memory for gpu in gpus), default=0),
+        millicpus=millicpus,
+        host_memory=host_memory,
         gangs=gangs,
     )
 

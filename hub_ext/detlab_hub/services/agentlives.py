@@ -158,6 +158,8 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
     row.runtimes, row.address = list(hello.runtimes), hello.address
     row.pool, row.labels = hello.pool, dict(hello.labels)
     row.max_zero_slot_tasks = hello.max_zero_slot_tasks
+    row.millicpus = None if hello.cpus is None else round(hello.cpus * 1000)
+    row.host_memory = hello.memory
     row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
     row.last_seen = turn.now
     turn.changed_cluster()

@@ -66,6 +66,7 @@ class Agents:
         now = self._shell.clock()
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}
+        asked: dict[str, tuple[int, int]] = {}
         gangs: dict[str, list[tuple[str, list[str]]]] = {}
         for name, agent, slots in parts.places(s, PLACED):
             gangs.setdefault(name, []).append((agent, slots))
@@ -73,11 +74,16 @@ class Agents:
             shown = row.id if caller.sees(row.owner) else SOMEBODY
             for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
                 running[agent] = running.get(agent, 0) + 1
+                cpus, memory = asked.get(agent, (0, 0))
+                asked[agent] = cpus + row.millicpus, memory + row.memory
                 owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
-        return [self._view(row, caller, running, owners, now) for row in s.scalars(wanted)]
+        return [
+            self._view(row, caller, running, owners, now).model_copy(update=_demands(row, asked.get(row.id, (0, 0))))
+            for row in s.scalars(wanted)
+        ]
 
     def _view(
         self, row: AgentRow, caller: Caller, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
@@ -276,6 +282,16 @@ class Agents:
         now = self._shell.clock()
         for connection in self._connections.connected():
             connection.send(Heartbeat(time=now))
+
+
+def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:
+    """The CPUs and the memory of an agent, and what its tasks asked for of them."""
+    return {
+        "cpus": None if row.millicpus is None else row.millicpus / 1000,
+        "cpus_asked": asked[0] / 1000,
+        "memory": row.host_memory,
+        "memory_asked": asked[1],
+    }
 
 
 def check_id(agent_id: str) -> None:

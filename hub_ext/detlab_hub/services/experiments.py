@@ -128,6 +128,8 @@ class Experiments:
             constraints=offers.constraints_of(asked["constraints"]),
             max_time=asked["max_time"],
             runtime=config["runtime"],
+            millicpus=asked["millicpus"],
+            memory=asked["memory"],
         )
         pool = fields["resource_pool"]
         return await shell.read(lambda s: placement.forecast(s, nodes, refusals, now, shell.settings, task, job, pool))

@@ -21,7 +21,7 @@ from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCod
 from detlab_hub.services import quotas
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.offers import agent_of, constraints_of, known_node
-from detlab_hub.services.queuing import WHERE, pool_for, request_fields
+from detlab_hub.services.queuing import WHERE, demands, pool_for, request_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import AgentRow
 
@@ -100,7 +100,7 @@ def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Prob
 
 def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
     """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
-    wanted = constraints_of(request_fields({"resources": wish.resources})["constraints"])
+    asked = request_fields({"resources": wish.resources})
     task = Task(
         "it",
         wish.what,
@@ -108,8 +108,10 @@ def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason
         single_node=wish.single_node,
         user=wish.user,
         groups=wish.groups,
-        constraints=wanted,
+        constraints=constraints_of(asked["constraints"]),
         runtime=wish.runtime,
+        millicpus=asked["millicpus"],
+        memory=asked["memory"],
     )
     job = Job(wish.what, max_slots=wish.resources.get("max_slots"))
     reason = schedule(Snapshot(pool.rules, tuple(agents), {job.id: job}, (task,), private=True)).waiting.get(task.id)
@@ -117,8 +119,9 @@ def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason
 
 
 def _could_run(agent: Agent, wish: Wish) -> bool:
-    least = wish.slots if wish.single_node else min(wish.slots, 1)
-    return agent.serves_user in (None, wish.user) and agent.slots >= least
+    least, asked = wish.slots if wish.single_node else min(wish.slots, 1), demands(wish.resources)
+    enough = agent.millicpus >= asked["millicpus"] and agent.host_memory >= asked["memory"]
+    return agent.serves_user in (None, wish.user) and agent.slots >= least and enough
 
 
 def _waits(wish: Wish, path: str, why: str) -> Problem:

@@ -43,9 +43,10 @@ class Forecasts:
 def _key_of(snapshot: Snapshot) -> Hashable:
     """What of a pool the answer depends on, but for the time that goes by."""
     tasks = [
-        (task.id, task.job, task.slots, task.state, task.leaving, task.preemptible, task.blocked_nodes, task.overdue)
+        (task.id, task.job, task.slots, task.millicpus, task.memory, task.state, task.leaving, task.preemptible,
+         task.blocked_nodes, task.overdue)
         for task in snapshot.tasks
-    ]
+    ]  # fmt: skip
     jobs = [snapshot.jobs[name] for name in sorted(snapshot.jobs)]
     labels = [sorted(agent.labels.items()) for agent in snapshot.agents]
     return snapshot.pool, str(labels), snapshot.agents, snapshot.quotas, tuple(jobs), tuple(tasks)

@@ -8,7 +8,7 @@ from typing import Any
 
 from detlab.schemas.wire import SlotView
 from detlab_hub.backends.base import Node, node_of
-from detlab_hub.core.scheduling import ANYWHERE, Agent, AgentState, Constraints, Task, TaskState
+from detlab_hub.core.scheduling import ANYWHERE, UNBOUNDED, Agent, AgentState, Constraints, Task, TaskState
 from detlab_hub.core.scheduling.fitting import Kind, suits
 from detlab_hub.store.tables import AgentRow
 
@@ -32,6 +32,8 @@ def known_node(row: AgentRow) -> Node:
         pool=row.pool,
         labels=row.labels,
         max_zero_slot_tasks=row.max_zero_slot_tasks,
+        millicpus=row.millicpus,
+        host_memory=row.host_memory,
     )
 
 
@@ -58,6 +60,8 @@ def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
         slot_type=node.slot_type,
         gpu=node.gpu,
         memory=node.memory,
+        millicpus=UNBOUNDED if node.millicpus is None else node.millicpus,
+        host_memory=UNBOUNDED if node.host_memory is None else node.host_memory,
         runtimes=frozenset(node.runtimes),
         serves_user=node.serves_user,
     )

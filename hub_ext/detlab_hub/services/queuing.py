@@ -54,9 +54,16 @@ def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owne
 
 
 def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an allocation that say on what it runs, and for how long at most."""
+    """The columns of an allocation that say on what it runs, with how much of it, and for how long at most."""
     resources = config.get("resources") or {}
     wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
     if resources.get("is_single_node"):
         wanted[SINGLE_NODE] = True
-    return {"constraints": wanted or None, "max_time": resources.get("max_time")}
+    return {"constraints": wanted or None, "max_time": resources.get("max_time"), **demands(resources)}
+
+
+def demands(resources: Mapping[str, Any]) -> dict[str, int]:
+    """The CPUs, in thousandths, and the memory, in bytes, that the block `resources` asks for on each agent."""
+    cpus, memory = resources.get("cpus") or 0.0, resources.get("memory") or 0
+    most = 2**62  # more than any agent has, and the column's largest is not much more
+    return {"millicpus": round(min(float(cpus) * 1000, most)), "memory": min(int(memory), most)}

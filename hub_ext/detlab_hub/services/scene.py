@@ -21,6 +21,7 @@ from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
 from detlab_hub.services.offers import agent_of, beside, constraints_of, without
 from detlab_hub.services.queuing import SINGLE_NODE
+from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
@@ -50,6 +51,8 @@ class Waiting(NamedTuple):
     slots_needed: int
     runtime: str
     constraints: dict[str, Any] | None
+    millicpus: int
+    memory: int
     max_time: float | None
     requested_at: float
     idx: int | None
@@ -66,6 +69,8 @@ class Placed(NamedTuple):
     state: str
     agent_id: str | None
     slots: list[str]
+    millicpus: int
+    memory: int
     started_at: float | None
     max_time: float | None
     preempt_at: float | None
@@ -83,6 +88,8 @@ _PENDING = Prepared(
         AllocationRow.slots_needed,
         AllocationRow.runtime,
         AllocationRow.constraints,
+        AllocationRow.millicpus,
+        AllocationRow.memory,
         AllocationRow.max_time,
         AllocationRow.requested_at,
         TrialRow.idx,
@@ -100,6 +107,8 @@ _TAKEN = Prepared(
         AllocationRow.state,
         AllocationRow.agent_id,
         AllocationRow.slots,
+        AllocationRow.millicpus,
+        AllocationRow.memory,
         AllocationRow.started_at,
         AllocationRow.max_time,
         AllocationRow.preempt_at,
@@ -185,6 +194,8 @@ class Scene:
     """Trials that were preempted as often in the last hour as they may be (I10)."""
     gangs: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """Slots by agent of each allocation on several agents."""
+    known: KnownTasks = field(default_factory=KnownTasks)
+    """Tasks of the pass before."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
 
@@ -255,54 +266,82 @@ class Scene:
 
     def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
         name = job_of(row)
-        return Task(
+        groups = self.holders[name].groups
+        preemptible = row.trial_id is not None and row.trial_id not in self.tired
+        refused = self.refused.get(holder_of(row), _NOBODY)
+        overdue = self.now - row.requested_at > pool.patience
+        made_of = TaskState.PENDING, row, groups, preemptible, refused, overdue
+        known = self.known.get(row.id, made_of)
+        if known is not None:
+            return known
+        task = Task(
             id=row.id,
             job=name,
             slots=row.slots_needed,
             requested=float(row.idx or 0),
-            preemptible=row.trial_id is not None and row.trial_id not in self.tired,
+            preemptible=preemptible,
             single_node=is_single_node(row.trial_id is None, row.constraints),
-            blocked_nodes=self.refused.get(holder_of(row), _NOBODY),
+            blocked_nodes=refused,
             user=row.owner,
-            groups=self.holders[name].groups,
+            groups=groups,
             constraints=constraints_of(row.constraints),
             max_time=row.max_time,
             runtime=row.runtime,
-            overdue=self.now - row.requested_at > pool.patience,
+            overdue=overdue,
+            millicpus=row.millicpus,
+            memory=row.memory,
         )
+        return self.known.keep(made_of, task)
 
     def _holds(self, row: Placed, there: Mapping[str, frozenset[str]]) -> Task:
         name = job_of(row)
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, (row.started_at or self.now) + row.max_time - self.now)
-        return Task(
+        # A slot that was disabled since is nobody's to give.
+        on = {
+            agent: len(there[agent].intersection(slots))
+            for agent, slots in self.slots_of(row).items()
+            if agent in there
+        }
+        groups = self.holders[name].groups
+        preemptible = row.trial_id is not None and row.trial_id not in self.tired
+        made_of = TaskState.RUNNING, row, groups, preemptible, on, left
+        known = self.known.get(row.id, made_of)
+        if known is not None:
+            return known
+        task = Task(
             id=row.id,
             job=name,
             slots=len(row.slots),
             state=TaskState.RUNNING,
             requested=float(row.idx or 0),
-            # A slot that was disabled since is nobody's to give.
-            on={
-                agent: len(there[agent].intersection(slots))
-                for agent, slots in self.slots_of(row).items()
-                if agent in there
-            },
-            preemptible=row.trial_id is not None and row.trial_id not in self.tired,
+            on=on,
+            preemptible=preemptible,
             single_node=row.nodes < 2,
             user=row.owner,
-            groups=self.holders[name].groups,
+            groups=groups,
             max_time=left,
             leaving=leaving,
+            millicpus=row.millicpus,
+            memory=row.memory,
         )
+        return self.known.keep(made_of, task)
 
 
 _NOBODY: frozenset[str] = frozenset()
 
 
-def look(s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings) -> Scene | None:
+def look(
+    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: KnownTasks
+) -> Scene | None:
     """Read what the snapshots are made of; None if nothing waits."""
     pending = [Waiting(*row) for row in _PENDING.all(s, {})]
-    return None if not pending else _scene(s, pending, nodes, refusals, now, settings)
+    known.begin()
+    if not pending:
+        return None
+    scene = _scene(s, pending, nodes, refusals, now, settings)
+    scene.known = known
+    return scene
 
 
 def snapshots(

@@ -94,14 +94,15 @@ class _Told:
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
         self.decision: Decision = schedule(self._snapshot)
         self.starts = starts
-        self._known: dict[tuple[int, str], tuple[Hint, ...]] = {}
+        self._known: dict[tuple[int, int, int, str], tuple[Hint, ...]] = {}
+        self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}
 
     def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:
         """What would let a task start; those of one size that wait for the same are tried once."""
         reason = self.decision.waiting.get(task_id)
         if reason is None or self.draining:
             return ()
-        key = slots, reason.code.value
+        key = slots, *self._asked[task_id], reason.code.value
         if key not in self._known and len(self._known) < _TRIED:
             self._known[key] = hints(self._snapshot, task_id, schedule, self._others)
         return self._known.get(key, ())

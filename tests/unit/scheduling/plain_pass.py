@@ -38,8 +38,9 @@ class PlainRooms(Rooms):
         ]
         number = hash_of(task.id)
         if task.slots == 0:
-            able = [node for node in nodes if node.zero_slot_tasks < node.agent.max_zero_slot_tasks]
+            able = [node for node in nodes if node.zero_slot_tasks < node.agent.max_zero_slot_tasks and has(node, task)]
             return {_first(able, self._zero_value, number).agent.id: 0} if able else None
+        nodes = [_Usable(node, task) for node in nodes]
         able = [node for node in nodes if node.free >= task.slots]
         if able:
             return {_first(able, self._value, number).agent.id: task.slots}
@@ -79,6 +80,19 @@ class PlainRooms(Rooms):
         return found
 
 
+def has(node: Node, task: Task) -> bool:
+    """Whether the CPUs and the memory that a task asks for are there."""
+    return node.millicpus >= task.millicpus and node.memory >= task.memory
+
+
+class _Usable(Node):
+    """A node as a task sees it: full if it has too little of what the task asks for."""
+
+    def __init__(self, node: Node, task: Task) -> None:
+        super().__init__(node.agent)
+        self.free = node.free if has(node, task) else 0
+
+
 def _distance(node: Node, number: int) -> tuple[int, str]:
     return (number - hash_of(node.agent.id)) % 2**64, node.agent.id
 
@@ -109,7 +123,7 @@ class PlainVictims:
     def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
         """As `Victims.make_room`."""
         gone: list[int] = []
-        if task.slots or not task.single_node:
+        if not task.aside or not task.single_node:
             for number in [number for number in self._left if number < limit]:
                 if self._rooms.fit(task) is None:
                     self._rooms.remove(self._left[number], self._left[number].on)

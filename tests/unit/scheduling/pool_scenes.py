@@ -117,25 +117,29 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
         )
         for n in range(draw.randint(1, 4))
     }
+    demands = Demands(seed)
+    agents = tuple(demands.bound(agent) for agent in agents)
     free = {agent.id: agent.slots for agent in agents}
     aside = {agent.id: agent.max_zero_slot_tasks for agent in agents}
     tasks = []
     for number in range(draw.randint(0, 14)):
-        task = Task(
-            f"t{number}",
-            draw.choice(sorted(jobs)),
-            draw.choice([0, 1, 1, 2, 3, 4, 8, 16]),
-            requested=float(draw.randint(0, 9)),
-            preemptible=draw.random() < 0.7,
-            single_node=draw.random() < 0.5,
-            blocked_nodes=frozenset(draw.choice([[], [], [], ["a0"]])),
-            user=draw.choice(["ada", "bob"]),
-            groups=frozenset(draw.choice([[], ["g"]])),
-            max_time=draw.choice([None, 10.0, 100.0]),
-            overdue=draw.random() < 0.1,
+        task = demands.of(
+            Task(
+                f"t{number}",
+                draw.choice(sorted(jobs)),
+                draw.choice([0, 1, 1, 2, 3, 4, 8, 16]),
+                requested=float(draw.randint(0, 9)),
+                preemptible=draw.random() < 0.7,
+                single_node=draw.random() < 0.5,
+                blocked_nodes=frozenset(draw.choice([[], [], [], ["a0"]])),
+                user=draw.choice(["ada", "bob"]),
+                groups=frozenset(draw.choice([[], ["g"]])),
+                max_time=draw.choice([None, 10.0, 100.0]),
+                overdue=draw.random() < 0.1,
+            )
         )
         if draw.random() < 0.6:
-            on = _somewhere(draw, task, free, aside)
+            on = demands.held(task, somewhere(draw, task, free, aside, demands))
             task = task if on is None else replace(task, state=TaskState.RUNNING, on=on)
         tasks.append(task)
     pool = Pool(
@@ -148,15 +152,52 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
     return Snapshot(pool, agents, jobs, tuple(tasks), quotas)
 
 
-def _somewhere(draw: random.Random, task: Task, free: dict[str, int], aside: dict[str, int]) -> dict[str, int] | None:
+class Demands:
+    """CPUs and memory of agents, and what tasks ask of them; in half of all pools nobody says or asks anything."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(f"demands {seed}")
+        self._none = self._draw.random() < 0.5
+        self._left: dict[str, list[int]] = {}
+
+    def bound(self, agent: Agent) -> Agent:
+        """An agent with so much, or with any amount."""
+        if not self._none and self._draw.random() < 0.8:
+            cpus, memory = self._draw.choice([500, 2000, 8000]), self._draw.choice([1, 4, 16, 64]) << 30
+            agent = replace(agent, millicpus=cpus, host_memory=memory)
+        self._left[agent.id] = [agent.millicpus, agent.host_memory]
+        return agent
+
+    def of(self, task: Task) -> Task:
+        """A task that asks for so much, or for nothing."""
+        if self._none or self._draw.random() < 0.4:
+            return task
+        cpus, memory = self._draw.choice([0, 100, 500, 1500, 4000]), self._draw.choice([0, 1, 3, 16]) << 30
+        return replace(task, millicpus=cpus, memory=memory)
+
+    def has(self, name: str, task: Task) -> bool:
+        """Whether an agent has so much left."""
+        return self._left[name][0] >= task.millicpus and self._left[name][1] >= task.memory
+
+    def held(self, task: Task, on: dict[str, int] | None) -> dict[str, int] | None:
+        """Where a task runs; what it asked for is taken there."""
+        for name in on or ():
+            self._left[name][0] -= task.millicpus
+            self._left[name][1] -= task.memory
+        return on
+
+
+def somewhere(
+    draw: random.Random, task: Task, free: dict[str, int], aside: dict[str, int], demands: Demands
+) -> dict[str, int] | None:
     """Slots for a running task, taken from what is free: on one agent, or on several."""
     if task.slots == 0:
-        names = [name for name in sorted(aside) if aside[name]]
+        names = [name for name in sorted(aside) if aside[name] and demands.has(name, task)]
         if not names:
             return None
         aside[name := draw.choice(names)] -= 1
         return {name: 0}
-    names = sorted(free)
+    names = [name for name in sorted(free) if demands.has(name, task)]
     draw.shuffle(names)
     on: dict[str, int] = {}
     left = task.slots
@@ -178,6 +219,21 @@ def used_slots(snapshot: Snapshot) -> Counter[str]:
     for task in snapshot.tasks:
         used.update(task.on)
     return used
+
+
+def over_allocated(snapshot: Snapshot, decision: Decision) -> list[str]:
+    """Agents of whose slots, CPUs or memory more is given away than there is; what is released is still held."""
+    slots, cpus, memory = Counter[str](), Counter[str](), Counter[str]()
+    for task in snapshot.tasks:
+        for name, count in decision.allocate.get(task.id, task.on).items():
+            slots[name] += count
+            cpus[name] += task.millicpus
+            memory[name] += task.memory
+    return [
+        agent.id
+        for agent in snapshot.agents
+        if slots[agent.id] > agent.slots or cpus[agent.id] > agent.millicpus or memory[agent.id] > agent.host_memory
+    ]
 
 
 def passes(snapshot: Snapshot, most: int = 60) -> list[Decision]:

@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, meanwhile, passes, random_snapshot, some_leaving, used_slots
+from pool_scenes import after, meanwhile, over_allocated, passes, random_snapshot, some_leaving, used_slots
 
+from detlab.schemas.expconf.environment import parse_size
 from detlab_hub.core.scheduling import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.planner import Planner
 
@@ -52,6 +53,7 @@ def test_nothing_is_given_twice_and_released_slots_not_at_once(pools: list[Snaps
                 zero[agent] += task.slots == 0
             used.update(placement)
         assert all(used[agent.id] <= agent.slots for agent in snapshot.agents)
+        assert not over_allocated(snapshot, decision), "nor CPUs and memory"
         assert all(zero[agent.id] <= agent.max_zero_slot_tasks for agent in snapshot.agents)
 
 
@@ -85,6 +87,35 @@ def test_slots_that_are_said_to_be_enough_are(pools: list[Snapshot]) -> None:
             fewer = tuple(replace(one, slots=int(hint[1])) if one.id == name else one for one in snapshot.tasks)
             assert name in schedule(replace(snapshot, tasks=fewer)).allocate
     assert seen > 5
+
+
+def test_memory_and_cpus_that_are_said_to_be_enough_are(pools: list[Snapshot]) -> None:
+    seen = Counter[str]()
+    for snapshot in pools:
+        for name, reason in schedule(snapshot).waiting.items():
+            hint = re.search(r"would start now with (memory|cpus) ([0-9.]+)( [GM]iB)?", reason.detail)
+            if hint is None:
+                continue
+            seen[hint[1]] += 1
+            size = parse_size(f"{hint[2]}{hint[3]}") if hint[3] else round(float(hint[2]) * 1000)
+            less = {"memory": size} if hint[1] == "memory" else {"millicpus": size}
+            tasks = tuple(replace(one, **less) if one.id == name else one for one in snapshot.tasks)
+            assert name in schedule(replace(snapshot, tasks=tasks)).allocate
+    assert min(seen["memory"], seen["cpus"]) > 3, seen
+
+
+def test_who_waits_for_memory_or_cpus_would_start_without_asking_for_them() -> None:
+    seen = 0
+    for seed in range(4000, 5400):
+        snapshot = random_snapshot(seed, scheduler=Scheduler.ROUND_ROBIN)
+        waiting = schedule(snapshot).waiting
+        for name in [name for name, why in waiting.items() if why.code is ReasonCode.NO_FREE_RESOURCES]:
+            seen += 1
+            tasks = {task.id: task for task in snapshot.tasks}
+            planner = Planner(replace(snapshot, tasks=tuple(t for t in snapshot.tasks if t.on or t.id == name)))
+            plain = replace(tasks[name], id=f"{name} without", millicpus=0, memory=0)
+            assert planner.rooms.fit(plain) is not None
+    assert seen > 20
 
 
 def test_only_preemptible_tasks_are_released_and_only_where_that_is_allowed(pools: list[Snapshot]) -> None:
@@ -131,6 +162,7 @@ def test_while_those_leave_nobody_else_is_told_to() -> None:
             for placement in decision.allocate.values():
                 used.update(placement)
             assert all(used[agent.id] <= agent.slots for agent in now.agents)
+            assert not over_allocated(now, decision)
     assert seen > 20
 
 

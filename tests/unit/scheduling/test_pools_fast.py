@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from plain_pass import plain_schedule
-from pool_scenes import _somewhere, random_snapshot, some_leaving
+from pool_scenes import Demands, random_snapshot, some_leaving, somewhere
 
 from detlab_hub.core.scheduling import (
     Agent,
@@ -52,25 +52,29 @@ def crowded(seed: int) -> Snapshot:
         )
         for n in range(draw.randint(1, 12))
     }
+    demands = Demands(seed)
+    agents = tuple(demands.bound(agent) for agent in agents)
     free = {agent.id: agent.slots for agent in agents}
     aside = {agent.id: agent.max_zero_slot_tasks for agent in agents}
     tasks = []
     for number in range(draw.randint(5, 120)):
-        task = Task(
-            f"t{number}",
-            draw.choice(sorted(jobs)),
-            draw.choice([0, 1, 1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 16]),
-            requested=float(draw.randint(0, 30)),
-            preemptible=draw.random() < 0.85,
-            single_node=draw.random() < 0.5,
-            blocked_nodes=frozenset(draw.choice([[]] * 6 + [["a0"], ["a1", "a2"]])),
-            user=draw.choice(["ada", "bob", "eve"]),
-            groups=frozenset(draw.choice([[], ["g"]])),
-            constraints=draw.choice([Constraints()] * 4 + [RACK, Constraints(gpu="a100")]),
-            max_time=draw.choice([None, 10.0, 100.0]),
-            overdue=draw.random() < 0.05,
+        task = demands.of(
+            Task(
+                f"t{number}",
+                draw.choice(sorted(jobs)),
+                draw.choice([0, 1, 1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 16]),
+                requested=float(draw.randint(0, 30)),
+                preemptible=draw.random() < 0.85,
+                single_node=draw.random() < 0.5,
+                blocked_nodes=frozenset(draw.choice([[]] * 6 + [["a0"], ["a1", "a2"]])),
+                user=draw.choice(["ada", "bob", "eve"]),
+                groups=frozenset(draw.choice([[], ["g"]])),
+                constraints=draw.choice([Constraints()] * 4 + [RACK, Constraints(gpu="a100")]),
+                max_time=draw.choice([None, 10.0, 100.0]),
+                overdue=draw.random() < 0.05,
+            )
         )
-        on = _somewhere(draw, task, free, aside) if draw.random() < 0.6 else None
+        on = demands.held(task, somewhere(draw, task, free, aside, demands)) if draw.random() < 0.6 else None
         if on is not None:
             task = replace(task, state=TaskState.RUNNING, on=on, leaving=draw.random() < 0.08)
         tasks.append(task)

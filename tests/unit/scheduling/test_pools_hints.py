@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pool_scenes import scene
 
-from detlab_hub.core.scheduling import Quota, Snapshot, Task, schedule
+from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.hints import Change, hints
 
 
@@ -86,7 +86,29 @@ def test_every_hint_holds_when_it_is_followed() -> None:
                         followed = replace(snapshot, tasks=tuple(changed))
                     case Change.MAX_SLOTS:
                         followed = replace(snapshot, jobs={**snapshot.jobs, job.id: replace(job, max_slots=None)})
+                    case Change.CPUS | Change.MEMORY:
+                        raise AssertionError("nobody asked for any")
                     case Change.POOL:
                         followed = replace(other, jobs={job.id: job}, tasks=(task,))
                 assert name in schedule(followed).allocate
     assert told > 20
+
+
+def test_less_memory_and_fewer_cpus_are_told_and_hold() -> None:
+    agents = {
+        "a": Agent("a", 8, millicpus=8000, host_memory=32 << 30),
+        "b": Agent("b", 8, millicpus=8000, host_memory=16 << 30),
+    }
+    running = {"r": Task("r", "j", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6500, memory=24 << 30)}
+    pending = {"p": Task("p", "j", 4, single_node=True, millicpus=8000, memory=32 << 30)}
+    snapshot = scene(agents, {"j": {}}, pending, running)
+    found = hints(snapshot, "p", schedule)
+    assert [(hint.change, hint.value, hint.text) for hint in found] == [
+        (Change.MEMORY, "16 GiB", "would start now with memory 16 GiB")
+    ], "with fewer CPUs it would not: the agent with the memory is in use"
+    reason = schedule(snapshot).waiting["p"]
+    assert reason.code is ReasonCode.NO_FREE_RESOURCES
+    assert reason.detail == (
+        "waits for 8 CPUs and 32 GiB of memory on one agent: an agent with room for its slots has at most 8 CPUs"
+        " and at most 16 GiB free; would start now with memory 16 GiB"
+    )

@@ -152,3 +152,43 @@ def test_odd_input_is_told_not_raised(text: str) -> None:
     status, _, said = simulate(text)
     assert status == 2
     assert said
+
+
+DEMANDS = """
+agents: [{id: a, slots: 8, cpus: 16, host_memory: 64GiB, memory: 80G, gpu: H100}, {id: b, slots: 8}]
+jobs:   [{id: j}]
+tasks:  [{id: t1, job: j, slots: 2, state: running, on: {a: 2}, cpus: 4, memory: 48GiB},
+         {id: t2, job: j, slots: 2, blocked_nodes: b, memory: 32GiB, single_node: true},
+         {id: t3, job: j, slots: 0, blocked_nodes: b, cpus: 12.5},
+         {id: t4, job: j, slots: 1, blocked_nodes: b, memory: 65GiB},
+         {id: t5, job: j, slots: 1, cpus: 500, memory: 2T}]
+"""
+
+
+def test_cpus_and_memory_count() -> None:
+    status, out, _ = simulate(DEMANDS, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["allocate"] == {"t5": {"b": 1}}, "an agent that says nothing has any amount"
+    assert found["waiting"] == {
+        "t2": {
+            "reason": "no_free_resources",
+            "detail": "waits for 32 GiB of memory on one agent: an agent with room for its slots has at most 16 GiB"
+            " free; would start now with memory 16 GiB",
+        },
+        "t3": {
+            "reason": "no_free_resources",
+            "detail": "waits for 12.5 CPUs on one agent: an agent has at most 12 CPUs free; would start now with cpus 12",
+        },
+        "t4": {
+            "reason": "too_large",
+            "detail": "needs 1 slot with 65 GiB of memory on one agent; an agent that suits it has at most 64 GiB",
+        },
+    }
+
+
+def test_what_runs_holds_no_more_cpus_and_memory_than_there_are() -> None:
+    status, _, said = simulate(DEMANDS.replace("cpus: 4, memory: 48GiB", "cpus: 17, memory: 65GiB"))
+    assert status != 0
+    assert "hold 17 CPUs of agent 'a', which has 16" in said
+    assert "bytes of memory of agent 'a'" in said

@@ -258,10 +258,14 @@ class ResourcesConfig(Block):
     resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
     shm_size: ByteSize | None = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
     memory: MemoryLimit | None = Field(
-        None, description='Most memory of a container, in bytes or as "8G"; by default no limit. Only in detlab.'
+        None,
+        description='Memory, in bytes or as "8G", that each of its agents must have left; a container gets no more.'
+        " By default it is not counted, and there is no limit. Only in detlab.",
     )
     cpus: Cpus | None = Field(
-        None, description="Most processors of a container, such as 1.5; by default no limit. Only in detlab."
+        None,
+        description="Processors, such as 1.5, that each of its agents must have left; a container gets no more."
+        " By default they are not counted, and there is no limit. Only in detlab.",
     )
     max_time: MaxTime | None = Field(
         None,

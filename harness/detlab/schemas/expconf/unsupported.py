@@ -65,7 +65,8 @@ def container_keys(
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
     for key in ("memory", "cpus"):
         if given[key] and not containers:
-            yield _ignored(f"resources.{key}", f"{_PROCESSES}: only one is limited (runtime: docker)")
+            why = "counts when an agent is chosen, but a process is not held to it: only a container is"
+            yield Problem(f"resources.{key}", why, "runtime: docker", "warning")
 
 
 def _resources(config: ExperimentConfig) -> Iterator[Problem]:

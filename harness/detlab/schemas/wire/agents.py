@@ -59,6 +59,10 @@ class Hello(Wire):
     """Of the operator, for tasks that ask for some."""
     max_zero_slot_tasks: int = 100
     """So many tasks without slots it runs at a time."""
+    cpus: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """CPUs that its tasks may ask for together; None: it does not say, and they are not counted."""
+    memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
+    """Bytes of memory, likewise."""
 
 
 class Heartbeat(Wire):

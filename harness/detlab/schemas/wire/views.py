@@ -52,6 +52,13 @@ class AgentView(Wire):
     pool: str = "default"
     labels: dict[str, str] = {}
     enrolled_at: float = 0.0
+    cpus: float | None = None
+    """CPUs that its tasks may ask for together; None: they are not counted."""
+    cpus_asked: float = 0.0
+    """Those that tasks asked for which are there now."""
+    memory: int | None = None
+    """Bytes of memory, likewise."""
+    memory_asked: int = 0
 
 
 class ClusterView(Wire):

@@ -5,6 +5,9 @@ name's hash comes first before the hash of the task's name, so that equal agents
 that no one agent has room for goes to several idle ones of the same size, all of whose slots it gets. Determined stops
 there. Here it may have a part of the slots of several agents, too: the same number on each, as many as can be.
 
+A task may ask for CPUs and memory of each agent that it is on. To such a task an agent that has too little of them left
+is one without a free slot; all else is as for the others.
+
 Agents are kept in lists by their size and number of free slots, in the order of their hashes, so that a fit costs a few
 binary searches, whatever the number of agents.
 """
@@ -38,11 +41,20 @@ class Kind:
         constraints: Of the task.
         runtime: Of the task.
         user: Its owner; "" where no agent serves one user alone.
+        millicpus: Of the task: agents with less left are as good as full.
+        memory: The same.
     """
 
     constraints: Constraints
     runtime: str
     user: str
+    millicpus: int = 0
+    memory: int = 0
+
+    @property
+    def demanding(self) -> bool:
+        """Whether its tasks ask for CPUs or memory."""
+        return bool(self.millicpus or self.memory)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,9 +87,9 @@ class Shapes:
         self._personal = any(agent.serves_user is not None for agent in agents)
         self.known: dict[str, Shape] = {}
         """Of each task that was asked about."""
-        self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
+        self._kinds: dict[tuple[Constraints, str, str, int, int], Kind] = {}
         self._shapes: dict[tuple[int, bool, Kind, frozenset[str]], Shape] = {}
-        self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str]], Shape] = {}
+        self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], Shape] = {}
         self._suitable: dict[Kind, Sequence[Agent]] = {}
 
     def of(self, task: Task) -> Shape:
@@ -85,7 +97,10 @@ class Shapes:
         found = self.known.get(task.id)
         if found is None:
             user = task.user if self._personal else ""
-            asked = task.slots, task.single_node, task.constraints, task.runtime, user, task.blocked_nodes
+            asked = (
+                task.slots, task.single_node, task.constraints, task.runtime, user, task.blocked_nodes,
+                task.millicpus, task.memory,
+            )  # fmt: skip
             found = self._asked.get(asked)
             if found is None:
                 found = self._asked[asked] = self._made(task, user)
@@ -93,10 +108,7 @@ class Shapes:
         return found
 
     def _made(self, task: Task, user: str) -> Shape:
-        key = task.constraints, task.runtime, user
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = Kind(*key)
+        kind = self._kind((task.constraints, task.runtime, user, task.millicpus, task.memory))
         blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
         return self._one(task.slots, task.single_node, kind, blocked)
 
@@ -105,6 +117,18 @@ class Shapes:
         found = self._suitable.get(kind)
         if found is None:
             found = self._suitable[kind] = [agent for agent in self._agents if suits(kind, agent)]
+        return found
+
+    def undemanding(self, shape: Shape) -> Shape:
+        """The same of tasks that ask for no CPUs and no memory."""
+        kind = shape.kind
+        plain = self._kind((kind.constraints, kind.runtime, kind.user, 0, 0))
+        return self._one(shape.slots, shape.single_node, plain, shape.blocked_nodes)
+
+    def _kind(self, key: tuple[Constraints, str, str, int, int]) -> Kind:
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = Kind(*key)
         return found
 
     def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
@@ -141,9 +165,11 @@ class Node:
         hash: Of its name.
         key: Its place in a list.
         size: Where it is listed.
+        millicpus: Thousandths of a CPU that nobody asked for.
+        memory: Bytes of its own memory that nobody asked for.
     """
 
-    __slots__ = ("agent", "free", "hash", "key", "size", "zero_slot_tasks")
+    __slots__ = ("agent", "free", "hash", "key", "memory", "millicpus", "size", "zero_slot_tasks")
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -152,19 +178,45 @@ class Node:
         self.hash = hash_of(agent.id)
         self.key = self.hash, agent.id
         self.size = _size(agent.slots, agent.slots)
+        self.millicpus = agent.millicpus
+        self.memory = agent.host_memory
+
+    def has(self, wanted: Kind | Task) -> bool:
+        """Whether the CPUs and the memory are there, whatever is of the slots; what asks for none is not counted."""
+        return (not wanted.millicpus or self.millicpus >= wanted.millicpus) and (
+            not wanted.memory or self.memory >= wanted.memory
+        )
+
+    def size_for(self, kind: Kind) -> _Size:
+        """Its size as tasks of a kind see it."""
+        return self.size if self.has(kind) else _size(0, self.agent.slots)
 
 
 class _Index:
     """The open agents that are suitable for tasks of one kind, by size."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], kind: Kind) -> None:
         self.sizes: dict[_Size, list[tuple[int, str]]] = {}
         self.names: set[str] = set()
+        self.kind = kind
+        self.demanding = kind.demanding
+        self._listed: dict[str, _Size] = {}
+        """Where each agent is: to tasks that ask for CPUs or memory that may be another size than its own."""
         for node in nodes:
             self.names.add(node.key[1])
-            self.sizes.setdefault(node.size, []).append(node.key)
+            size = self._listed[node.key[1]] = node.size_for(kind)
+            self.sizes.setdefault(size, []).append(node.key)
         for keys in self.sizes.values():
             keys.sort()
+
+    def look_again(self, node: Node) -> None:
+        """An agent has more or less left of what tasks that ask for CPUs or memory need."""
+        name = node.key[1]
+        if name in self.names:
+            old, new = self._listed[name], node.size_for(self.kind)
+            if old != new:
+                self._listed[name] = new
+                self.move(node.key, old, new)
 
     def move(self, key: tuple[int, str], old: _Size, new: _Size) -> None:
         """An agent has another number of free slots."""
@@ -252,8 +304,11 @@ class Rooms:
             node = self.nodes.get(name)
             if node is None:
                 continue
+            node.millicpus -= task.millicpus
+            node.memory -= task.memory
             if task.slots == 0:
                 node.zero_slot_tasks += 1
+                self._look_again(node)
             else:
                 self._set_free(node, node.free - slots)
 
@@ -264,8 +319,11 @@ class Rooms:
             node = self.nodes.get(name)
             if node is None:
                 continue
+            node.millicpus += task.millicpus
+            node.memory += task.memory
             if task.slots == 0:
                 node.zero_slot_tasks -= 1
+                self._look_again(node)
             else:
                 self._set_free(node, node.free + slots)
 
@@ -274,7 +332,15 @@ class Rooms:
         node.free = free
         node.size = _size(free, node.agent.slots)
         for index in self._indexes.values():
-            index.move(node.key, old, node.size)
+            if index.demanding:
+                index.look_again(node)
+            else:
+                index.move(node.key, old, node.size)
+
+    def _look_again(self, node: Node) -> None:
+        for index in self._indexes.values():
+            if index.demanding:
+                index.look_again(node)
 
     # --- questions ----------------------------------------------------------------------------------------
 
@@ -306,6 +372,19 @@ class Rooms:
             self.failed[shape] = self.widened
         return found
 
+    def fits_but_for_demands(self, task: Task) -> bool:
+        """Whether there would be room for the task if it asked for no CPUs and no memory."""
+        shape = self._shapes.undemanding(self.shape(task))
+        return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
+
+    def with_slots(self, task: Task) -> list[Node]:
+        """The agents that have all slots for the task free, whatever is of their CPUs and their memory."""
+        return [
+            node
+            for node in self.open_to(self.shape(task))
+            if node.free >= task.slots and (task.slots or node.zero_slot_tasks < node.agent.max_zero_slot_tasks)
+        ]
+
     def largest(self, task: Task) -> int:
         """The largest number of slots with which the task would fit now; 0 if there is none."""
         sizes = self._sizes(self.shape(task))
@@ -319,8 +398,9 @@ class Rooms:
         return one
 
     def free_slots(self, task: Task) -> int:
-        """How many slots are free on open agents that are suitable for the task."""
-        return sum(size.free * len(keys) for size, keys in self._sizes(self.shape(task)).items())
+        """How many slots are free on open agents that are suitable for the task, whatever else it asks for."""
+        sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
+        return sum(size.free * len(keys) for size, keys in sizes.items())
 
     def room_for(self, shape: Shape) -> Room:
         """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
@@ -334,7 +414,7 @@ class Rooms:
         if found is None:
             suitable = self._shapes.suitable(kind)
             nodes = self.nodes
-            found = _Index([nodes[a.id] for a in suitable if self._empty or a.state is AgentState.ENABLED])
+            found = _Index([nodes[a.id] for a in suitable if self._empty or a.state is AgentState.ENABLED], kind)
             self._indexes[kind] = found
         return found
 
@@ -351,7 +431,9 @@ class Rooms:
     def _fit_zero(self, name: str, shape: Shape) -> Placement | None:
         names = self._index(shape.kind).names - shape.blocked_nodes
         rooms = [self.nodes[name] for name in names]
-        fitting = [node for node in rooms if node.zero_slot_tasks < node.agent.max_zero_slot_tasks]
+        fitting = [
+            node for node in rooms if node.zero_slot_tasks < node.agent.max_zero_slot_tasks and node.has(shape.kind)
+        ]
         if not fitting:
             return None
         number = hash_of(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.limits import MEBIBYTE, count_bytes, count_slots
 from detlab_hub.core.scheduling.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
 
 _EVERY = 8
@@ -20,6 +20,10 @@ class Change(StrEnum):
 
     SLOTS = "slots"
     """Fewer slots."""
+    CPUS = "cpus"
+    """Fewer CPUs."""
+    MEMORY = "memory"
+    """Less memory."""
     MAX_SLOTS = "max_slots"
     """Its job without a limit."""
     POOL = "pool"
@@ -32,7 +36,7 @@ class Hint:
 
     Attributes:
         change: What.
-        value: The number of slots, or the name of the pool; "" where there is none.
+        value: The number of slots or CPUs, a size of memory, or the name of the pool; "" where there is none.
         text: For people: `would start now with 4 slots`.
     """
 
@@ -65,6 +69,7 @@ def hints(
         most = _most_slots(snapshot, task, schedule)
         if most is not None:
             found.append(Hint(Change.SLOTS, str(most), f"would start now with {count_slots(most)}"))
+        found += _less(snapshot, task, schedule)
     if reason.code in (ReasonCode.AT_MAX_SLOTS, ReasonCode.OVER_MAX_SLOTS):
         free = replace(job, max_slots=None)
         if _starts(_with(snapshot, task, free), task_id, schedule):
@@ -98,6 +103,50 @@ def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | Non
         if _starts(_with(snapshot, replace(task, slots=slots), job), task.id, schedule):
             return slots
     return None
+
+
+def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
+    """The most of the CPUs, and of the memory, with which it would start, each while the other stays as it is."""
+    job, left = snapshot.jobs[task.job], _left_on(snapshot)
+    hints = []
+    if task.memory:
+        sizes = {memory // MEBIBYTE * MEBIBYTE for _, memory in left}
+        size = _most(sizes, task.memory, lambda n: _starts_as(snapshot, replace(task, memory=n), job, schedule))
+        if size:
+            hints.append(Hint(Change.MEMORY, count_bytes(size), f"would start now with memory {count_bytes(size)}"))
+    if task.millicpus:
+        counts = {cpus for cpus, _ in left}
+        count = _most(counts, task.millicpus, lambda n: _starts_as(snapshot, replace(task, millicpus=n), job, schedule))
+        if count:
+            hints.append(Hint(Change.CPUS, f"{count / 1000:g}", f"would start now with cpus {count / 1000:g}"))
+    return hints
+
+
+def _starts_as(snapshot: Snapshot, task: Task, job: Job, schedule: Schedule) -> bool:
+    return _starts(_with(snapshot, task, job), task.id, schedule)
+
+
+def _left_on(snapshot: Snapshot) -> list[tuple[int, int]]:
+    """Thousandths of a CPU, and bytes, that nobody asked for, of each agent."""
+    left = {agent.id: (agent.millicpus, agent.host_memory) for agent in snapshot.agents}
+    for one in snapshot.tasks:
+        for name in one.on:
+            if name in left:
+                left[name] = left[name][0] - one.millicpus, left[name][1] - one.memory
+    return list(left.values())
+
+
+def _most(worth: Iterable[int], asked: int, starts: Callable[[int], bool]) -> int | None:
+    """The largest of the numbers below what is asked for with which it starts; halved, as less is always as good."""
+    rising = sorted(number for number in set(worth) if 0 < number < asked)
+    best = None
+    while rising:
+        middle = len(rising) // 2
+        if starts(rising[middle]):
+            best, rising = rising[middle], rising[middle + 1 :]
+        else:
+            rising = rising[:middle]
+    return best
 
 
 def _fewer(snapshot: Snapshot, task: Task) -> list[int]:

@@ -4,12 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detlab_hub.core.scheduling.model import Quota, Reason, ReasonCode, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import UNBOUNDED, Quota, Reason, ReasonCode, Snapshot, Task, TaskState
+
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
 
 
 def count_slots(slots: int) -> str:
     """`1 slot`, `4 slots`."""
     return f"{slots} slot" if slots == 1 else f"{slots} slots"
+
+
+def count_cpus(millicpus: int) -> str:
+    """`1 CPU`, `1.5 CPUs`."""
+    return (
+        "any number of CPUs"
+        if millicpus > UNBOUNDED // 2
+        else f"{millicpus / 1000:g} CPU{'' if millicpus == 1000 else 's'}"
+    )
+
+
+def count_bytes(size: int) -> str:
+    """`8 GiB`, `512 MiB`: rounded down, so that who asks for that gets it."""
+    if size > UNBOUNDED // 2:
+        return "any amount of memory"
+    return f"{size // GIBIBYTE} GiB" if size % GIBIBYTE < MEBIBYTE else f"{size // MEBIBYTE} MiB"
+
+
+def demanded(task: Task) -> str:
+    """`4 CPUs and 8 GiB of memory`."""
+    parts = [
+        *([count_cpus(task.millicpus)] if task.millicpus else []),
+        *([f"{_rounded_up(task.memory)} of memory"] if task.memory else []),
+    ]
+    return " and ".join(parts)
+
+
+def _rounded_up(size: int) -> str:
+    return count_bytes(-(-size // MEBIBYTE) * MEBIBYTE)
 
 
 class Limits:

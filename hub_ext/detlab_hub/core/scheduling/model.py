@@ -11,6 +11,8 @@ DEFAULT_PRIORITY = 42
 """Of 1 to 99; lower goes first."""
 MAX_ZERO_SLOT_TASKS = 100
 """Tasks without slots that one agent runs at a time."""
+UNBOUNDED = 2**62
+"""CPUs or memory of an agent that does not say what it has."""
 NO_LABELS: Mapping[str, str] = {}
 
 
@@ -77,6 +79,8 @@ class Agent:
         slot_type: What a slot is: cuda, rocm, cpu.
         gpu: Model of its GPUs, as NVML names it; "" for none.
         memory: Bytes of memory of each GPU; 0 for none.
+        millicpus: Thousandths of a CPU that its tasks may ask for together.
+        host_memory: Bytes of its own memory that they may ask for together.
         runtimes: How it can run tasks: process, docker.
         serves_user: The one user whose tasks it runs; None for any user.
     """
@@ -89,6 +93,8 @@ class Agent:
     slot_type: str = ""
     gpu: str = ""
     memory: int = 0
+    millicpus: int = UNBOUNDED
+    host_memory: int = UNBOUNDED
     runtimes: frozenset[str] = frozenset({"process", "docker"})
     serves_user: str | None = None
 
@@ -154,6 +160,8 @@ class Task:
         user: Its owner, for quotas and for agents that serve one user.
         groups: Groups of its owner, for quotas.
         constraints: What its agents must be like.
+        millicpus: Thousandths of a CPU that it needs on each of its agents; 0: it asks for none.
+        memory: Bytes of memory that it needs on each of its agents; 0: it asks for none.
         max_time: For how many seconds more it runs at most; None when that is not known.
         runtime: How it must be run; "" for any way.
         overdue: It has waited so long that later tasks of its priority may not overtake it any more.
@@ -175,6 +183,13 @@ class Task:
     runtime: str = ""
     overdue: bool = False
     leaving: bool = False
+    millicpus: int = 0
+    memory: int = 0
+
+    @property
+    def aside(self) -> bool:
+        """Whether it needs nothing that another task may need."""
+        return self.slots == 0 and not self.millicpus and not self.memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +262,8 @@ class ReasonCode(StrEnum):
     """Its job holds what is its share."""
     FRAGMENTED = "fragmented"
     """Enough slots are free, but not as it needs them."""
+    NO_FREE_RESOURCES = "no_free_resources"
+    """Enough slots are free, but not the CPUs or the memory that it asks for."""
     NO_FREE_SLOTS = "no_free_slots"
     """Too few slots are free."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape, Shapes, suits
-from detlab_hub.core.scheduling.limits import Limits, count_slots
+from detlab_hub.core.scheduling.fitting import Kind, Node, Placement, Rooms, Shape, Shapes, suits
+from detlab_hub.core.scheduling.limits import MEBIBYTE, Limits, count_bytes, count_cpus, count_slots, demanded
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
     Agent,
@@ -108,14 +108,21 @@ class Planner:
         if self._is_free(task, placement):
             return placement
         nodes, free = self.rooms.nodes, self._free.nodes
-        later = (n for n in nodes if nodes[n].free > free[n].free or nodes[n].zero_slot_tasks < free[n].zero_slot_tasks)
+        later = (
+            name
+            for name in nodes
+            if nodes[name].free > free[name].free
+            or nodes[name].zero_slot_tasks < free[name].zero_slot_tasks
+            or nodes[name].millicpus > free[name].millicpus
+            or nodes[name].memory > free[name].memory
+        )
         return self.rooms.fit(task, avoid=frozenset(later))
 
     def _is_free(self, task: Task, placement: Placement) -> bool:
         nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]
         if task.slots == 0:
-            return all(node.zero_slot_tasks < node.agent.max_zero_slot_tasks for node, _ in nodes)
-        return all(node.free >= slots for node, slots in nodes)
+            return all(node.zero_slot_tasks < node.agent.max_zero_slot_tasks and node.has(task) for node, _ in nodes)
+        return all(node.free >= slots and node.has(task) for node, slots in nodes)
 
     def reserve(self, task: Task, placement: Placement) -> None:
         """The task gets this later: nobody else does in this pass. Why it waits is said with `wait`."""
@@ -174,7 +181,8 @@ class Planner:
             why = why_unsuitable(task, self.agents, private=self._private)
             return Reason(ReasonCode.NO_SUITABLE_AGENT, why)
         if self._whole.fit(task) is None:
-            return Reason(ReasonCode.TOO_LARGE, _why_too_large(task, suitable, len(self.agents)))
+            explain = _why_too_much if self._whole.fits_but_for_demands(task) else _why_too_large
+            return Reason(ReasonCode.TOO_LARGE, explain(task, suitable, len(self.agents)))
         if self._idle.fit(task) is None:
             closed = [agent for agent in suitable if agent.state is not AgentState.ENABLED]
             told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
@@ -182,6 +190,11 @@ class Planner:
         return None
 
     def _no_room(self, task: Task, next_in_line: bool) -> Reason:
+        short = (task.millicpus or task.memory) and self._free.fit(task) is None
+        if short and self._free.fits_but_for_demands(task):
+            return self._no_resources(task, next_in_line)
+        if task.slots == 0 and self._free.fit(task) is not None:
+            return Reason(ReasonCode.BEHIND, "there is room, kept for tasks that come first")
         if task.slots == 0:
             return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
         total = sum(agent.slots for agent in self.rooms.suitable(task) if agent.state is AgentState.ENABLED)
@@ -195,6 +208,30 @@ class Planner:
             detail = f"waits for {free_slots(task.slots)}: {free} of {total} free, but not {where}{hint}"
             return Reason(ReasonCode.FRAGMENTED, detail)
         return Reason(ReasonCode.NO_FREE_SLOTS, f"waits for {free_slots(task.slots)}: {free} of {total} free{hint}")
+
+    def _no_resources(self, task: Task, next_in_line: bool) -> Reason:
+        nodes, one = self._free.with_slots(task), task.single_node or task.slots < 2
+        detail = f"waits for {demanded(task)} on {'one agent' if one else 'each of its agents'}"
+        if one and nodes:
+            most = [
+                *([f"at most {count_cpus(max(node.millicpus for node in nodes))}"] if task.millicpus else []),
+                *([f"at most {count_bytes(max(node.memory for node in nodes))}"] if task.memory else []),
+            ]
+            detail += f": an agent{' with room for its slots' if task.slots else ''} has {' and '.join(most)} free"
+        return Reason(ReasonCode.NO_FREE_RESOURCES, detail + (self._less(task, nodes) if next_in_line else ""))
+
+    def _less(self, task: Task, nodes: Sequence[Node]) -> str:
+        """With how much less of one thing it would start now; if it cannot have slots on one agent, with how few."""
+        memory = max((n.memory for n in nodes if n.millicpus >= task.millicpus), default=0)
+        cpus = max((n.millicpus for n in nodes if n.memory >= task.memory), default=0)
+        most = self._free.largest(task) if task.slots else 0
+        if task.memory > memory >= MEBIBYTE:
+            told = f"memory {count_bytes(memory)}"
+        elif task.millicpus > cpus > 0:
+            told = f"cpus {cpus / 1000:g}"
+        else:
+            told = count_slots(most) if most else ""
+        return f"; would start now with {told}" if told else ""
 
 
 def free_slots(slots: int) -> str:
@@ -219,6 +256,19 @@ def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
         return f"needs {count_slots(task.slots)}; the only suitable agent, {suitable[0].id}, has {total}"
     detail = f"needs {count_slots(task.slots)}; the {len(suitable)} suitable agents have {total}, the largest {largest}"
     return detail if task.slots > total else f"{detail}, which cannot give as many on each"
+
+
+def _why_too_much(task: Task, suitable: Sequence[Agent], agents: int) -> str:
+    """Of a task that would fit if it asked for no CPUs and no memory."""
+    which = " that suits it" if len(suitable) < agents else ""
+    large = [agent for agent in suitable if agent.slots >= task.slots] or suitable
+    has = [
+        *([count_cpus(max(agent.millicpus for agent in large))] if task.millicpus else []),
+        *([count_bytes(max(agent.host_memory for agent in large))] if task.memory else []),
+    ]
+    slots = f"{count_slots(task.slots)} with " if task.slots else ""
+    where = "on one agent" if task.single_node or task.slots < 2 else "on each of its agents"
+    return f"needs {slots}{demanded(task)} {where}; an agent{which} has at most {' and '.join(has)}"
 
 
 def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:

@@ -30,13 +30,13 @@ _TRIES = 3000
 
 
 def by_priority(planner: Planner) -> None:
-    """Schedule a pool by priority; tasks without slots apart, as they are in nobody's way."""
+    """Schedule a pool by priority; apart those that ask for no slots, CPUs or memory: they are in nobody's way."""
     _Pass(planner, zero=True).run()
     _Pass(planner, zero=False).run()
 
 
 class _Pass:
-    """One pass over the tasks with slots, or over those without."""
+    """One pass over the tasks that ask for something, or over those that do not."""
 
     def __init__(self, planner: Planner, *, zero: bool) -> None:
         self._planner = planner
@@ -45,9 +45,9 @@ class _Pass:
         self._levels: dict[int, list[Task]] = {}
         """Who waits, by priority and in queue order."""
         for task in planner.pending:
-            if (task.slots == 0) is zero:
+            if task.aside is zero:
                 self._levels.setdefault(self._jobs[task.job].priority, []).append(task)
-        kept = [task for task in planner.running if (task.slots == 0) is zero and self._preempts]
+        kept = [task for task in planner.running if task.aside is zero and self._preempts]
         candidates = sorted(
             (task for task in kept if task.preemptible and not task.leaving), key=self._rank, reverse=True
         )

@@ -130,7 +130,7 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
 def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
     """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves."""
     released = {task.id for task in planner.release}
-    candidates = [task for task in planner.running if task.leaving and task.slots]
+    candidates = [task for task in planner.running if task.leaving and not task.aside]
     released |= {task.id for task in candidates}
     for share in reversed(shares):
         held = share.held - sum(task.slots for task in share.running if task.id in released)

@@ -9,11 +9,11 @@ how many free slots, and nothing but what is on its own agents makes room for a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fitting import Kind, Placement, Rooms, Shape
+from detlab_hub.core.scheduling.fitting import Kind, Node, Placement, Room, Rooms, Shape
 from detlab_hub.core.scheduling.model import Task
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
@@ -38,6 +38,31 @@ class _Reaches:
         heapify(heap)
         self.heap = heap
         self.seen = seen
+
+
+class _Left:
+    """What is free on an agent, for tasks that ask for CPUs or memory."""
+
+    __slots__ = ("_kind", "_memory", "_millicpus", "_slots")
+
+    def __init__(self, node: Node, kind: Kind) -> None:
+        self._kind = kind
+        self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
+
+    def change(self, task: Task, slots: int, sign: int) -> None:
+        """A task gives back what it holds there (1), or keeps it after all (-1)."""
+        self._slots += sign * slots
+        self._millicpus += sign * task.millicpus
+        self._memory += sign * task.memory
+
+    @property
+    def slots(self) -> int:
+        """As many as tasks of the kind find: none where they find too little else."""
+        wanted = self._kind
+        short = (wanted.millicpus and self._millicpus < wanted.millicpus) or (
+            wanted.memory and self._memory < wanted.memory
+        )
+        return 0 if short else self._slots
 
 
 class Victims:
@@ -79,7 +104,7 @@ class Victims:
         if self._failed.get(shape, 0) >= limit:
             return None, []
         if task.slots == 0:
-            chosen = None if task.single_node else self._in_order(task, limit)
+            chosen = None if task.single_node and task.aside else self._in_order(task, limit)
         elif task.single_node or task.slots == 1:
             chosen = self._on_one(shape, limit)
         else:
@@ -114,40 +139,43 @@ class Victims:
             return None
         # Of all that stand before the last one only those on the agents where it makes the room are needed.
         near = self._may_have(shape).intersection(self._candidates[last].on)
-        agents = {name for name in near if self._reach(name, shape.slots) == last}
-        free = {name: self._rooms.nodes[name].free for name in agents}
+        agents = {name for name in near if self._reach(name, shape.slots, shape.kind) == last}
+        left = {name: _Left(self._rooms.nodes[name], shape.kind) for name in agents}
         row = sorted({number for name in agents for number in self._by_agent[name] if number <= last})
         chosen = [number for number in row if not self._taken[number]]
         for number in chosen:
-            self._add(free, number, 1)
+            self._add(left, number, 1)
         for number in reversed(chosen.copy()):
-            self._add(free, number, -1)
-            if max(free.values()) >= shape.slots:
+            self._add(left, number, -1)
+            if max(one.slots for one in left.values()) >= shape.slots:
                 chosen.remove(number)
             else:
-                self._add(free, number, 1)
+                self._add(left, number, 1)
         return chosen
 
-    def _add(self, free: dict[str, int], number: int, sign: int) -> None:
-        for name, slots in self._candidates[number].on.items():
-            if name in free:
-                free[name] += sign * slots
+    def _add(self, left: dict[str, _Left], number: int, sign: int) -> None:
+        task = self._candidates[number]
+        for name, slots in task.on.items():
+            if name in left:
+                left[name].change(task, slots, sign)
 
     def _first_reach(self, shape: Shape, limit: int) -> int | None:
         """The number of the last candidate that has to go until one agent has so many free slots; None: never."""
         slots, where, names = shape.slots, (shape.kind, shape.blocked_nodes), self._may_have(shape)
         known = self._reaches.get((slots, where))
         if known is None:
-            known = self._reaches[slots, where] = _Reaches(list(self._all_reaches(slots, names)), len(self._gained))
+            known = self._reaches[slots, where] = _Reaches(
+                list(self._all_reaches(slots, names, shape.kind)), len(self._gained)
+            )
         heap = known.heap
         if known.seen < len(self._gained):
             # Where somebody left who stands further back, one need not go as far as before.
-            for entry in self._all_reaches(slots, names.intersection(self._gained[known.seen :])):
+            for entry in self._all_reaches(slots, names.intersection(self._gained[known.seen :]), shape.kind):
                 heappush(heap, entry)
             known.seen = len(self._gained)
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
-            now = self._reach(name, slots)  # others may have been placed there
+            now = self._reach(name, slots, shape.kind)  # others may have been placed there
             if now == reach:
                 return reach
             heappop(heap)
@@ -155,17 +183,30 @@ class Victims:
                 heappush(heap, (now, name))
         return None
 
-    def _all_reaches(self, slots: int, names: Iterable[str]) -> Iterable[tuple[int, str]]:
-        reaches = ((self._reach(name, slots), name) for name in names)
+    def _all_reaches(self, slots: int, names: Iterable[str], kind: Kind) -> Iterable[tuple[int, str]]:
+        reaches = ((self._reach(name, slots, kind), name) for name in names)
         return ((reach, name) for reach, name in reaches if reach is not None)
 
-    def _reach(self, name: str, slots: int) -> int | None:
+    def _reach(self, name: str, slots: int, kind: Kind) -> int | None:
         """The number of the last candidate that has to go for so many free slots on an agent; None: never."""
+        if kind.demanding:
+            return self._reach_with_all(name, slots, kind)
         free = self._rooms.nodes[name].free
         for number in self._by_agent[name]:
             if not self._taken[number]:
                 free += self._candidates[number].on[name]
                 if free >= slots:
+                    return number
+        return None
+
+    def _reach_with_all(self, name: str, slots: int, kind: Kind) -> int | None:
+        """The same for tasks that ask for CPUs or memory, too."""
+        left = _Left(self._rooms.nodes[name], kind)
+        for number in self._by_agent[name]:
+            if not self._taken[number]:
+                task = self._candidates[number]
+                left.change(task, task.on[name], 1)
+                if left.slots >= slots:
                     return number
         return None
 
@@ -175,17 +216,8 @@ class Victims:
         """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
         where = shape.kind, shape.blocked_nodes
         names, room = self._may_have(shape), self._rooms.room_for(shape)
-        free: dict[str, int] = {}
+        change = (self._counting_all if shape.kind.demanding else self._counting_slots)(shape, names, room)
         chosen: list[int] = []
-
-        def change(number: int, sign: int) -> None:
-            for name, slots in self._candidates[number].on.items():
-                if name in names:
-                    old = free.get(name)
-                    before = self._rooms.nodes[name].free if old is None else old
-                    free[name] = before + sign * slots
-                    room.change(before, free[name])
-
         for number in self._row(where, names):
             if number >= limit:
                 return None
@@ -203,6 +235,37 @@ class Victims:
             else:
                 change(number, 1)
         return chosen
+
+    def _counting_slots(self, shape: Shape, names: frozenset[str], room: Room) -> Callable[[int, int], None]:
+        """What tells the room that a candidate leaves (1), or stays after all (-1)."""
+        free: dict[str, int] = {}
+
+        def change(number: int, sign: int) -> None:
+            for name, slots in self._candidates[number].on.items():
+                if name in names:
+                    old = free.get(name)
+                    before = self._rooms.nodes[name].free if old is None else old
+                    free[name] = before + sign * slots
+                    room.change(before, free[name])
+
+        return change
+
+    def _counting_all(self, shape: Shape, names: frozenset[str], room: Room) -> Callable[[int, int], None]:
+        """The same for tasks that ask for CPUs or memory, too."""
+        lefts: dict[str, _Left] = {}
+
+        def change(number: int, sign: int) -> None:
+            task = self._candidates[number]
+            for name, slots in task.on.items():
+                if name in names:
+                    left = lefts.get(name)
+                    if left is None:
+                        left = lefts[name] = _Left(self._rooms.nodes[name], shape.kind)
+                    before = left.slots
+                    left.change(task, slots, sign)
+                    room.change(before, left.slots)
+
+        return change
 
     def _row(self, where: _Where, names: frozenset[str]) -> list[int]:
         """The candidates on agents that such a task may have; without most of those that were taken."""

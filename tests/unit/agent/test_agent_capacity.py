@@ -1,0 +1,54 @@
+"""What a machine has for its tasks: as its files and the control groups around this process say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detlab_agent.capacity import usable_cpus, usable_memory
+from detlab_agent.commands import run
+
+
+def machine(root: Path, **files: str) -> Path:
+    """A machine of 8 GiB on which this process is in the control group /pod/task."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text("MemTotal:        8388608 kB\nMemAvailable: 12 kB\n")
+    (root / "proc/self/cgroup").write_text("0::/pod/task\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name.replace("__", "/").replace("_max", ".max")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_all_of_a_machine_without_limits(tmp_path: Path) -> None:
+    root = machine(tmp_path, pod__task__cpu_max="max 100000", pod__task__memory_max="max\n")
+    assert usable_memory(root) == 8 << 30
+    assert usable_cpus(root, affinity=6) == 6.0
+
+
+def test_the_tightest_group_around_the_agent_counts(tmp_path: Path) -> None:
+    root = machine(
+        tmp_path,
+        pod__cpu_max="150000 100000",
+        pod__task__cpu_max="400000 100000\n",
+        pod__memory_max="2147483648\n",
+        pod__task__memory_max="4294967296\n",
+    )
+    assert usable_memory(root) == 2 << 30
+    assert usable_cpus(root, affinity=6) == 1.5
+    assert usable_cpus(root, affinity=1) == 1.0
+
+
+def test_where_nothing_is_told_memory_is_not_counted(tmp_path: Path) -> None:
+    assert usable_memory(tmp_path) is None
+    assert usable_cpus(tmp_path, affinity=2) == 2.0
+
+
+@pytest.mark.parametrize("size", ["lots", "-1", "8 GiB of it"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    done = CliRunner().invoke(run, ["--master", "http://127.0.0.1:1", "--memory", size])
+    assert done.exit_code == 2
+    assert "is no size" in done.output
