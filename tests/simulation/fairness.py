@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from simulation.network import Request
 
 AN_HOUR = 3600.0
+PROMPT = 5.0
+"""Seconds in which a master that serves ends what has run for its `max_time`: two ticks and the way of a request."""
+GAP = 5.0
+"""Seconds without a commit after which it is not certain that a master serves."""
 _WORDS = re.compile(r"[^\s,;:()\"']+")
 _LIVE = (
     "SELECT a.id, a.trial_id, a.state, a.agent_id, a.slots, a.slots_needed, a.owner, a.experiment_id, "
-    "a.preempt_reason, a.preempt_at, e.resource_pool, e.max_slots, e.owner_groups, a.constraints "
+    "a.preempt_reason, a.preempt_at, a.nodes, a.started_at, a.max_time, a.exit_reason, "
+    "e.resource_pool, e.max_slots, e.owner_groups, a.constraints "
     "FROM allocations a JOIN experiments e ON e.id = a.experiment_id"
 )
 
@@ -48,6 +53,10 @@ class Held:
     job: int
     preempt_reason: str | None
     preempt_at: float | None
+    nodes: int
+    started_at: float | None
+    max_time: float | None
+    exit_reason: str | None
     pool: str
     max_slots: int | None
     groups: frozenset[str]
@@ -57,6 +66,17 @@ class Held:
     def placed(self) -> bool:
         """Whether it holds its slots."""
         return self.state in PLACED
+
+    @property
+    def seats(self) -> dict[str, tuple[str, ...]]:
+        """Its slots by agent; those of a gang name their agents."""
+        if self.nodes < 2:
+            return {self.agent or "": self.slots}
+        found: dict[str, tuple[str, ...]] = {}
+        for slot in self.slots:
+            agent, _, name = slot.rpartition("/")
+            found[agent] = (*found.get(agent, ()), name)
+        return found
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,13 @@ class Fairness(Promises):
 
     _before: dict[str, Held] | None = None
     _rules: Rules | None = None
+    _began_at: dict[str, float] = field(default_factory=dict)
+    """When attempts with a `max_time` were first seen to run, on the master's clock"""
+    _due: dict[str, float] = field(default_factory=dict)
+    """Since when, in virtual time, theirs is over and they were not told, while one master served"""
+    _told: set[str] = field(default_factory=set)
+    _served: str = ""
+    _committed_at: float = 0.0
     _parsed: dict[tuple[Any, ...], Held] = field(default_factory=dict)
     """Rows as they were read -> what they say: most are as they were at the commit before."""
     _preempted: defaultdict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
@@ -161,6 +188,9 @@ class Fairness(Promises):
             for one in new:
                 self._judge_place(one, self._rules, rules)
             self._judge_quotas(new, now, self._rules, rules)
+            self._judge_ends(before, now)
+            self._judge_clocks(master, now)
+        self._judge_gangs()
         self._note_preempted(now)
         self._before, self._rules = now, rules
 
@@ -184,19 +214,80 @@ class Fairness(Promises):
 
     def _judge_place(self, one: Held, before: Rules, now: Rules) -> None:
         """A new placement. What changed in the same commit may have changed after it."""
-        node = next((node for node in self.world.nodes if node.name == one.agent), None)
-        if node is None or len(one.slots) != one.needed or not set(one.slots) <= set(node.slots):
-            self._broken("I2", f"{one.id} of {one.needed} slots gets {one.slots} of {one.agent}")
+        if len(one.slots) != one.needed or len(one.seats) != one.nodes:
+            self._broken("I2", f"{one.id} of {one.needed} slots gets {one.slots} on {one.nodes} agents")
+        for agent, slots in one.seats.items():
+            self._judge_seat(one, agent, slots, before, now)
+        if one.nodes > 1:
+            parts = {
+                agent: tuple(json.loads(slots))
+                for agent, slots in self._all(
+                    "SELECT agent_id, slots FROM allocation_parts WHERE allocation_id = ? ORDER BY rank", one.id
+                )
+            }
+            if parts != one.seats:
+                self._broken("gangs", f"{one.id} has the slots {one.seats}, and the parts {parts}")
+            self.checks["gangs placed"] += 1
+        self.checks["placements"] += 1
+
+    def _judge_seat(self, one: Held, agent: str, slots: tuple[str, ...], before: Rules, now: Rules) -> None:
+        node = next((node for node in self.world.nodes if node.name == agent), None)
+        if node is None or not slots or not set(slots) <= set(node.slots):
+            self._broken("I2", f"{one.id} of {one.needed} slots gets {slots} of {agent}")
         assert node is not None
-        if one.agent in before.closed and one.agent in now.closed:
-            self._broken("agents", f"{one.id} starts on {one.agent}, which takes no new work")
-        if shut := set(one.slots) & before.slots_off & now.slots_off:
+        if agent in before.closed and agent in now.closed:
+            self._broken("agents", f"{one.id} starts on {agent}, which takes no new work")
+        if shut := set(slots) & before.slots_off & now.slots_off:
             self._broken("agents", f"{one.id} starts on {sorted(shut)}, which an administrator closed")
         if node.pool not in {before.pools.get(one.job), now.pools[one.job]}:
-            self._broken("pools", f"{one.id} of the pool {one.pool} starts on {one.agent} of {node.pool}")
+            self._broken("pools", f"{one.id} of the pool {one.pool} starts on {agent} of {node.pool}")
         if not one.labels <= set(node.labels.items()):
-            self._broken("pools", f"{one.id} wants {sorted(one.labels)}, {one.agent} is {dict(node.labels)}")
-        self.checks["placements"] += 1
+            self._broken("pools", f"{one.id} wants {sorted(one.labels)}, {agent} is {dict(node.labels)}")
+
+    def _judge_gangs(self) -> None:
+        """A part that failed or is lost ends the others: they are told so in the same commit."""
+        for name, agent, end in self._all(
+            "SELECT a.id, p.agent_id, p.end FROM allocation_parts p JOIN allocations a ON a.id = p.allocation_id "
+            "WHERE p.end IN ('lost', 'refused', 'failed') AND a.state NOT IN ('TERMINATING', 'TERMINATED')"
+        ):
+            self._broken("gangs", f"the part of {name} on {agent} is {end}, and the others go on")
+
+    def _judge_ends(self, before: dict[str, Held], now: dict[str, Held]) -> None:
+        """What has ended runs nowhere, but on agents that were given up."""
+        for one in now.values():
+            if one.state != "TERMINATED" or one.id not in before or not before[one.id].placed:
+                continue
+            lost = set(one.seats) if one.exit_reason == "lost" and one.nodes < 2 else set()
+            if one.nodes > 1:
+                ends = self._all("SELECT agent_id, end FROM allocation_parts WHERE allocation_id = ?", one.id)
+                lost = {agent for agent, end in ends if end == "lost"}
+                self.checks["gangs ended"] += 1
+                self.checks["gangs ended by a lost part"] += bool(lost)
+            for node in self.world.nodes:
+                task = node.tasks.get(one.id)
+                if task is not None and task.alive and node.name not in lost:
+                    self._broken("I2", f"{one.id} has ended, and runs on {node.name}")
+            self.checks["ended attempts run nowhere"] += 1
+
+    def _judge_clocks(self, master: Master, now: dict[str, Held]) -> None:
+        """Whose `max_time` is over is told so within a few seconds in which one master serves."""
+        at, clock = self.world.loop.time(), self.world.clock("master")
+        if self._served != master.name or self.world.database_full or at - self._committed_at > GAP:
+            self._due.clear()
+        self._served, self._committed_at = master.name, at
+        for one in now.values():
+            if one.max_time is None or one.state != "RUNNING":
+                self._due.pop(one.id, None)
+                continue
+            began = self._began_at.setdefault(one.id, clock)
+            if clock < began + one.max_time or one.preempt_reason in {"cancel", "stop"}:
+                self._due.pop(one.id, None)
+            elif at - self._due.setdefault(one.id, at) > PROMPT:
+                self._broken("max_time", f"{one.id} may run for {one.max_time:g} s, has for {clock - began:g}")
+            else:
+                self.checks["max_time looked at when over"] += 1
+        self._told.update(one.id for one in now.values() if one.max_time is not None and one.preempt_reason == "cancel")
+        self.checks["max_time ended attempts"] = len(self._told)
 
     def _judge_quotas(self, new: list[Held], now: dict[str, Held], before: Rules, rules: Rules) -> None:
         """Who has got slots in this commit holds no more than every quota gives, and their job no more than it may."""
@@ -267,3 +358,5 @@ class Fairness(Promises):
         super().database_moved()
         self._before = self._rules = None
         self._preempted.clear()
+        self._due.clear()
+        self._began_at.clear()

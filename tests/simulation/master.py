@@ -22,6 +22,7 @@ from detlab.errors import AuthError, DetlabError, NotFound
 from detlab.schemas.jobwire import JobUpdate, QuotaRequest, QuotaTo
 from detlab.schemas.wire import (
     AgentMessage,
+    Arrival,
     CommitCheckpoint,
     CreateExperiment,
     Hello,
@@ -296,24 +297,37 @@ class Master:
             case "POST", ["experiments", number, deed], Caller():
                 steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[deed]
                 return await steer(caller, int(number))
-            case "POST", ["task", "records"], TaskCaller():
-                return await services.tasks.records(caller, RecordBatch.model_validate_json(request.body))
-            case "GET", ["task", "preempt"], TaskCaller():
-                return await services.tasks.preempt(caller, float(request.query["timeout_seconds"]))
-            case "POST", ["task", "preempt", "ack"], TaskCaller():
-                return await services.tasks.ack_preempt(caller)
-            case "POST", ["task", "checkpoints"], TaskCaller():
-                commit = CommitCheckpoint.model_validate_json(request.body)
-                return await services.tasks.commit_checkpoint(caller, commit)
-            case "GET", ["task", "checkpoints", uuid], TaskCaller():
-                return await services.tasks.get_checkpoint(caller, uuid)
-            case "POST", ["task", "token"], TaskCaller():
-                return await services.tasks.renew_token(caller)
+            case _, ["task", *_], TaskCaller():
+                return await self._of_task(request, caller)
             case "POST", ["agents", "records"], AgentCaller():
                 batch = RecordBatch.model_validate_json(request.body)
                 return await services.agents.records(caller, request.query["allocation_id"], batch)
             case _, [("agents" | "jobs" | "queue" | "quotas") as where, *_], Caller():
                 return await (self._nodes if where == "agents" else self._queue)(request, caller)
+        raise NotFound(f"no route {request.method} {request.path}")
+
+    async def _of_task(self, request: Request, caller: TaskCaller) -> Any:
+        services = self.services
+        assert services is not None
+        match request.method, request.path.split("/"):
+            case "POST", ["task", "records"]:
+                return await services.tasks.records(
+                    caller, RecordBatch.model_validate_json(request.body), int(request.query.get("node", "0"))
+                )
+            case "POST", ["task", "rendezvous"]:
+                arrival = Arrival.model_validate_json(request.body)
+                return await services.tasks.rendezvous(caller, arrival, float(request.query["timeout_seconds"]))
+            case "GET", ["task", "preempt"]:
+                return await services.tasks.preempt(caller, float(request.query["timeout_seconds"]))
+            case "POST", ["task", "preempt", "ack"]:
+                return await services.tasks.ack_preempt(caller)
+            case "POST", ["task", "checkpoints"]:
+                commit = CommitCheckpoint.model_validate_json(request.body)
+                return await services.tasks.commit_checkpoint(caller, commit)
+            case "GET", ["task", "checkpoints", uuid]:
+                return await services.tasks.get_checkpoint(caller, uuid)
+            case "POST", ["task", "token"]:
+                return await services.tasks.renew_token(caller)
         raise NotFound(f"no route {request.method} {request.path}")
 
     async def _queue(self, request: Request, caller: Caller) -> Any:

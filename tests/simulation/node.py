@@ -24,6 +24,7 @@ from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import CanceledTask, TaskExit
 from detlab_agent.tasks import TaskTable
 from detlab_hub.core.scheduling import DEFAULT_POOL
+from simulation.gang import part_of
 from simulation.loop import Process, as_thread, block
 from simulation.trial import LOOK, Launcher, PostBridge, written_exit
 
@@ -162,7 +163,7 @@ class Marks:
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Acknowledged to the agent counts as to the launcher."""
-        self._task.node.world.promises.acknowledged(self._task.allocation_id, shipper.acked)
+        self._task.node.world.promises.acknowledged(part_of(self._task.launch), shipper.acked)
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """No record of these trials may be refused."""

@@ -17,6 +17,8 @@ PEOPLE: Mapping[str, frozenset[str]] = {
 }
 """User -> their groups of the Hub."""
 GROUPS = ("speech", "vision")
+ENDLESS = 60
+"""Steps of a trial that ends by its `max_time`: more than it comes to."""
 _TRIALS = (8, 9)
 """Trials of all jobs together: at least, and at most."""
 
@@ -38,6 +40,8 @@ class JobPlan:
         name: Told to nobody who may not know of it.
         at: Seconds until it is submitted.
         pools: In which it could run.
+        gang: Its trials are wider than any agent of their pools.
+        max_time: Seconds that an attempt of its may take; its trials would go on for much longer.
     """
 
     name: str
@@ -51,6 +55,8 @@ class JobPlan:
     max_slots: int | None
     labels: Mapping[str, str] = field(default_factory=dict)
     halving: bool = False
+    gang: bool = False
+    max_time: float | None = None
 
     def config(self, seed: int, length: int) -> dict[str, Any]:
         """What is submitted."""
@@ -64,7 +70,8 @@ class JobPlan:
             "priority": self.priority,
             "weight": self.weight,
             "max_slots": self.max_slots,
-            "is_single_node": True,
+            "is_single_node": not self.gang,
+            "max_time": self.max_time,
             "constraints": {"labels": dict(self.labels)},
         }
         return {
@@ -73,6 +80,7 @@ class JobPlan:
             "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
             "searcher": searcher,
             "reproducibility": {"experiment_seed": seed},
+            "environment": {"environment_variables": [f"LENGTH={ENDLESS}"] if self.max_time else []},
             "resources": {key: value for key, value in resources.items() if value is not None},
             "max_restarts": 20,
         }
@@ -105,7 +113,7 @@ def plan_of(seed: int) -> Plan:
     storm = rng.random() < 0.4
     pools = _pools(rng, storm=storm)
     machines = _machines(rng, tuple(pools.by_name))
-    jobs = _jobs(rng, machines, pools)
+    jobs = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
     return Plan(pools, machines, jobs, rng.choice((1, 2, 2, 6)), storm)
 
 
@@ -162,3 +170,35 @@ def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tu
     first = max(range(len(jobs)), key=lambda place: jobs[place].trials)
     jobs[first] = replace(jobs[first], halving=jobs[first].trials > 1)
     return tuple(jobs)
+
+
+def _wider(rng: random.Random, jobs: tuple[JobPlan, ...], machines: tuple[Machine, ...]) -> tuple[JobPlan, ...]:
+    """Some jobs want more slots than one agent has, some end by the clock."""
+    changed = []
+    for job in jobs:
+        widths = _gang_widths(machines, job)
+        made = job
+        if widths and rng.random() < 0.4:
+            slots = rng.choice(sorted(widths))
+            most = None if job.max_slots is None else slots * (job.max_slots // job.slots)
+            made = replace(job, slots=slots, max_slots=most, pools=tuple(sorted(widths[slots])), gang=True)
+        if not job.halving and rng.random() < 0.3:
+            made = replace(made, max_time=rng.choice((3.0, 6.0, 12.0)))
+        changed.append(made)
+    return tuple(changed)
+
+
+def _gang_widths(machines: tuple[Machine, ...], job: JobPlan) -> dict[int, set[str]]:
+    """Widths in slots that only several agents together have, the same part of them each -> pools where that is so."""
+    widths: dict[int, set[str]] = {}
+    for pool in job.pools:
+        sizes = [
+            machine.slots
+            for machine in machines
+            if machine.pool == pool and job.labels.items() <= machine.labels.items()
+        ]
+        for each in range(1, max(sizes) + 1):
+            for slots in range(max(sizes) + 1, each * sum(size >= each for size in sizes) + 1):
+                if slots % each == 0:
+                    widths.setdefault(slots, set()).add(pool)
+    return widths

@@ -20,6 +20,7 @@ from detlab.storage.posix import PosixStorage
 from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.core.searchers import decision_to_json, event_from_json, replay
 from detlab_hub.services import TaskCaller
+from simulation.gang import part_of
 
 if TYPE_CHECKING:
     from simulation.master import Master
@@ -75,10 +76,16 @@ class Promises:
         for other in node.tasks.values():
             if other.alive and set(other.slots) & set(launch.slots):
                 self._broken("I2", f"{launch.allocation_id} starts on slots of {other.allocation_id}, which lives")
-        if launch.allocation_id in self.attempts:
-            self._broken("I2", f"{launch.allocation_id} is started a second time")
+        if part_of(launch) in self.attempts:
+            self._broken("I2", f"{part_of(launch)} is started a second time")
         self.checks["I2 on the machine"] += 1
-        self.attempts[launch.allocation_id] = Attempt(launch.info.trial_id or 0, launch.run)
+        self.attempts[part_of(launch)] = Attempt(launch.info.trial_id or 0, launch.run)
+
+    def met(self, launch: Launch, *, whole: bool) -> None:
+        """A rank of a gang goes on from the rendezvous: all of them must be there."""
+        if not whole:
+            self._broken("gangs", f"{part_of(launch)} begins, and not all of its nodes are there")
+        self.checks["gangs met"] += 1
 
     def resumed(self, launch: Launch, step: int) -> None:
         """A trial goes on from a step."""
@@ -96,7 +103,7 @@ class Promises:
 
     def delivered(self, launch: Launch, ending: Ending) -> None:
         """A delivery has ended."""
-        self.attempts[launch.allocation_id].ending = ending
+        self.attempts[part_of(launch)].ending = ending
 
     def answered(self, master: Master, request: Request, caller: Any, result: Any) -> None:
         """A good answer leaves a master: what it says must be committed."""
@@ -143,7 +150,8 @@ class Promises:
             f"SELECT id, agent_id, slots FROM allocations WHERE state IN ({marks})", *PLACED
         ):
             for slot in json.loads(slots):
-                other = owners.setdefault((agent, slot), name)
+                where, _, one = slot.rpartition("/")  # a gang's slots name their agents
+                other = owners.setdefault((where or agent, one), name)
                 if other != name:
                     self._broken("I2", f"slot {slot} belongs to {other} and {name}")
         self.checks["I2 in the database"] += 1

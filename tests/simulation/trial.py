@@ -29,6 +29,7 @@ from detlab.core._train import TrainContext
 from detlab.core._watch import Finish, Pause, PreemptionWatch
 from detlab.info import read_token
 from detlab.launch.delivery import Deliverer, Ending, Mode, Source, TransportError
+from detlab.launch.meeting import MeetingError
 from detlab.launch.shipping import Refusal, StreamShipper
 from detlab.launch.spool import Reader, open_regular, read_mark
 from detlab.launch.task import DirMarks
@@ -36,6 +37,7 @@ from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
 from detlab.launch.tokens import TokenKeeper
 from detlab.schemas.wire import Launch, PreemptReply
 from detlab.storage.posix import PosixStorage
+from simulation.gang import PeerLost, meet, part_of
 from simulation.loop import Process, as_thread, block
 from simulation.network import PATIENCE, Broken, Reply, Request
 
@@ -229,7 +231,7 @@ class Trial:
 
     def __init__(self, node: Node, launch: Launch, directory: TaskDir) -> None:
         self.node, self.launch, self.directory = node, launch, directory
-        self.process = Process(node.world.loop, f"trial {launch.allocation_id}", node.name)
+        self.process = Process(node.world.loop, f"trial {part_of(launch)}", node.name)
         self.exit_code: int | None = None
         self.dies_saving: str | None = None
         self.pace = node.world.course.pace(node.world.seed, launch.allocation_id)
@@ -250,11 +252,22 @@ class Trial:
         except errors.DetlabError as error:
             self.node.world.note("fails", self.process.name, error.code)
             code = 1
+        except (MeetingError, PeerLost) as error:
+            self.node.world.note("fails", self.process.name, error)
+            code = 1
         self.end(code)
 
     def _main(self) -> int:
         """What a user writes with the Core API."""
         info, loop = self.launch.info, self.node.world.loop
+        ring = self.node.world.ring_of(self.launch)
+        if ring is not None:
+            ring.join(info.container_rank, self)
+            meet(self, PostBridge(self.node))
+            self.node.world.promises.met(self.launch, whole=ring.whole)
+            if info.container_rank > 0:
+                ring.wait_for_the_chief()
+                return 0
         session = TaskSession(
             URL,
             self.directory.root,
@@ -272,15 +285,20 @@ class Trial:
                 first = int(json.loads((path / "state.json").read_bytes())["step"])
         self.node.world.promises.resumed(self.launch, first)
         course, trial_id = self.node.world.course, info.trial_id or 0
-        for step in range(first + 1, course.length(trial_id) + 1):
+        length = int(self.launch.environment.get("LENGTH") or course.length(trial_id))
+        for step in range(first + 1, length + 1):
             block(asyncio.sleep(self.pace))
+            if ring is not None:
+                ring.step()
             metrics = {"loss": curve(info.trial_seed or 0, step), "mark": float(self.launch.run * 1000 + step)}
             train.report_validation_metrics(step, metrics)
             leave = preempt.should_preempt()
             if leave or course.saves(trial_id, step):
                 self._save(saved, step)
             if leave:
-                return 0
+                break
+        if ring is not None:
+            ring.over = True
         return 0
 
     def _save(self, saved: CheckpointContext, step: int) -> None:
@@ -307,7 +325,7 @@ class Marks(DirMarks):
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Note and go on."""
-        self._launcher.node.world.promises.acknowledged(self._launcher.launch.allocation_id, shipper.acked)
+        self._launcher.node.world.promises.acknowledged(part_of(self._launcher.launch), shipper.acked)
         super().committed(shipper, reader)
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
@@ -320,7 +338,7 @@ class Launcher:
 
     def __init__(self, node: Node, launch: Launch, directory: TaskDir) -> None:
         self.node, self.launch, self.directory = node, launch, directory
-        self.process = Process(node.world.loop, f"launcher {launch.allocation_id}", node.name)
+        self.process = Process(node.world.loop, f"launcher {part_of(launch)}", node.name)
         self.trial = Trial(node, launch, directory)
 
     def start(self) -> None:
@@ -346,7 +364,7 @@ class Launcher:
         reader = Reader(lambda: open_regular(self.directory.stream("metrics")), after=mark)
         return Deliverer(
             lambda: PostBridge(self.node),
-            "task/records",
+            f"task/records?node={node}" if (node := self.launch.info.container_rank) else "task/records",
             [Source(reader, StreamShipper("metrics", acked=mark))],
             TokenKeeper(read_token(self.directory.root), self.launch.token_expires_at, self.node.clock()),
             Marks(self),

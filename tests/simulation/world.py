@@ -24,6 +24,7 @@ from detlab.client.calls import Backoff
 from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
+from detlab.schemas.wire import Launch
 from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.services import Caller, Settings, placement
 from detlab_hub.services import master as services
@@ -31,6 +32,7 @@ from detlab_hub.store import InlineExecutor, Store, lease, migrate, store
 from detlab_hub.store.queries import tokens
 from simulation import faults as kinds
 from simulation.faults import Faults
+from simulation.gang import Ring
 from simulation.loop import EPOCH, Process, SimLoop, Stuck, as_thread, block
 from simulation.master import Doom, Master, copy_torn, default_settings, make_database
 from simulation.network import Network
@@ -97,7 +99,7 @@ class World:
         self.masters: list[Master] = []
         self.nodes = self._make_nodes()
         self.experiment_ids: list[int] = []
-        self._client_done = False
+        self._rings: dict[str, Ring] = {}
 
     def _settings(self) -> Settings:
         return default_settings(self.folder)
@@ -107,6 +109,14 @@ class World:
 
     def _make_nodes(self) -> list[Node]:
         return [Node(self, number, slots) for number, slots in enumerate(self.slots)]
+
+    def ring_of(self, launch: Launch) -> Ring | None:
+        """How the ranks of an attempt reach each other; None: it has one node."""
+        nodes = len(launch.info.container_addrs)
+        if nodes < 2:
+            return None
+        hangs = random.Random(f"{self.seed} {launch.allocation_id} hangs").random() < 0.5
+        return self._rings.setdefault(launch.allocation_id, Ring(nodes, hangs=hangs))
 
     def person(self, name: str) -> Caller:
         """Who asks, by the name in a person's token."""
