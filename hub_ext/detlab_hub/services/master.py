@@ -43,6 +43,7 @@ from detlab_hub.services.pools import PoolViews
 from detlab_hub.services.provisioning import Provisioning
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.quotas import Quotas
+from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.retention import Retention
 from detlab_hub.services.servers import Servers
 from detlab_hub.services.settings import Settings
@@ -135,6 +136,8 @@ class Services:
         self.health = Health(self.shell, connections, self.loops)
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
+        self._known_tasks = KnownTasks()
+        """Of the newest pass."""
         self._pass_cost = 0.0
         """Seconds of CPU that the newest pass took."""
         self._ticked = clock()
@@ -251,7 +254,7 @@ class Services:
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, draining=draining)
             self._pass_cost = self._cpu_clock() - began
             if verdict.texts != self.shell.pending_reasons:
                 turn.changed_cluster()

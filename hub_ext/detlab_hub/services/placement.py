@@ -18,6 +18,7 @@ from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
 from detlab_hub.services.lives import apply_allocation, ask_to_leave
+from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.turn import Turn
@@ -69,9 +70,17 @@ def forecast(
     return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
 
-def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, *, draining: bool) -> Verdict:
-    """Assign what can start now, ask those to leave whose slots others get; return why everything else waits."""
-    scene = look(turn.session, nodes, refusals, turn.now, turn.settings)
+def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, *, draining: bool) -> Verdict:
+    """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
+
+    Args:
+        turn: The transaction.
+        nodes: Those that are there.
+        refusals: Who is not asked to run what.
+        known: The same in every pass.
+        draining: Nothing starts any more.
+    """
+    scene = look(turn.session, nodes, refusals, turn.now, turn.settings, known)
     verdict = Verdict({}, {})
     if scene is None:
         return verdict

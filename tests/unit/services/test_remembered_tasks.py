@@ -1,0 +1,114 @@
+"""A pass that remembers the tasks of the one before sees the same as one that makes them all anew."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from detlab_hub.backends.base import Node
+from detlab_hub.core.scheduling import Job
+from detlab_hub.services.remembered import KnownTasks
+from detlab_hub.services.scene import Placed, Scene, Waiting, _Holder
+from detlab_hub.services.settings import Settings
+
+HERE = Path("/nowhere")
+SETTINGS = Settings(cluster_id="c", state_dir=HERE, bundles_dir=HERE)
+POOL = SETTINGS.pools.by_name["default"]
+
+
+def waiting(number: int, draw: random.Random) -> Waiting:
+    """A request."""
+    more: dict[str, Any] = {name: 0 for name in Waiting._fields if name in ("millicpus", "memory")}
+    return Waiting(
+        id=f"1.t{number}.1",
+        trial_id=number,
+        task_id=None,
+        experiment_id=1,
+        owner="ada",
+        slots_needed=draw.randint(1, 4),
+        runtime="process",
+        constraints=draw.choice([None, {"slot_type": "cpu"}]),
+        max_time=draw.choice([None, 60.0]),
+        requested_at=float(draw.randint(0, 400)),
+        idx=number,
+        **more,
+    )
+
+
+def placed(row: Waiting, agent: str, draw: random.Random) -> Placed:
+    """The same when it has a place."""
+    values = {name: value for name, value in row._asdict().items() if name in Placed._fields}
+    slots = [f"cpu{number}" for number in draw.sample(range(4), row.slots_needed)]
+    return Placed(
+        **values, state="RUNNING", agent_id=agent, slots=slots, started_at=draw.random(), preempt_at=None, nodes=1
+    )
+
+
+def changed(scene: Scene, draw: random.Random) -> Scene:
+    """The scene a little later: anything that a task is made of may be another."""
+    pending, running = list(scene.pending), list(scene.placed)
+    if pending:
+        running.append(placed(pending.pop(draw.randrange(len(pending))), draw.choice("ab"), draw))
+    if running and draw.random() < 0.4:
+        number = draw.randrange(len(running))
+        running[number] = running[number]._replace(preempt_at=draw.choice([None, 1.0]), state="TERMINATING")
+    if draw.random() < 0.5:
+        pending.append(waiting(1000 + draw.randrange(10**6), draw))
+    if pending and draw.random() < 0.5:
+        number = draw.randrange(len(pending))
+        pending[number] = pending[number]._replace(slots_needed=draw.randint(1, 4), max_time=draw.choice([None, 5.0]))
+    groups = frozenset(draw.choice([[], ["g"]]))
+    return replace(
+        scene,
+        now=scene.now + draw.choice([0.0, 0.1, 50.0]),
+        nodes=[Node(name, tuple(f"cpu{number}" for number in range(draw.choice([3, 4])))) for name in "ab"],
+        pending=pending,
+        placed=running,
+        holders={"experiment 1": _Holder("default", Job("experiment 1"), groups)},
+        refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
+        tired=frozenset(row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1),
+        known=scene.known,
+        held=[],
+    )
+
+
+def first(draw: random.Random) -> Scene:
+    """Some that wait."""
+    holders = {"experiment 1": _Holder("default", Job("experiment 1"), frozenset())}
+    rows = [waiting(number, draw) for number in range(1, 8)]
+    return Scene(SETTINGS, 400.0, [Node("a", ("cpu0",))], {}, rows, [], holders, [], {}, frozenset())
+
+
+def test_a_remembered_task_is_what_its_row_says_now() -> None:
+    same = 0
+    for seed in range(40):
+        draw = random.Random(seed)
+        scene, before = first(draw), set[int]()
+        for _ in range(12):
+            scene.known.begin()
+            seen = scene.snapshot(POOL)
+            assert seen == replace(scene, known=KnownTasks(), held=[]).snapshot(POOL), seed
+            same += len(before.intersection(map(id, seen.tasks)))
+            before, kept = set(map(id, seen.tasks)), seen  # kept: no other object has one of these ids meanwhile
+            scene = changed(scene, draw)
+        assert kept is not None
+    assert same > 400
+
+
+def test_what_a_pass_did_not_see_is_forgotten() -> None:
+    draw = random.Random(0)
+    scene, empty = first(draw), replace(first(draw), pending=[])
+    empty.known = scene.known
+    scene.known.begin()
+    task = scene.snapshot(POOL).tasks[0]
+    scene.known.begin()
+    assert scene.snapshot(POOL).tasks[0] is task
+    for _ in range(2):
+        scene.known.begin()
+        empty.snapshot(POOL)
+    scene.known.begin()
+    again = scene.snapshot(POOL).tasks[0]
+    assert again == task
+    assert again is not task
