@@ -32,11 +32,14 @@ from testbed.islands import Island, Sea, sea, why_not
 from testbed.token_book import Line, read_book, violations
 from testbed.waiting import until
 
-STEPS = 60
+STEPS = 90
 TRIALS_AT_ONCE = 2
 """One less than nodes: whoever is lost begins again at once, while the attempt that was cut off still runs."""
 LOST = 10.0
 """Seconds until an agent counts as lost here; the cable stays out for longer than that, once."""
+
+BACK = 40.0
+"""Seconds in which a launcher that was cut off has tried again, at the latest."""
 
 
 @dataclass
@@ -145,6 +148,8 @@ class Nemesis:
     """Does every kind of harm, in an order that is drawn, and heals it before the next."""
 
     def __init__(self, place: Place, seed: int) -> None:
+        self.fenced = False
+        """A launcher whose attempt was over has been refused."""
         self._place = place
         self._draw = random.Random(seed)
 
@@ -159,7 +164,7 @@ class Nemesis:
             lambda: self.cut(2.0),
         ]
         self._draw.shuffle(deeds)
-        deeds.insert(0, lambda: self.cut(LOST + 6.0, self._busy()))
+        deeds.append(self.cut_and_freeze)
         for deed in deeds:
             began = time.time()
             self._place.deeds.append(f"{began:.1f} {deed()}, until {time.time():.1f}")
@@ -167,11 +172,6 @@ class Nemesis:
 
     def _node(self) -> Node:
         return self._draw.choice(self._place.nodes)
-
-    def _busy(self) -> Node:
-        """A node with an attempt that runs."""
-        last = read_book(self._place.book)[-1]
-        return self._place.nodes[int(last.agent.removeprefix("node-")) - 1]
 
     def kill_agent(self) -> str:
         node = self._node()
@@ -201,12 +201,32 @@ class Nemesis:
         os.kill(pid, signal.SIGKILL)
         return f"{alive[pid].token}: process killed"
 
-    def cut(self, seconds: float, which: Node | None = None) -> str:
-        node = which or self._node()
+    def cut(self, seconds: float) -> str:
+        node = self._node()
         node.island.cut()
         time.sleep(seconds)
         node.island.mend()
         return f"{node.island.name}: cut off for {seconds:g} s"
+
+    def cut_and_freeze(self) -> str:
+        """Have a launcher come back that was cut off before its agent does, which would end it.
+
+        What it has kept comes with a token that has not expired, when another attempt owns the trial: the fence alone
+        stands between.
+        """
+        last = next(line for line in reversed(read_book(self._place.book)) if _runs(line))
+        node = self._place.nodes[int(last.agent.removeprefix("node-")) - 1]
+        node.signal(signal.SIGSTOP)
+        node.island.cut()
+        time.sleep(LOST + 6.0)
+        node.island.mend()
+        said = node.folder / "agent" / "tasks" / last.token / "launcher.log"
+        deadline = time.monotonic() + BACK
+        while not self.fenced and time.monotonic() < deadline:
+            self.fenced = "fenced: " in said.read_text()
+            time.sleep(0.2)
+        node.signal(signal.SIGCONT)
+        return f"{node.island.name}: cut off, agent frozen; {last.token} is fenced: {self.fenced}"
 
 
 def _runs(line: Line) -> bool:
@@ -244,7 +264,8 @@ def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Pl
         for number in range(TRIALS_AT_ONCE)
     ]
     until(lambda: sum(line.what == "step" for line in read_book(place.book)) >= 3, place.tell)
-    Nemesis(place, seed=7).rage()
+    nemesis = Nemesis(place, seed=7)
+    nemesis.rage()
     effective = {}
     for experiment in experiments:
         experiment.wait(120)
@@ -254,6 +275,7 @@ def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Pl
     lines = read_book(place.book)
     assert len(effective) == TRIALS_AT_ONCE
     assert violations(lines, effective, STEPS) == [], place.tell()
+    assert nemesis.fenced, place.tell()
     assert max(line.run for line in lines) > 1, "nothing that was done had an effect"
     assert {line.agent for line in lines} >= {"node-1", "node-2", "node-3"}
 
