@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detlab_hub.backends.instances.configuration import Surroundings, make_pools
-from detlab_hub.core.scheduling import read_pools
+from detlab_hub.core.scheduling import UNBOUNDED, read_pools
 
 AROUND = Surroundings(Path("instances"), "http://127.0.0.1:1/", "c1")
 AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "t", "image_id": "i"}
@@ -28,6 +28,8 @@ def made(provider: dict[str, Any], name: str = "p") -> Any:
         ({"type": "local"}, "slots must say"),
         ({"type": "local", "slots": True}, "slots must say"),
         ({"type": "local", "slots": 1, "max_instance": 3}, "max_instance is unknown"),
+        ({"type": "local", "slots": 1, "cpus": "many"}, "many"),
+        ({"type": "local", "slots": 1, "memory": "much"}, "much"),
         ({"type": "local", "slots": 1, "min_instances": 6}, "min_instances must be between"),
         ({"type": "aws", "slots": 1, "region": "r"}, "instance_type"),
         ({**AWS, "instance_types": ["a"]}, "instance_types is unknown"),
@@ -44,3 +46,15 @@ def test_names_that_name_no_folder_are_refused_and_pools_without_a_provider_are_
         made({"type": "local", "slots": 1}, "..")
     assert make_pools(read_pools({"static": {}})[0], AROUND) == ()
     assert len(made(AWS)) == 1
+
+
+@pytest.mark.parametrize("provider", [{"type": "local", "slots": 1}, AWS], ids=["local", "aws"])
+def test_cpus_and_memory_of_an_instance_are_what_the_master_counts_with_and_its_agent_is_told(
+    provider: dict[str, Any],
+) -> None:
+    (pool,) = made({**provider, "cpus": 2.5, "memory": "8G"})
+    assert (pool.template.millicpus, pool.template.host_memory) == (2500, 8 * 2**30)
+    told = pool.provider._arguments if provider["type"] == "local" else pool.provider._settings.agent_arguments
+    assert " ".join(told).count("--cpus 2.5 --memory 8G") == 1
+    (plain,) = made(provider)
+    assert (plain.template.millicpus, plain.template.host_memory) == (UNBOUNDED, UNBOUNDED)

@@ -9,6 +9,7 @@ from elastic_scenes import NOW, SLOTS, TEMPLATE, ended, instances, running, situ
 
 from detlab_hub.core.provisioning import (
     Awaited,
+    Decision,
     History,
     HoldReason,
     InstanceState,
@@ -18,7 +19,7 @@ from detlab_hub.core.provisioning import (
     launched,
 )
 from detlab_hub.core.provisioning.model import Remembered
-from detlab_hub.core.scheduling import AgentState, Constraints, Job, Quota
+from detlab_hub.core.scheduling import AgentState, Constraints, Job, Quota, Task
 
 NONE = History()
 
@@ -317,3 +318,17 @@ def test_a_gang_whose_constraints_an_instance_meets_brings_its_instances() -> No
     wanted = Constraints(slot_type="cuda", gpu="H100", memory=2**30, labels=frozenset({("zone", "b")}))
     seen = replace(situation((), waiting(2 * SLOTS, constraints=wanted)), template=template)
     assert decide(seen, History(), Limits()).launch == 2
+
+
+def test_instances_come_for_cpus_and_memory_only_if_they_have_as_many() -> None:
+    template = replace(TEMPLATE, millicpus=4000, host_memory=2**30)
+
+    def look(*tasks: Task) -> Decision:
+        return decide(replace(situation((), tasks), template=template), History(), Limits())
+
+    three = waiting(1, 1, 1, millicpus=3000)
+    assert look(*three).launch == 3, "their slots would be on one instance, their CPUs are not"
+    assert look(*waiting(2 * SLOTS, millicpus=4000, memory=2**30)).launch == 2, "on each node of a gang"
+    for too_much in ({"millicpus": 5000}, {"memory": 2**31}):
+        decision = look(*waiting(1, **too_much))
+        assert (decision.launch, decision.hopeless) == (0, ("p0",))

@@ -13,14 +13,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from detlab.schemas.expconf.environment import parse_size
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.local import LocalProvider
 from detlab_hub.core.provisioning import Limits
-from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, Agent, Pools
+from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, Pools
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-_TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks"}
+_TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks", "cpus", "memory"}
+_COUNTED = ("cpus", "memory")
+"""Of those, what instances are told, so that their agents count what we count with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,11 @@ def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPo
     bounds = {key: provider.pop(key) for key in {one.name for one in fields(Limits)} & provider.keys()}
     try:
         limits, template = Limits(**bounds), _template(shape)
+        counted = tuple(text for key in _COUNTED if key in shape for text in (f"--{key}", str(shape[key])))
         if kind == "local":
-            made: Provider = _local(where, name, provider, template.slots, around)
+            made: Provider = _local(where, name, provider, ("--slots", str(template.slots), *counted), around)
         elif kind == "aws":
-            made = _aws(where, name, provider, around)
+            made = _aws(where, name, provider, counted, around)
         else:
             raise ValueError(f"type must be local or aws, not {kind!r}")
     except (TypeError, ValueError) as error:
@@ -103,21 +107,32 @@ def _template(said: Mapping[str, Any]) -> Agent:
         gpu=str(said.get("gpu", "")),
         memory=int(said.get("gpu_memory", 0)),
         runtimes=frozenset(said.get("runtimes", ("process",))),
+        millicpus=_millicpus(said),
+        host_memory=_bytes(said),
     )
 
 
-def _local(where: str, name: str, said: Mapping[str, Any], slots: int, around: Surroundings) -> LocalProvider:
+def _millicpus(said: Mapping[str, Any]) -> int:
+    return round(1000 * float(said["cpus"])) if "cpus" in said else UNBOUNDED
+
+
+def _bytes(said: Mapping[str, Any]) -> int:
+    return parse_size(str(said["memory"])) if "memory" in said else UNBOUNDED
+
+
+def _local(
+    where: str, name: str, said: Mapping[str, Any], shape: tuple[str, ...], around: Surroundings
+) -> LocalProvider:
     _check(where, said, {"arguments"})
-    own = ("--slots", str(slots), "--pool", name)
-    arguments = (*own, *around.local_arguments, *map(str, said.get("arguments", ())))
+    arguments = (*shape, "--pool", name, *around.local_arguments, *map(str, said.get("arguments", ())))
     return LocalProvider(around.folder / name, around.master, arguments)
 
 
-def _aws(where: str, name: str, said: Mapping[str, Any], around: Surroundings) -> AwsProvider:
+def _aws(where: str, name: str, said: Mapping[str, Any], shape: tuple[str, ...], around: Surroundings) -> AwsProvider:
     _check(where, said, {one.name for one in fields(AwsSettings)})
     lists = {key: tuple(value) for key, value in said.items() if isinstance(value, list)}
     settings = AwsSettings(**{**said, **lists})
-    settings = replace(settings, agent_arguments=("--pool", name, *settings.agent_arguments))
+    settings = replace(settings, agent_arguments=("--pool", name, *shape, *settings.agent_arguments))
     return AwsProvider(settings, around.cluster, name, around.master)
 
 
