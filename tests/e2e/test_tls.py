@@ -204,3 +204,46 @@ def test_a_man_in_the_middle_learns_nothing_of_agents(
         pinned = place.det("agent", "pin", peer.url, "--dir", str(known), "--fingerprint", peer.fingerprint)
         assert pinned.returncode == 0, pinned.stderr
         assert read_certificate(known / "master.pem") == peer.certificate
+
+
+def test_a_renewed_certificate_is_refused_until_it_is_pinned(
+    place: Cluster, node: Agent, url: str, certificate: str, tmp_path: Path
+) -> None:
+    """Last: the cluster has another certificate from here on. The agent is not started again."""
+    elsewhere = {**place.environment, "HOME": str(tmp_path)}
+
+    def det(*arguments: str) -> subprocess.CompletedProcess[str]:
+        words = place.command(*arguments)
+        return subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=elsewhere,
+            input=place.token,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert det("login", url, "--token-file", "-", "--fingerprint", fingerprint_of(certificate)).returncode == 0
+    running = place.up("--renew-certificate")
+    assert running.returncode != 0
+    assert "det down, then this again" in running.stderr
+    assert place.down().returncode == 0
+    started = place.up("--renew-certificate")
+    assert started.returncode == 0, started.stderr
+    renewed = fingerprint_of(read_certificate(place.folder / "certificate.pem"))
+    assert renewed != fingerprint_of(certificate)
+    node.until_it_says("does not show the certificate", f"det agent pin {url}/services/detlab/ --dir")
+    refused = det("user", "whoami")
+    assert refused.returncode != 0
+    assert f"det login {url}" in refused.stderr
+    state = str(node.folder / STATE)
+    wrong = place.det("agent", "pin", url, "--dir", state, "--fingerprint", fingerprint_of(certificate))
+    assert wrong.returncode != 0
+    assert place.det("agent", "pin", url, "--dir", state, "--fingerprint", renewed).returncode == 0
+    assert det("login", url, "--token-file", "-", "--fingerprint", renewed).returncode == 0
+    assert det("user", "whoami").returncode == 0
+    ran = place.det("cmd", "run", "--", "sh", "-c", "echo ON $DET_AGENT_ID")
+    assert ran.returncode == 0, (ran.stderr, node.log)
+    assert "ON second" in ran.stdout
