@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic_core import from_json
-from sqlalchemy import Select, Text, bindparam, or_, select, tuple_, type_coerce
+from sqlalchemy import Select, Text, bindparam, func, literal_column, or_, select, tuple_, type_coerce
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import SeriesView, SummaryView
 from detlab_hub.store import downsample
 from detlab_hub.store import values as scalars
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.reports import (
     Report,
     check_report,
@@ -82,8 +83,8 @@ def series(
     heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names))]
     wanted = None if max_points is None else max(max_points, downsample.MIN_POINTS)
     short = [head for head in heads if wanted is None or head.total <= RAW_FACTOR * wanted]
-    rows = dict(_raw_points(s, short))
-    return [_thin(head, rows[head.id] if head.id in rows else _rolled_points(s, head), wanted) for head in heads]
+    raw = dict(_raw_points(s, short))
+    return [_thin(head, _turned(raw[head.id]) if head.id in raw else _rolled(s, head), wanted) for head in heads]
 
 
 def _heads(trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> Select[*tuple[Any, ...]]:
@@ -134,37 +135,65 @@ def _packed(heads: Iterable[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def _rolled_points(s: Session, head: Any) -> list[Sequence[Any]]:
-    """Read a long series: the extremes of its rollups, then the points after them."""
-    texts = select(type_coerce(Rollup.kept, Text)).where(Rollup.series_id == head.id).order_by(Rollup.first_step)
-    # Thousands of small JSON texts, of numbers only, are decoded as one, three times as fast as by `json`.
-    parts = from_json(f"[{','.join(s.connection().execute(texts).scalars().all())}]")
-    rows: list[Sequence[Any]] = list(chain.from_iterable(parts))
-    tail = (
-        select(Point.step, Point.value, Point.flag, Point.time)
-        .where(Point.series_id == head.id, Point.step > (-1 if head.rolled_step is None else head.rolled_step))
-        .order_by(Point.step)
+class _Points(NamedTuple):
+    """Points of a series in step order, as they are stored."""
+
+    steps: Sequence[int]
+    values: Sequence[Any]
+    flags: Sequence[int]
+    times: Sequence[float]
+
+
+_KEPT = type_coerce(Rollup.kept, Text)
+_KEPT_TEXTS = Prepared(select(_KEPT).where(Rollup.series_id == bindparam("series")).order_by(Rollup.first_step))
+_KEPT_TEXT = Prepared(
+    select(func.string_agg(_KEPT, aggregate_order_by(literal_column("','"), Rollup.first_step))).where(
+        Rollup.series_id == bindparam("series")
     )
-    rows += s.connection().execute(tail).all()
-    return rows
+)
+_TAIL = Prepared(
+    select(Point.step, Point.value, Point.flag, Point.time)
+    .where(Point.series_id == bindparam("series"), Point.step > bindparam("beyond"))
+    .order_by(Point.step)
+)
 
 
-def _thin(head: Any, rows: Sequence[Sequence[Any]], max_points: int | None) -> SeriesView:
-    values = [row[1] for row in rows]
+def _turned(rows: Sequence[Sequence[Any]]) -> _Points:
+    """Return what (step, value, flag, time) of each point are, as columns."""
+    steps, values, flags, times = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return _Points(steps, values, flags, times)
+
+
+def _rolled(s: Session, head: Any) -> _Points:
+    """Read a long series: the extremes of its rollups, then the points after them."""
+    if s.get_bind().dialect.name == "postgresql":  # thousands of rows cost its driver more than what is in them
+        text = _KEPT_TEXT.scalar(s, {"series": head.id}) or ""
+    else:
+        text = ",".join([row[0] for row in _KEPT_TEXTS.all(s, {"series": head.id})])
+    # Small JSON lists, of numbers only, are decoded as one, without a list for each point: those take twice the time,
+    # and the garbage collector's beside it.
+    flat = from_json(f"[{text.replace('[', '').replace(']', '')}]")
+    tail = _turned(_TAIL.all(s, {"series": head.id, "beyond": -1 if head.rolled_step is None else head.rolled_step}))
+    return _Points(*([*flat[place::4], *column] for place, column in enumerate(tail)))
+
+
+def _thin(head: Any, points: _Points, max_points: int | None) -> SeriesView:
+    steps, values, times = points.steps, points.values, points.times
     if None in values:
-        values = [scalars.join(row[1], row[2]) for row in rows]
+        values = list(map(scalars.join, values, points.flags))
     curve = np.array(values, dtype=np.float64)
     if max_points is not None:
         kept = downsample.choose(curve, max_points)
-        rows = [rows[index] for index in kept.tolist()]
         curve = curve[kept]
+        places = kept.tolist()
+        steps, times = [steps[place] for place in places], [times[place] for place in places]
     return SeriesView.model_construct(
         trial_id=head.trial_id,
         group=head.group_name,
         name=head.name,
-        steps=[row[0] for row in rows],
+        steps=list(steps),
         values=curve.tolist(),
-        times=[row[3] for row in rows],
+        times=list(times),
         total=head.total,
     )
 

@@ -94,10 +94,10 @@ def page(
     """
     place = None if after is None else _index(s, experiment_id, after)
     if order is None:
-        query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
-        query = query.where(*(_holds(s, TrialRow.hparams, one) for one in conditions)).order_by(TrialRow.idx)
-        query = query.limit(limit)
-        return list(s.scalars(query if place is None else query.where(TrialRow.idx > place)))
+        plain = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+        plain = plain.where(*(_holds(s, TrialRow.hparams, one) for one in conditions)).order_by(TrialRow.idx)
+        plain = plain.limit(limit)
+        return list(s.scalars(plain if place is None else plain.where(TrialRow.idx > place)))
     name_id = s.scalar(select(MetricName.id).where(MetricName.name == order.name))
     column = Series.max if order.descending else Series.min
     here = and_(Series.group_name == order.group, Series.name_id == name_id, column.is_not(None))
