@@ -3,7 +3,8 @@
 Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
 are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
 anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
-only; and a pool that starts agents by itself refuses nothing.
+only. A pool that starts agents by itself has, beside those, as many empty instances as it may: what they could not run
+either would wait for ever, as it launches none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab_hub.backends.base import Node
+from detlab_hub.backends.instances.configuration import largest_growth
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services import quotas
 from detlab_hub.services.launching import kind_of_slots
@@ -71,20 +73,21 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     if over is not None:
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
     present, known, kinds = await shell.read(lambda s: _agents(s, nodes, pool.name, now))
-    anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in known)
+    to_come = largest_growth(pool)
+    anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in (*known, *to_come))
     never = _impossible(anyhow, wish, pool)
-    grows = pool.provider is not None and (never is None or never.code is not ReasonCode.OVER_MAX_SLOTS)
-    if never is not None and not grows:
+    if never is not None:
+        most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
-            f"no agent could ever run {wish.what}: {never.detail}",
+            f"no agent could ever run {wish.what}: {never.detail}{most}",
             hint=f"lower {wish.where}, or see `det agent list`",
         )
-    unready = _impossible(known, wish, pool)
+    unready = _impossible((*known, *to_come), wish, pool)
     if unready is not None:
         where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
         return [_waits(wish, where, unready.detail)]
     _check_image(wish, known, kinds)
-    missing = _impossible(present, wish, pool) if present else None
+    missing = _impossible((*present, *to_come), wish, pool) if present else None
     if missing is None:
         return _none_yet(pool, known, len(shell.settings.pools.by_name))
     away = sorted(agent.id for agent in known if agent not in present and _could_run(agent, wish))

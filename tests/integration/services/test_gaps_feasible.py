@@ -10,6 +10,7 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.callers import HubCaller
 from detlab_hub.services.feasibility import AWAY_SECONDS
 
@@ -173,3 +174,26 @@ async def test_an_unknown_pool_is_refused_by_name(make_world):
     assert [(one.path, one.hint) for one in caught.value.problems] == [
         ("resources.resource_pool", "there are: default")
     ]
+
+
+async def test_an_elastic_pool_refuses_what_all_its_instances_could_not_run_and_takes_the_rest(make_world):
+    provider = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
+    pools, _ = read_pools({"elastic": {"provider": provider}})
+    world = await make_world(training(3), pools=pools)
+
+    def wants(slots, **more):
+        return config(resources={"slots_per_trial": slots, "resource_pool": "elastic", **more})
+
+    for slots, more, said in (
+        (8, {}, "needs 8 slots; the 3 suitable agents have 6.*the pool starts 3 instances at most, of 2 slots"),
+        (1, {"constraints": {"gpu": "H100"}}, "no agent has a GPU of model 'H100'"),
+        (1, {"cpus": 5}, "5"),
+        (1, {"memory": "9G"}, "9 GiB"),
+    ):
+        with pytest.raises(ResourcesError, match=said):
+            await world.submit(wants(slots, **more))
+    made = await world.submit(wants(6, cpus=4, memory="8G"))
+    assert made.warnings == []
+    await world.add_agent("fixed", slots=2)  # of another pool: it changes nothing
+    with pytest.raises(ResourcesError, match="the pool starts 3 instances"):
+        await world.submit(wants(8))

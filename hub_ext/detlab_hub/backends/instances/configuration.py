@@ -18,7 +18,7 @@ from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.local import LocalProvider
 from detlab_hub.core.provisioning import Limits
-from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, Pools
+from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, PoolConfig, Pools
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks", "cpus", "memory"}
@@ -68,6 +68,19 @@ def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
     """
     found = pools.by_name.values()
     return tuple(_pool(pool.name, pool.provider, around) for pool in found if pool.provider is not None)
+
+
+def largest_growth(pool: PoolConfig) -> tuple[Agent, ...]:
+    """Return the agents of as many instances as a pool may have; none of one that is not elastic.
+
+    Raises:
+        ValueError: Its provider's settings make no sense; `make_pools` has said so at the master's start.
+    """
+    if pool.provider is None:
+        return ()
+    template = _template(pool.provider)
+    most = int(pool.provider.get("max_instances", Limits().max_instances))
+    return tuple(replace(template, id=f"new instance {number}") for number in range(1, most + 1))
 
 
 def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPool:
