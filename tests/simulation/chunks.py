@@ -48,6 +48,8 @@ SHARED = (
     "I9 reasons",
     "I10 preempted as often as may be",
     "I10 preemptions",
+    "I7 commands",
+    "zero-slot placements",
     "quotas",
     "slots all back",
     "victims that were needed",

@@ -15,13 +15,15 @@ from detlab.client.calls import Backoff, Flow
 from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
+from detlab.client.task_operations import TaskSubmission, create_task
 from detlab.errors import DetlabError, ResourcesError
+from detlab.schemas.taskwire import TaskKind
 from detlab_hub.services import Caller, Settings
 from simulation.deeds import Deeds
 from simulation.fairness import Fairness
 from simulation.loop import Process, as_thread, block
 from simulation.node import Node
-from simulation.plan import ADMIN, PEOPLE, JobPlan, plan_of
+from simulation.plan import ADMIN, PEOPLE, ZERO_SLOT_TASKS, CommandPlan, JobPlan, plan_of
 from simulation.promises import BrokenPromise, Promises
 from simulation.trial import LENGTH, HttpBridge
 from simulation.world import FAULTS_END, World
@@ -51,7 +53,7 @@ class Cluster(World):
 
     def _make_nodes(self) -> list[Node]:
         return [
-            Node(self, number, machine.slots, pool=machine.pool, labels=machine.labels)
+            Node(self, number, machine.slots, pool=machine.pool, labels=machine.labels, zero_slot_tasks=ZERO_SLOT_TASKS)
             for number, machine in enumerate(self.plan.machines)
         ]
 
@@ -93,11 +95,28 @@ class Cluster(World):
             raise BrokenPromise(f"I1: submit {key} made {known} and {reply.experiment.id}")
         self.deeds.submitted(plan, known)
 
+    def _run_command(self, plan: CommandPlan) -> None:
+        block(asyncio.sleep(plan.at))
+        wanted = TaskSubmission(TaskKind.COMMAND, plan.config(), name=plan.name, key=plan.name)
+        while True:
+            try:
+                reply = self.ask(plan.owner, create_task(wanted), patient=True)
+            except ResourcesError as error:
+                self.note("refused", plan.name, error.code)
+                block(asyncio.sleep(AGAIN))
+                continue
+            break
+        assert reply.task is not None
+        self.promises.commands[plan.name] = reply.task.id
+
     def _start_clients(self) -> list[asyncio.Task[Any]]:
         jobs = []
         for place, plan in enumerate((*self.plan.jobs, self.plan.jobs[0])):  # the first one twice, by one key
             process = Process(self.loop, f"client {place}", "client")
             jobs.append(process.spawn(as_thread(partial(self._submit_plan, plan, plan.name))))
+        for place, command in enumerate(self.plan.commands):
+            process = Process(self.loop, f"command {place}", "client")
+            jobs.append(process.spawn(as_thread(partial(self._run_command, command))))
         return jobs
 
     # --- the course of things

@@ -76,7 +76,7 @@ class Deeds:
             await asyncio.sleep(STORM)
             turn += 1
             waiting = self._world.promises._all(
-                "SELECT DISTINCT experiment_id FROM allocations WHERE state = 'PENDING' ORDER BY 1"
+                "SELECT DISTINCT experiment_id FROM allocations WHERE state = 'PENDING' AND task_id IS NULL ORDER BY 1"
             )
             if waiting:
                 number = self._rng.choice(waiting)[0]

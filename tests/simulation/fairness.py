@@ -18,7 +18,7 @@ from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.priority import all_fit
 from detlab_hub.services import Caller
 from simulation.master import as_json
-from simulation.plan import PEOPLE
+from simulation.plan import PEOPLE, ZERO_SLOT_TASKS
 from simulation.promises import PLACED, Promises
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ GAP = 5.0
 """Seconds without a commit after which it is not certain that a master serves."""
 _WORDS = re.compile(r"[^\s,;:()\"']+")
 _LIVE = (
-    "SELECT a.id, a.trial_id, a.state, a.agent_id, a.slots, a.slots_needed, a.owner, a.experiment_id, "
+    "SELECT a.id, a.trial_id, a.state, a.agent_id, a.slots, a.slots_needed, a.owner, "
+    "coalesce(a.task_id, a.experiment_id), "
     "a.preempt_reason, a.preempt_at, a.nodes, a.started_at, a.max_time, a.exit_reason, "
-    "e.resource_pool, e.max_slots, e.owner_groups, a.constraints "
-    "FROM allocations a JOIN experiments e ON e.id = a.experiment_id"
+    "coalesce(e.resource_pool, t.resource_pool), e.max_slots, coalesce(e.owner_groups, t.owner_groups), a.constraints "
+    "FROM allocations a LEFT JOIN experiments e ON e.id = a.experiment_id LEFT JOIN tasks t ON t.id = a.task_id"
 )
 
 
@@ -44,13 +45,14 @@ class Held:
     """An allocation as the database has it."""
 
     id: str
-    trial: int
+    trial: int | None
     state: str
     agent: str | None
     slots: tuple[str, ...]
     needed: int
     owner: str
-    job: int
+    job: int | str
+    """The experiment, or the task itself."""
     preempt_reason: str | None
     preempt_at: float | None
     nodes: int
@@ -86,7 +88,7 @@ class Rules:
     quotas: dict[tuple[str, str], int]
     closed: frozenset[str]
     slots_off: frozenset[str]
-    pools: dict[int, str]
+    pools: dict[int | str, str]
 
 
 @dataclass
@@ -186,7 +188,7 @@ class Fairness(Promises):
             before = self._before
             new = [one for one in now.values() if one.placed and one.id in before and not before[one.id].placed]
             for one in new:
-                self._judge_place(one, self._rules, rules)
+                self._judge_place(one, now, self._rules, rules)
             self._judge_quotas(new, now, self._rules, rules)
             self._judge_ends(before, now)
             self._judge_clocks(master, now)
@@ -212,7 +214,7 @@ class Fairness(Promises):
         slots_off = frozenset(slot for _, _, off in agents for slot in json.loads(off))
         return Rules(quotas, closed, slots_off, {one.job: one.pool for one in now.values()})
 
-    def _judge_place(self, one: Held, before: Rules, now: Rules) -> None:
+    def _judge_place(self, one: Held, all_now: dict[str, Held], before: Rules, now: Rules) -> None:
         """A new placement. What changed in the same commit may have changed after it."""
         if len(one.slots) != one.needed or len(one.seats) != one.nodes:
             self._broken("I2", f"{one.id} of {one.needed} slots gets {one.slots} on {one.nodes} agents")
@@ -228,11 +230,18 @@ class Fairness(Promises):
             if parts != one.seats:
                 self._broken("gangs", f"{one.id} has the slots {one.seats}, and the parts {parts}")
             self.checks["gangs placed"] += 1
+        if not one.needed:
+            beside = [
+                other for other in all_now.values() if other.placed and (other.agent, other.needed) == (one.agent, 0)
+            ]
+            if len(beside) > ZERO_SLOT_TASKS:
+                self._broken("agents", f"{one.agent} has {len(beside)} tasks without slots")
+            self.checks["zero-slot placements"] += 1
         self.checks["placements"] += 1
 
     def _judge_seat(self, one: Held, agent: str, slots: tuple[str, ...], before: Rules, now: Rules) -> None:
         node = next((node for node in self.world.nodes if node.name == agent), None)
-        if node is None or not slots or not set(slots) <= set(node.slots):
+        if node is None or bool(slots) != bool(one.needed) or not set(slots) <= set(node.slots):
             self._broken("I2", f"{one.id} of {one.needed} slots gets {slots} of {agent}")
         assert node is not None
         if agent in before.closed and agent in now.closed:
@@ -301,7 +310,7 @@ class Fairness(Promises):
             if held > most and any(one in bound for one in new):
                 self._broken("quota", f"{kind} {name} gets slots and holds {held} of a quota of {most}")
             self.checks["quotas"] += 1
-        for job in sorted({one.job for one in new if one.max_slots is not None}):
+        for job in sorted({int(one.job) for one in new if one.max_slots is not None}):
             mine = [one for one in placed if one.job == job]
             held = sum(len(one.slots) for one in mine)
             if held > (mine[0].max_slots or 0):
@@ -311,6 +320,8 @@ class Fairness(Promises):
         """At most so many preemptions of a trial in any hour (I10)."""
         bound = self.world.settings.preemptions_per_hour
         for one in now.values():
+            if one.trial is None:
+                continue
             times = self._preempted[one.trial]
             if one.preempt_reason != "preempt" or one.preempt_at is None or one.id in times:
                 continue
@@ -338,6 +349,7 @@ class Fairness(Promises):
         """Names of people, jobs and allocations of which somebody may not know."""
         yield from (other for other in PEOPLE if other != name)
         yield from (title for (title,) in self._all("SELECT name FROM experiments WHERE owner != ?", name))
+        yield from (title for (title,) in self._all("SELECT name FROM tasks WHERE owner != ?", name))
         yield from (one for (one,) in self._all("SELECT id FROM allocations WHERE owner != ?", name))
 
     # --- now and then

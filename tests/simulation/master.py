@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from detlab.errors import AuthError, DetlabError, NotFound
 from detlab.schemas.jobwire import JobUpdate, QuotaRequest, QuotaTo
+from detlab.schemas.taskwire import CreateTask
 from detlab.schemas.wire import (
     AgentMessage,
     Arrival,
@@ -297,6 +298,8 @@ class Master:
             case "POST", ["experiments", number, deed], Caller():
                 steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[deed]
                 return await steer(caller, int(number))
+            case "POST", ["tasks"], Caller():
+                return await services.start_task(caller, CreateTask.model_validate_json(request.body))
             case _, ["task", *_], TaskCaller():
                 return await self._of_task(request, caller)
             case "POST", ["agents", "records"], AgentCaller():

@@ -210,6 +210,7 @@ class Agent:
             tasks=self.table.listing(),
             pool=self.node.pool,
             labels=dict(self.node.labels),
+            max_zero_slot_tasks=self.node.zero_slot_tasks,
         )
 
     async def _deliver(self, task: Any) -> None:
@@ -233,9 +234,16 @@ class Node:
     """A machine."""
 
     def __init__(
-        self, world: World, number: int, slots: int, *, pool: str = DEFAULT_POOL, labels: Mapping[str, str] = _UNLABELED
+        self,
+        world: World,
+        number: int,
+        slots: int,
+        *,
+        pool: str = DEFAULT_POOL,
+        labels: Mapping[str, str] = _UNLABELED,
+        zero_slot_tasks: int = 100,
     ) -> None:
-        self.world, self.pool, self.labels = world, pool, labels
+        self.world, self.pool, self.labels, self.zero_slot_tasks = world, pool, labels, zero_slot_tasks
         self.name = f"node{number}"
         self.slots = [f"{self.name}-{slot}" for slot in range(slots)]
         self.rng = random.Random(f"{world.seed} {self.name}")

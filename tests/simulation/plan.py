@@ -17,6 +17,8 @@ PEOPLE: Mapping[str, frozenset[str]] = {
 }
 """User -> their groups of the Hub."""
 GROUPS = ("speech", "vision")
+ZERO_SLOT_TASKS = 2
+"""Tasks without slots that an agent takes."""
 ENDLESS = 60
 """Steps of a trial that ends by its `max_time`: more than it comes to."""
 _TRIALS = (8, 9)
@@ -87,6 +89,35 @@ class JobPlan:
 
 
 @dataclass(frozen=True)
+class CommandPlan:
+    """A command that somebody runs.
+
+    Attributes:
+        name: Told to nobody who may not know of it.
+        at: Seconds until it is submitted.
+        seconds: So long it takes, if it may.
+        max_time: Seconds that it may run.
+    """
+
+    name: str
+    owner: str
+    at: float
+    pool: str
+    slots: int
+    seconds: int
+    max_time: float | None
+
+    def config(self) -> dict[str, Any]:
+        """What is submitted."""
+        resources = {"slots": self.slots, "resource_pool": self.pool, "max_time": self.max_time}
+        return {
+            "entrypoint": "true",
+            "environment": {"environment_variables": [f"LENGTH={self.seconds}"]},
+            "resources": {key: value for key, value in resources.items() if value is not None},
+        }
+
+
+@dataclass(frozen=True)
 class Plan:
     """All of it.
 
@@ -98,6 +129,7 @@ class Plan:
     pools: Pools
     machines: tuple[Machine, ...]
     jobs: tuple[JobPlan, ...]
+    commands: tuple[CommandPlan, ...]
     bound: int
     storm: bool
 
@@ -114,7 +146,8 @@ def plan_of(seed: int) -> Plan:
     pools = _pools(rng, storm=storm)
     machines = _machines(rng, tuple(pools.by_name))
     jobs = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
-    return Plan(pools, machines, jobs, rng.choice((1, 2, 2, 6)), storm)
+    commands = _commands(random.Random(f"commands {seed}"), machines)
+    return Plan(pools, machines, jobs, commands, rng.choice((1, 2, 2, 6)), storm)
 
 
 def _pools(rng: random.Random, *, storm: bool) -> Pools:
@@ -186,6 +219,21 @@ def _wider(rng: random.Random, jobs: tuple[JobPlan, ...], machines: tuple[Machin
             made = replace(made, max_time=rng.choice((3.0, 6.0, 12.0)))
         changed.append(made)
     return tuple(changed)
+
+
+def _commands(rng: random.Random, machines: tuple[Machine, ...]) -> tuple[CommandPlan, ...]:
+    return tuple(
+        CommandPlan(
+            name=f"hidden{place}",
+            owner=rng.choice(list(PEOPLE)),
+            at=rng.uniform(0.5, 6.0),
+            pool=rng.choice(machines).pool,
+            slots=rng.choice((0, 0, 0, 1)),
+            seconds=rng.choice((1, 4, ENDLESS)),
+            max_time=rng.choice((4.0, 8.0)),
+        )
+        for place in range(rng.choice((1, 2, 3)))
+    )
 
 
 def _gang_widths(machines: tuple[Machine, ...], job: JobPlan) -> dict[int, set[str]]:

@@ -58,6 +58,8 @@ class Promises:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     submitted: dict[str, int] = field(default_factory=dict)
     """Idempotency key -> experiment that was acknowledged."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """Name of a command -> user task that was acknowledged"""
     checks: Counter[str] = field(default_factory=Counter)
     _reader: sqlite3.Connection | None = None
     _runs: dict[int, int] = field(default_factory=dict)
@@ -198,6 +200,12 @@ class Promises:
             row = self._one("SELECT experiment_id FROM idempotency WHERE key=?", key)
             if row is None or row[0] != experiment_id:
                 self._broken("I1", f"submit {key} was acknowledged as experiment {experiment_id}, now there is {row}")
+        tasks = dict(self._all("SELECT name, id FROM tasks"))
+        if len(tasks) != (self._one("SELECT count(*) FROM tasks") or (0,))[0]:
+            self._broken("I1", "a command was made twice")
+        for name, task in self.commands.items():
+            if tasks.get(name) != task:
+                self._broken("I1", f"command {name} was acknowledged as {task}, now there is {tasks.get(name)}")
         self.checks["I1"] += 1
 
     def _check_metrics(self) -> None:
@@ -324,6 +332,10 @@ class Promises:
         for number, state in self._all("SELECT id, state FROM trials"):
             if state not in TERMINAL:
                 self._broken("I7", f"trial {number} is {state}")
+        for name, state in self._all("SELECT id, state FROM tasks"):
+            if state not in TERMINAL:
+                self._broken("I7", f"task {name} is {state}")
+            self.checks["I7 commands"] += 1
         for name, state in self._all("SELECT id, state FROM allocations WHERE state != 'TERMINATED'"):
             self._broken("I7", f"allocation {name} is {state}")
         for node in self.world.nodes:
