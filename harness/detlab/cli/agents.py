@@ -30,6 +30,13 @@ def words_of(view: AgentView) -> str:
     return f"{view.state}, {mode}"
 
 
+def asked_of(view: AgentView) -> tuple[str, str]:
+    """The CPUs, and the memory, that tasks asked for of what an agent has: `2 of 8`, `24.0 of 32.0 GiB`."""
+    cpus = f"{view.cpus_asked:g} of {view.cpus:g}" if view.cpus is not None else f"{view.cpus_asked:g}"
+    memory = f"{view.memory_asked / 2**30:.1f}"
+    return cpus, f"{memory} GiB" if view.memory is None else f"{memory} of {view.memory / 2**30:.1f} GiB"
+
+
 def holder_of(slot: SlotView) -> str:
     """What holds a slot, or why nothing does."""
     if slot.enabled:

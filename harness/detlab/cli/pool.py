@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.agents import words_of
+from detlab.cli.agents import asked_of, words_of
 from detlab.cli.instances import say_instances
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -83,7 +83,7 @@ def describe(invocation: Invocation, name: str) -> None:
     if agents:
         say()
         table(
-            ("Agent", "State", "Used", "Slots", "Tasks"),
+            ("Agent", "State", "Used", "Slots", "Tasks", "CPUs asked", "Memory asked"),
             [
                 (
                     agent.id,
@@ -91,10 +91,11 @@ def describe(invocation: Invocation, name: str) -> None:
                     sum(slot.allocation_id is not None for slot in agent.slots),
                     len(agent.slots),
                     agent.running,
+                    *asked_of(agent),
                 )
                 for agent in agents
             ],
-            right=("Used", "Slots", "Tasks"),
+            right=("Used", "Slots", "Tasks", "CPUs asked", "Memory asked"),
         )
     if instances is not None:
         say()
