@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic.json_schema import models_json_schema
 
-from detlab.schemas import taskwire, wire
+from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
 from detlab.schemas.wire import Wire
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
@@ -22,10 +22,11 @@ RECEIVED = (
     *(wire.LogLine, wire.CheckpointView, wire.Event, wire.ErrorView, wire.CreateExperimentReply),
     *(taskwire.OverviewView, taskwire.QueueView, taskwire.TaskView, taskwire.TaskPage, taskwire.CreateTaskReply),
     *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
-    *(taskwire.TokenList, taskwire.HealthView),
+    *(taskwire.TokenList, taskwire.HealthView, poolwire.PoolList, elasticwire.ElasticPoolList),
+    *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList),
 )
-SENT = (wire.CreateExperiment, taskwire.CreateTask)
-HEAD = """/** The wire models (detlab.schemas.wire and .taskwire). Made by labextension/wire.py: do not edit. */
+SENT = (wire.CreateExperiment, taskwire.CreateTask, jobwire.JobUpdate)
+HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
 /** Non-finite floats travel as these names: strict JSON has no others. */
 export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';

@@ -17,7 +17,9 @@ from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
 RELAYED = re.compile(
-    r"(me|cluster|agents|openapi\.json|stream|overview|queue|usage"
+    r"(me|cluster|openapi\.json|stream|overview|queue|usage|pools|quotas|instances"
+    r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
+    r"|jobs(/[\w-][\w.-]*(/why)?)?"
     r"|experiments(/\d+(/(pause|activate|cancel|kill|trials|checkpoints|curves|stream|timeline|code"
     r"|code/sha256:[0-9a-f]{64}))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"

@@ -27,7 +27,7 @@ STRANGER = "o'neil <b>%41 & \u202egnp"
 """A user that a site's own way of logging in may let in."""
 STREAM = re.compile(r"/api/v1/stream")
 OUTER = "found => found.map(element => element.outerHTML)"
-VIEWS = ["", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service"]
+VIEWS = ["", "queue", "cluster", "nodes", "everybody", "quotas", "usage", "tokens", "audit", "service"]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,7 @@ def test_an_admin_sees_who_holds_what_and_disables_the_node(ada: Lab, admin: Hub
     holders = page.get_by_role("list", name="Who holds what")
     expect(holders).to_contain_text(f"experiment {held.id} of ada of ada, 1 slot")
     page.get_by_role("button", name="Disable").click()
+    page.get_by_role("dialog").get_by_role("button", name="Disable").click()
     expect(page.get_by_text("What runs here goes on; nothing new starts.")).to_be_visible()
     with cluster.client() as client:
         assert [agent["enabled"] for agent in client.get("agents").json()] == [False]
@@ -107,6 +108,7 @@ def test_an_admin_sees_who_holds_what_and_disables_the_node(ada: Lab, admin: Hub
     expect(page.get_by_role("region", name="Queue")).to_contain_text("ada")
     admin.follow("Nodes")
     page.get_by_role("button", name="Enable").click()
+    page.get_by_role("dialog").get_by_role("button", name="Enable").click()
     ada.at_step(ada.first_trial(waiting), 1)
     admin.follow("Everybody")
     expect(page.get_by_role("region", name="People")).to_contain_text("ada")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.jobwire import EXPERIMENT, JobView
-from detlab_hub.core.scheduling import Job, Scheduler
+from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.queue import SOMEBODY
+from detlab_hub.services.queue import SOMEBODY, by_priority
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.views import Reasons
 from detlab_hub.store.queries.jobs import Live
@@ -71,12 +71,6 @@ def entries(live: Iterable[Live]) -> dict[str, Entry]:
             found[number] = Entry(job, one.pool, one.owner, one.kind or EXPERIMENT, one.name)
         found[number].live.append(one)
     return found
-
-
-def by_priority(settings: Settings, pool: str) -> bool:
-    """Whether the jobs of a pool stand in one line for each priority."""
-    known = settings.pools.of(pool)
-    return known is None or known.rules.scheduler is Scheduler.PRIORITY
 
 
 def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -22,7 +22,8 @@ from detlab_hub.services import audit, scene, waiting
 from detlab_hub.services.access import Right, experiment_for, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.forecasts import Forecasts
-from detlab_hub.services.joblines import Entry, by_priority, entries, entry_of, lines, views
+from detlab_hub.services.joblines import Entry, entries, entry_of, lines, views
+from detlab_hub.services.queue import by_priority
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.usertasks import owned_task

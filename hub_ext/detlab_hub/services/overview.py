@@ -48,7 +48,7 @@ class Overview:
                 cluster=self._cluster.look(s, caller),
                 experiments=views.experiment_views(s, rows, caller, reasons),
                 tasks=taskviews.task_views(s, _tasks(s, owner), reasons),
-                queue=queue.items(s, caller, reasons, QUEUE),
+                queue=queue.items(s, caller, self._shell, QUEUE),
                 agents=list(self._agents.views(s, caller)),
             )
 

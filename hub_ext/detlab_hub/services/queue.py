@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import QueueItem, QueueView
+from detlab_hub.core.scheduling import Scheduler
 from detlab_hub.services.accounting import TRIAL
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.views import Reasons
 from detlab_hub.store.queries import jobs
@@ -26,30 +30,48 @@ class Queue:
 
     async def view(self, caller: Caller) -> QueueView:
         """The queue. Of what the caller may not know (I9) only its place, size and age are told."""
-        return QueueView(items=await self._shell.read(lambda s: items(s, caller, self._shell.pending_reasons)))
+        return QueueView(items=await self._shell.read(lambda s: items(s, caller, self._shell)))
 
 
-def items(s: Session, caller: Caller, reasons: Reasons, limit: int = LIMIT) -> list[QueueItem]:
-    """The queue as a caller may see it: the first `limit` of all, and the caller's own first `limit`."""
-    ordered = sorted(jobs.live(s, pending_only=True), key=rank)
+def by_priority(settings: Settings, pool: str) -> bool:
+    """Whether the jobs of a pool stand in one line for each priority."""
+    known = settings.pools.of(pool)
+    return known is None or known.rules.scheduler is Scheduler.PRIORITY
+
+
+def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
+    """The queue as a caller may see it: the first `limit` of all, and the caller's own first `limit`.
+
+    Places are those in the pool: what waits in other pools is in nobody's way.
+    """
+    settings, reasons = shell.settings, shell.pending_reasons
+    ranked: dict[str, bool] = {}
+
+    def key(one: Live) -> tuple[int, float, float, int, str]:
+        if one.pool not in ranked:
+            ranked[one.pool] = by_priority(settings, one.pool)
+        return rank(one, by_priority=ranked[one.pool])
+
     shown, own = [], 0
-    for place, one in enumerate(ordered, 1):
+    places: Counter[str] = Counter()
+    for number, one in enumerate(sorted(jobs.live(s, pending_only=True), key=key), 1):
+        places[one.pool] += 1
         mine = one.owner == caller.name
         own += mine
-        if place <= limit or (mine and own <= limit):
-            shown.append(_item(one, place, caller, reasons))
+        if number <= limit or (mine and own <= limit):
+            shown.append(_item(one, places[one.pool], caller, reasons))
     return shown
 
 
-def rank(one: Live) -> tuple[int, float, float, int, str]:
-    """What the scheduler sorts by: priority, the job's place, its own order."""
+def rank(one: Live, *, by_priority: bool) -> tuple[int, float, float, int, str]:
+    """What the scheduler sorts by: priority (in pools that go by it), the job's place, its own order."""
     moved = one.submitted_at if one.position is None else one.position
-    return one.priority, moved, one.submitted_at, one.idx or 0, one.allocation_id
+    return one.priority if by_priority else 0, moved, one.submitted_at, one.idx or 0, one.allocation_id
 
 
 def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
     public = QueueItem(
-        allocation_id=f"place {place}",
+        allocation_id=f"place {place} in {one.pool}",
         place=place,
         kind=one.kind or TRIAL,
         owner=SOMEBODY,

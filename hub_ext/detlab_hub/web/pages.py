@@ -34,7 +34,7 @@ POLICY = (
 )
 """What the hub page may load: its own files, and nothing inline."""
 
-VIEWS = ("new", "work", "queue", "cluster", "nodes", "everybody", "usage", "tokens", "audit", "service")
+VIEWS = ("new", "work", "queue", "cluster", "nodes", "everybody", "quotas", "usage", "tokens", "audit", "service")
 """Views with an address of their own, beside experiments, trials and tasks; the script tells them apart."""
 
 _RECENT = 20

@@ -55,6 +55,10 @@ export class FixtureApi implements Api {
     return this.experiment({ state }) as T;
   }
 
+  async replace<T>(path: string): Promise<T> {
+    throw new ApiError(404, { code: 'not_found', message: `the fixtures set nothing at ${path}` });
+  }
+
   async del<T>(path: string): Promise<T> {
     this.asked.push(`DELETE ${path}`);
     return {} as T;

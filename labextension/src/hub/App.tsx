@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
-import { Audit, Everybody, Nodes, Queue, Service, Tokens, Usage, View } from '../components/admin';
+import { Audit, Everybody, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
@@ -162,6 +162,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <Nodes title="Nodes" steer />;
     case 'everybody':
       return <Everybody />;
+    case 'quotas':
+      return <Quotas />;
     case 'usage':
       return <Usage own={!page.admin} />;
     case 'tokens':

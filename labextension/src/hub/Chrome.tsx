@@ -10,7 +10,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'Everybody', usage: 'Usage',
+  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'Everybody', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 

@@ -33,6 +33,11 @@ export class HubApi implements Api {
     return read<T>(await this.ask('DELETE', path, {}));
   }
 
+  async replace<T>(path: string, body: unknown): Promise<T> {
+    const init = { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } };
+    return read<T>(await this.ask('PUT', path, init));
+  }
+
   /** Send bytes that lie under the path from then on. */
   async put<T>(path: string, body: Blob, signal: AbortSignal): Promise<T> {
     return read<T>(await this.ask('PUT', path, { body, headers: { 'Content-Type': body.type }, signal }));

@@ -5,7 +5,7 @@ import { useSyncExternalStore } from 'react';
 import type { Place } from '../state/context';
 
 export const LISTS = ['work', 'queue', 'cluster'] as const;
-export const ADMIN = ['nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'] as const;
+export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
 export type AdminView = (typeof ADMIN)[number];

@@ -31,6 +31,10 @@ export class LabApi implements Api {
     return this.ask<T>(`api/${path}`, { method: 'DELETE' });
   }
 
+  replace<T>(path: string, body: unknown): Promise<T> {
+    return this.ask<T>(`api/${path}`, { method: 'PUT', body: JSON.stringify(body) });
+  }
+
   async text(path: string): Promise<string> {
     return read<string>(await this.fetch(`api/${path}`, {}), 'text');
   }

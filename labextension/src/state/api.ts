@@ -6,6 +6,8 @@ export interface Api {
   get<T>(path: string, signal?: AbortSignal): Promise<T>;
   post<T>(path: string, body?: unknown): Promise<T>;
   del<T>(path: string): Promise<T>;
+  /** PUT: set what stands at the path. */
+  replace<T>(path: string, body: unknown): Promise<T>;
   /** Text instead of JSON: code, CSV. */
   text(path: string): Promise<string>;
   /**

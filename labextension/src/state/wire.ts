@@ -1,4 +1,4 @@
-/** The wire models (detlab.schemas.wire and .taskwire). Made by labextension/wire.py: do not edit. */
+/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
 /** Non-finite floats travel as these names: strict JSON has no others. */
 export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
@@ -23,6 +23,10 @@ export interface AgentView {
   pool: string;
   labels: Record<string, string>;
   enrolled_at: number;
+  cpus: number | null;
+  cpus_asked: number;
+  memory: number | null;
+  memory_asked: number;
 }
 
 /** Progress of one attempt, in order; it never goes back. */
@@ -153,6 +157,22 @@ export interface CurvesView {
   curves: SeriesView[];
 }
 
+/** GET instances. */
+export interface ElasticPoolList {
+  items: ElasticPoolView[];
+}
+
+/** An elastic pool. */
+export interface ElasticPoolView {
+  name: string;
+  min_instances: number;
+  max_instances: number;
+  wanted: number;
+  held_back: string;
+  instances: InstanceView[];
+  errors: ProviderErrorView[];
+}
+
 /** Why a trial ended, for people; shown in views beside its state. */
 export type EndReason = 'completed' | 'stopped' | 'canceled' | 'killed' | 'invalid_hp' | 'error' | 'no_metrics' | 'max_time';
 
@@ -248,6 +268,66 @@ export interface HealthView {
   items: HealthItem[];
 }
 
+/** A change with which a task that waits would start now. */
+export interface HintView {
+  change: string;
+  value: string;
+  text: string;
+}
+
+/** A machine, or a process, that the master launched for an elastic pool. */
+export interface InstanceView {
+  id: string;
+  agent_id: string;
+  state: string;
+  agent_state: string;
+  launched_at: number;
+  spot: boolean;
+}
+
+/** GET jobs: by pool, in the order of each. */
+export interface JobList {
+  items: JobView[];
+}
+
+/** POST jobs/{job_id}: what shall change. What is not named stays as it is. */
+export interface JobUpdate {
+  priority?: number | null;
+  weight?: number | null;
+  pool?: string | null;
+  ahead_of?: string | null;
+  behind_of?: string | null;
+}
+
+/** A job that holds slots or waits for some. */
+export interface JobView {
+  id: string;
+  kind: string;
+  name: string;
+  owner: string;
+  mine: boolean;
+  pool: string;
+  state: string;
+  order: number;
+  priority: number;
+  weight: number;
+  max_slots: number | null;
+  slots_held: number;
+  slots_wanted: number;
+  tasks_waiting: number;
+  submitted_at: number;
+  moved: boolean;
+  reason: string;
+  estimated_start: number | null;
+}
+
+/** GET jobs/{job_id}/why. */
+export interface JobWhy {
+  job: JobView;
+  items: WaitView[];
+  waiting: number;
+}
+
 /** One line of a task's output. */
 export interface LogLine {
   id: number;
@@ -296,12 +376,49 @@ export interface PolicyMatch {
   line: string;
 }
 
+/** GET pools: in the operator's order. */
+export interface PoolList {
+  items: PoolView[];
+}
+
+/** A resource pool: how it is scheduled, and how full it is. It names nothing of anybody. */
+export interface PoolView {
+  name: string;
+  description: string;
+  scheduler: string;
+  preemption: boolean;
+  fitting: string;
+  heterogeneous: boolean;
+  priority: number;
+  patience: number;
+  elastic: boolean;
+  takes: string[];
+  agents: number;
+  agents_away: number;
+  agents_closed: number;
+  slots_total: number;
+  slots_used: number;
+  tasks_running: number;
+  tasks_waiting: number;
+  slots_waiting: number;
+}
+
 /** One mistake or warning, with where it is. */
 export interface ProblemView {
   path: string;
   message: string;
   hint: string | null;
   level: 'error' | 'warning';
+}
+
+/** What a provider did not do. */
+export interface ProviderErrorView {
+  time: number;
+  times: number;
+  doing: string;
+  trouble: string;
+  message: string;
+  hint: string;
 }
 
 /** One allocation that waits, in the order in which the scheduler looks at them. */
@@ -326,6 +443,22 @@ export interface QueueItem {
 /** GET queue. */
 export interface QueueView {
   items: QueueItem[];
+}
+
+/** GET quotas: all to administrators, to others their own and those of their groups; users first. */
+export interface QuotaList {
+  items: QuotaView[];
+}
+
+/** A quota that stands, and what is used of it. */
+export interface QuotaView {
+  kind: 'user' | 'group';
+  name: string;
+  slots: number;
+  held: number;
+  waiting: number;
+  set_by: string;
+  set_at: number;
 }
 
 /** One curve, possibly down-sampled: extremes and the last point are exact. */
@@ -492,4 +625,19 @@ export interface UserView {
   name: string;
   scopes: string[];
   admin: boolean;
+}
+
+/** Why one task waits. */
+export interface WaitView {
+  trial_id: number | null;
+  task_id: string | null;
+  slots: number;
+  pool: string;
+  place: number;
+  ahead: number;
+  waiting_since: number;
+  reason: string;
+  detail: string;
+  hints: HintView[];
+  estimated_start: number | null;
 }

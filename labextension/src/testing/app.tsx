@@ -18,7 +18,7 @@ export class FakeApi implements Api {
 
   private async answer<T>(method: string, path: string, body?: unknown): Promise<T> {
     this.asked.push(`${method} ${path}`);
-    if (method === 'POST') this.bodies.push(body);
+    if (method === 'POST' || method === 'PUT') this.bodies.push(body);
     const bare = path.split('?')[0]!;
     const keys = [`${method} ${path}`, `${method} ${bare}`, path, bare];
     const key = keys.find(k => k in this.answers);
@@ -32,6 +32,7 @@ export class FakeApi implements Api {
   get<T>(path: string): Promise<T> { return this.answer('GET', path); }
   post<T>(path: string, body?: unknown): Promise<T> { return this.answer('POST', path, body); }
   del<T>(path: string): Promise<T> { return this.answer('DELETE', path); }
+  replace<T>(path: string, body: unknown): Promise<T> { return this.answer('PUT', path, body); }
   text(path: string): Promise<string> { return this.answer('GET', path); }
   href(path: string): string { return `/api/v1/${path}`; }
 

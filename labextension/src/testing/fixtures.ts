@@ -7,7 +7,7 @@ export const NOW = Date.now() / 1000;
 export function experiment(id: number, over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     id, name: `search ${id}`, description: null, labels: [], owner: 'ada', may: 'own', workspace: '', project: '', state: 'ACTIVE',
-    searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, progress: 0.25,
+    searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null, progress: 0.25,
     trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
     ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, source: {}, ...over
   };
@@ -27,7 +27,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
 export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
   return {
     id, state: 'connected', version: '0.1.0', address: '127.0.0.1', serves_user: null, running: 1, last_seen: NOW,
-    enabled: true, mode: 'enabled', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
     slots: ['0', '1'].map(slot => ({
       id: slot, kind: 'cpu', name: 'CPU', uuid: null, allocation_id: slot === '0' ? '1.r.1' : null, enabled: true, memory: 0
     })),

@@ -145,8 +145,27 @@ def test_a_malformed_body_is_refused_in_words(front, body):
 def test_the_relay_takes_the_faces_routes_and_only_those(front):
     for path in ("overview", "queue", "agents", "cluster", "tasks", "usage?first=2026-01-01&last=2026-01-02"):
         assert front.get(f"api/{path}").status_code == 200, path
-    for path in ("audit", "tokens", "service", "spawns", "tasks/%2e%2e/kill", "agents/enrolments", "task/outputs/x"):
+    for path in (
+        "audit",
+        "tokens",
+        "service",
+        "spawns",
+        "tasks/%2e%2e/kill",
+        "agents/enrolments",
+        "agents/records",
+        "task/outputs/x",
+    ):
         assert front.get(f"api/{path}").status_code == 404, path
+    for path in ("jobs", "jobs?pool=default&mine=true", "pools", "quotas", "instances"):
+        assert set(front.get(f"api/{path}").json()) == {"items"}, path
+    for path in ("jobs/999999/why", "jobs/trial-999999/why"):
+        reply = front.get(f"api/{path}")
+        assert (reply.status_code, reply.json()["code"]) == (404, "not_found"), path
+    for path in ("jobs/999999", "agents/nowhere/drain", "agents/nowhere/enable", "agents/nowhere/disable"):
+        reply = front.post(f"api/{path}", json={"priority": 7} if path.startswith("jobs") else {})
+        assert (reply.status_code, "relayed" in reply.json()["message"]) == (404, False), path
+    for path in ("quotas", "agents/nowhere", "agents/enrol/enable"):
+        assert front.post(f"api/{path}", json={}).status_code in {404, 405}, path
     for path in ("archive", f"files/sha256:{'0' * 64}"):
         reply = front.get(f"api/checkpoints/{uuid.UUID(int=1)}/{path}")
         assert (reply.status_code, "there is no checkpoint" in reply.json()["message"]) == (404, True), path

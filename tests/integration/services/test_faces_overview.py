@@ -180,7 +180,7 @@ async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):
     world.now += 1
     await world.submit(config(many))
     shell = world.services.shell
-    items = await shell.read(lambda s: queues.items(s, ALICE, {}, 3))
+    items = await shell.read(lambda s: queues.items(s, ALICE, shell, 3))
     assert [(item.place, item.mine) for item in items] == [
         *((place, False) for place in (1, 2, 3)),
         *((place, True) for place in (9, 10, 11)),

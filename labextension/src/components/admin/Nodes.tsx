@@ -3,13 +3,14 @@
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { AgentView } from '../../state/wire';
+import type { AgentView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
+import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools, type NodeVerb } from '../jobs';
 import { nameText } from '../logs/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
 import { useAct } from './load';
-import { Ago, Go, View } from './parts';
+import { Ago, Go, Sheet, View } from './parts';
 
 const WORDS: Record<AgentView['state'], string> = {
   connected: 'connected',
@@ -26,6 +27,7 @@ export function Nodes({ title, steer = false }: { title: string; steer?: boolean
   const tools = steer && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
   return (
     <View title={title} lead={lead} tools={tools}>
+      <Pools />
       {enrolling && <Enrol onClose={() => setEnrolling(false)} />}
       {!ready && <Loading what="Asking for the nodes" />}
       {ready && !agents.length && (
@@ -43,6 +45,44 @@ export function Nodes({ title, steer = false }: { title: string; steer?: boolean
       </ul>
     </View>
   );
+}
+
+/** The pools: how each is scheduled, how full it is, what waits, and what an elastic one is about to get. */
+function Pools(): ReactElement | null {
+  const pools = usePools();
+  const clouds = useInstances(pools.some(pool => pool.elastic));
+  if (pools.length < 2 && !pools.some(pool => pool.elastic)) return null;
+  const head = (
+    <>
+      <th>Pool</th>
+      <th>Scheduled</th>
+      <th className="det-right">Nodes</th>
+      <th className="det-right" title="Slots in use, of all">Slots</th>
+      <th className="det-right" title="Tasks that wait">Waiting</th>
+      <th>About it</th>
+    </>
+  );
+  return (
+    <Sheet label="Pools" head={head}>
+      {pools.map(pool => (
+        <tr key={pool.name}>
+          <td>{nameText(pool.name)}</td>
+          <td>{schedulerWord(pool)}</td>
+          <td className="det-right det-num" title={closedWords(pool)}>{pool.agents}{pool.agents_closed > 0 && ` (${pool.agents_closed} closed)`}</td>
+          <td className="det-right det-num">{pool.slots_used}/{pool.slots_total}</td>
+          <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} asked for`}>{pool.tasks_waiting}</td>
+          <td className="det-adm-wide">
+            {nameText(pool.description, 200)}
+            {pool.elastic && <CloudNotes pool={pool} cloud={clouds.find(one => one.name === pool.name)} />}
+          </td>
+        </tr>
+      ))}
+    </Sheet>
+  );
+}
+
+function closedWords(pool: PoolView): string | undefined {
+  return pool.agents_closed ? `${plural(pool.agents_closed, 'node')} of them takes no new work` : undefined;
 }
 
 const CLOSED = {
@@ -81,6 +121,8 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
       </p>
       <Holders held={held} slotless={slotless} />
       <dl className="det-adm-facts">
+        <dt>Pool</dt>
+        <dd>{nameText(agent.pool) || '–'}</dd>
         <dt>Runs</dt>
         <dd>{agent.runtimes.join(', ') || 'nothing'}</dd>
         <dt>Serves</dt>
@@ -108,12 +150,12 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
 }
 
 function NodeActions({ agent }: { agent: AgentView }): ReactElement {
-  const { api, store, confirm, notify } = useApp();
+  const app = useApp();
+  const { api, store, confirm, notify } = app;
   const act = useAct();
   const at = `agents/${encodeURIComponent(agent.id)}`;
-  const word = agent.enabled ? 'Disable' : 'Enable';
-  const toggle = async (): Promise<void> => {
-    await act(async () => store.learn({ agent: await api.post<AgentView>(`${at}/${word.toLowerCase()}`) }));
+  const steer = async (verb: NodeVerb): Promise<void> => {
+    await act(() => steerNode(app, agent, verb));
   };
   const remove = async (): Promise<void> => {
     const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials run again elsewhere.` : '';
@@ -125,9 +167,11 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   };
   return (
     <div className="det-adm-tools">
-      <ActionButton label={word} onRun={toggle}>
-        {word}<span className="det-hidden"> {nameText(agent.id)}</span>
-      </ActionButton>
+      {NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => (
+        <ActionButton key={verb.key} label={verb.label} onRun={() => steer(verb)}>
+          {verb.label} …<span className="det-hidden"> {nameText(agent.id)}</span>
+        </ActionButton>
+      ))}
       <ActionButton label="Remove" danger onRun={remove}>
         Remove …<span className="det-hidden"> {nameText(agent.id)}</span>
       </ActionButton>

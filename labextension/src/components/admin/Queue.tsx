@@ -1,15 +1,17 @@
 /** The queue as the scheduler looks at it: who waits, for how much, and why. */
 
-import type { ReactElement } from 'react';
+import { Fragment, useState, type ReactElement } from 'react';
 
 import { useStore, type Place } from '../../state/context';
 import type { QueueItem } from '../../state/wire';
 import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
+import { byPool, JobWhy, usedWords, usePools, useQuotas, whose, whyOf } from '../jobs';
 import { nameText } from '../logs/text';
 import { Go, Sheet, View } from './parts';
 
 export function Queue(): ReactElement {
-  const { ready, queue, cluster } = useStore(snapshot => snapshot);
+  const { ready, queue, cluster, me } = useStore(snapshot => snapshot);
+  const quotas = (useQuotas().data?.items ?? []).filter(quota => !me?.admin || quota.name === me.name);
   const mine = queue.filter(item => item.mine).length;
   const lead = queue.length ? `${plural(queue.length, 'request')} waiting, ${mine} of them yours` : undefined;
   return (
@@ -19,6 +21,11 @@ export function Queue(): ReactElement {
           The cluster is draining: nothing new starts until its service is restarted.
         </p>
       )}
+      {quotas.map(quota => (
+        <p key={`${quota.kind} ${quota.name}`} className="det-soft">
+          {quota.kind === 'user' ? 'Your quota' : `Quota of the ${whose(quota, '')}`}: {usedWords(quota)}
+        </p>
+      ))}
       {!ready && <Loading what="Asking for the queue" />}
       {ready && !queue.length && (
         <EmptyState title="Nothing waits.">
@@ -39,6 +46,7 @@ export function severalPools(queue: readonly QueueItem[]): boolean {
 
 function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
   const now = useNow(5000);
+  const pools = usePools();
   const pooled = severalPools(queue);
   const weighted = queue.some(item => item.weight !== 1);
   const head = (
@@ -56,22 +64,47 @@ function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
   );
   return (
     <Sheet label="Queue" head={head}>
-      {queue.map(item => (
-        <tr key={item.allocation_id} data-mine={item.mine ? '' : undefined}>
-          <td className="det-right det-num">{item.place}</td>
-          <td>
-            <What item={item} />
-          </td>
-          <td>{item.mine ? 'you' : nameText(item.owner)}</td>
-          {pooled && <td>{nameText(item.pool)}</td>}
-          <td className="det-right det-num">{item.slots}</td>
-          <td className="det-right det-num">{item.priority}</td>
-          {weighted && <td className="det-right det-num">{item.weight}</td>}
-          <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
-          <td className="det-adm-wide">{nameText(item.reason, 400) || '–'}</td>
-        </tr>
+      {byPool(queue, pools).flatMap(line => line.items).map(item => (
+        <QueueRow key={item.allocation_id} item={item} now={now} pooled={pooled} weighted={weighted} />
       ))}
     </Sheet>
+  );
+}
+
+function QueueRow({ item, now, pooled, weighted }: {
+  item: QueueItem; now: number; pooled: boolean; weighted: boolean;
+}): ReactElement {
+  const [open, setOpen] = useState(false);
+  const known = whyOf(item) !== null;
+  return (
+    <Fragment>
+      <tr data-mine={item.mine ? '' : undefined}>
+        <td className="det-right det-num">{item.place}</td>
+        <td>
+          <What item={item} />
+        </td>
+        <td>{item.mine ? 'you' : nameText(item.owner)}</td>
+        {pooled && <td>{nameText(item.pool)}</td>}
+        <td className="det-right det-num">{item.slots}</td>
+        <td className="det-right det-num">{item.priority}</td>
+        {weighted && <td className="det-right det-num">{item.weight}</td>}
+        <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
+        <td className="det-adm-wide">
+          {known
+            ? (
+              <button
+                type="button" className="det-reason-open det-adm-why" aria-expanded={open}
+                title={open ? 'Less' : 'Why it waits, when it starts, its place'} onClick={() => setOpen(!open)}
+              >
+                <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
+                <span>{nameText(item.reason, 400) || 'not looked at yet'}</span>
+              </button>
+            )
+            : '–'}
+        </td>
+      </tr>
+      {open && <tr><td /><td colSpan={6 + Number(pooled) + Number(weighted)}><JobWhy item={item} /></td></tr>}
+    </Fragment>
   );
 }
 

@@ -7,7 +7,7 @@ export const HOSTILE = '<img src=x onerror=alert(1)>';
 export function agent(over: Partial<AgentView> = {}): AgentView {
   return {
     id: 'node-1', state: 'connected', version: '0.1.0', address: '10.0.0.7', serves_user: null, running: 1, last_seen: 1e9,
-    enabled: true, mode: 'enabled', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
     slots: ['0', '1', '2', '3'].map(id => ({ id, kind: 'cpu', name: 'EPYC', uuid: null, allocation_id: null, enabled: true, memory: 0 })),
     ...over
   };
@@ -21,7 +21,7 @@ export function holding(id: string, held: Record<string, string>): AgentView {
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     id: 12, name: 'digits', description: null, labels: [], owner: 'ada', may: 'own', workspace: 'default', project: 'default',
-    state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null,
+    state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null,
     progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
     ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, source: {}, ...over
   };

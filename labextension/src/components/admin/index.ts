@@ -6,6 +6,7 @@ export { Everybody } from './Everybody';
 export { Nodes } from './Nodes';
 export { Go, View } from './parts';
 export { Queue } from './Queue';
+export { Quotas } from './Quotas';
 export { Service } from './Service';
 export { Tokens } from './Tokens';
 export { Usage } from './Usage';

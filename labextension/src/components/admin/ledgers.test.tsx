@@ -140,7 +140,7 @@ test('the queue tells places, priorities and reasons', async () => {
   expect(column('Owner')).toEqual(['ada', 'you']);
   expect(column('Slots')).toEqual(['4', '1']);
   expect(column('Priority')).toEqual(['42', '7']);
-  expect(column('Why')).toEqual(['needs 4 slots, 2 are free', '–']);
+  expect(column('Why')).toEqual(['▸needs 4 slots, 2 are free', '▸not looked at yet']);
 });
 
 test('the queue tells pools and weights only where they differ', async () => {

@@ -31,10 +31,14 @@ test('an administrator sees who holds what and disables the node', async () => {
   expect(holders.textContent).toContain(`experiment 12 ${HOSTILE} of ada, 2 slots`);
   expect(holders.textContent).toContain('notes of ben, no slot');
   expect(article.querySelector('img')).toBeNull();
-  await userEvent.click(screen.getByRole('button', { name: 'Disable node-1' }));
+  await userEvent.click(screen.getByRole('button', { name: 'Disable … node-1' }));
+  expect(shown.done).toEqual(['confirm Disable node-1?']);
   await screen.findByText('What runs here goes on; nothing new starts.');
   expect(shown.api.asked).toContain('POST agents/node-1/disable');
-  expect(screen.getByRole('button', { name: 'Enable node-1' })).toBeTruthy();
+  expect(screen.getByRole('button', { name: 'Enable … node-1' })).toBeTruthy();
+  await userEvent.click(screen.getByRole('button', { name: 'Drain … node-1' }));
+  await waitFor(() => expect(shown.api.asked).toContain('POST agents/node-1/drain'));
+  expect(shown.api.bodies).toContainEqual({});
 });
 
 test('a node that is drained says how far it is', async () => {

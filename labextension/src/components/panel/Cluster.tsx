@@ -3,37 +3,105 @@
 import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
+import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
-import { EmptyState, formatAge, plural, useNow } from '../common';
+import { useReloadOn } from '../admin/load';
+import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
+import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../logs/text';
+import { attempt } from './workactions';
 
 export function Cluster({ filter }: { filter: string }): ReactElement {
   const agents = useStore(s => s.agents);
   const experiments = useStore(s => s.experiments);
   const tasks = useStore(s => s.tasks);
   const me = useStore(s => s.me?.name ?? '');
+  const known = usePools();
+  const clouds = useInstances(known.some(pool => pool.elastic));
+  const jobs = useOthersJobs();
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = agents.filter(agent => words.every(word => `${agent.id} ${agent.state}`.toLowerCase().includes(word)));
-  if (!agents.length) {
+  const found = agents.filter(agent => words.every(word => searched(agent).includes(word)));
+  if (!agents.length && !known.some(pool => pool.elastic)) {
     return (
       <EmptyState title="No nodes.">
         <p>Nothing can run until an agent is connected. On the machine with the GPUs: <code>det agent run</code></p>
       </EmptyState>
     );
   }
-  if (!found.length) return <EmptyState title={`No node matches “${filter}”.`} />;
+  if (words.length && !found.length) return <EmptyState title={`No node matches “${filter}”.`} />;
+  const pools = inPools(found, words.length ? [] : known);
   return (
     <ul className="det-list" aria-label="Nodes">
-      {found.map(agent => <Node key={agent.id} agent={agent} experiments={experiments} tasks={tasks} me={me} />)}
+      {pools.map(({ name, agents: own }) => {
+        const pool = known.find(one => one.name === name);
+        return [
+          (pools.length > 1 || pool?.elastic) && (
+            <PoolHead
+              key={`pool ${name}`} name={name} pool={pool} agents={own} cloud={clouds.find(one => one.name === name)}
+            />
+          ),
+          ...own.map(agent => (
+            <Node key={agent.id} agent={agent} experiments={experiments} tasks={tasks} jobs={jobs} me={me} />
+          ))
+        ];
+      })}
     </ul>
   );
 }
 
-function Node({ agent, experiments, tasks, me }: {
-  agent: AgentView; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; me: string;
+/** The jobs of all, for administrators, who may know whose they are; the panel itself knows only one's own work. */
+function useOthersJobs(): readonly JobView[] {
+  const { api } = useApp();
+  const admin = useStore(s => s.me?.admin ?? false);
+  const { data, reload } = useLoaded(admin ? 'jobs' : null, signal => api.get<JobList>('jobs', signal));
+  useReloadOn('cluster', reload, 3000);
+  return data?.items ?? [];
+}
+
+function searched(agent: AgentView): string {
+  return `${agent.id} ${agent.state} ${agent.mode} ${agent.pool}`.toLowerCase();
+}
+
+/** Nodes by their pool: the pools in the operator's order, those without nodes too. */
+function inPools(agents: readonly AgentView[], known: readonly PoolView[]): { name: string; agents: AgentView[] }[] {
+  const found = new Map<string, AgentView[]>(known.map(pool => [pool.name, []]));
+  for (const agent of agents) found.set(agent.pool, [...(found.get(agent.pool) ?? []), agent]);
+  return [...found].map(([name, own]) => ({ name, agents: own }));
+}
+
+function PoolHead({ name, pool, agents, cloud }: {
+  name: string; pool: PoolView | undefined; agents: readonly AgentView[]; cloud: ElasticPoolView | undefined;
+}): ReactElement {
+  const slots = agents.flatMap(agent => agent.slots);
+  const used = slots.filter(slot => slot.allocation_id).length;
+  return (
+    <li className="det-item det-group det-pool">
+      <div className="det-item-head">
+        <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
+        {pool && <span className="det-ellipsis">{schedulerWord(pool)}{pool.elastic ? ', elastic' : ''}</span>}
+        {slots.length > 0 && <span className="det-age det-num">{used}/{slots.length} in use</span>}
+      </div>
+      {pool?.elastic ? <CloudNotes pool={pool} cloud={cloud} /> : !agents.length && <div className="det-reason">No agent is here.</div>}
+    </li>
+  );
+}
+
+/** What an administrator may do to a node. */
+function NodeMenu({ agent }: { agent: AgentView }): ReactElement {
+  const app = useApp();
+  const actions = (): Action[] =>
+    NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => ({
+      key: verb.key, label: `${verb.label} …`,
+      run: () => attempt(app, `${verb.label} ${nameText(agent.id)}`, async () => { await steerNode(app, agent, verb); })
+    }));
+  return <Menu label={`Actions of node ${nameText(agent.id)}`} actions={actions} />;
+}
+
+function Node({ agent, experiments, tasks, jobs, me }: {
+  agent: AgentView; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; jobs: readonly JobView[]; me: string;
 }): ReactElement {
   const now = useNow();
+  const admin = useStore(s => s.me?.admin ?? false);
   const free = agent.slots.filter(slot => slot.enabled && !slot.allocation_id).length;
   const held = heldOn(agent, experiments, tasks);
   const kinds = [...new Set(agent.slots.map(slot => slot.name || slot.kind))];
@@ -48,12 +116,13 @@ function Node({ agent, experiments, tasks, me }: {
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
         <span className="det-age det-num">{free}/{plural(agent.slots.length, 'slot')} free</span>
+        {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
         {agent.slots.map(slot => <Slot key={slot.id} slot={slot} experiments={experiments} tasks={tasks} me={me} />)}
       </ul>
       {kinds.length > 0 && <div className="det-facts"><span className="det-ellipsis">{nameText(kinds.join(', '))}</span></div>}
-      {held.map(one => <Holding key={one.holder.what} held={one} me={me} />)}
+      {held.map(one => <Holding key={one.holder.what} held={one} jobs={jobs} me={me} />)}
     </li>
   );
 }
@@ -69,11 +138,14 @@ function Slot({ slot, experiments, tasks, me }: {
   return <li className="det-slot" data-slot={kind} title={text} aria-label={text} />;
 }
 
-function Holding({ held, me }: { held: Held; me: string }): ReactElement {
+function Holding({ held, jobs, me }: { held: Held; jobs: readonly JobView[]; me: string }): ReactElement {
   const app = useApp();
   const { holder, slots } = held;
-  const owner = holder.owner === me ? 'you' : nameText(holder.owner) || 'somebody else';
-  const name = holder.name ? `${holder.what} · ${holder.name}` : holder.what;
+  const job = jobs.find(one => holder.what === `experiment ${one.id}`);
+  const known = holder.owner || job?.owner || '';
+  const owner = known === me ? 'you' : nameText(known) || 'others';
+  const title = holder.name || nameText(job?.name ?? '');
+  const name = title ? `${holder.what} · ${title}` : holder.what;
   return (
     <div className="det-facts det-holding">
       {holder.place

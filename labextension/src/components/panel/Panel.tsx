@@ -5,6 +5,7 @@ import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import { Loading } from '../common';
+import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';
 import { Queue } from './Queue';
@@ -46,10 +47,16 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const used = useStore(s => s.cluster?.slots_used ?? 0);
   const total = useStore(s => s.cluster?.slots_total ?? 0);
   const draining = useStore(s => s.cluster?.draining ?? false);
+  const me = useStore(s => s.me?.name ?? '');
+  const quotas = useQuotas().data?.items ?? [];
+  const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
       <Section title="My work" count={living ? `${living} going on` : ''}><WorkList filter={filter} /></Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
+      {quotas.length > 0 && (
+        <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
+      )}
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
         {draining && <div className="det-reason" data-tone="waiting">It drains: nothing new starts until it is restarted.</div>}
         <Cluster filter={filter} />

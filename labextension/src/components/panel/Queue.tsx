@@ -1,10 +1,10 @@
-/** "Queue": who waits, in which order, and why. */
+/** "Queue": who waits in which pool, in which order, and why; one's own with the evidence and ways to change its place. */
 
-import type { ReactElement } from 'react';
+import { ReactElement, useId, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { QueueItem } from '../../state/wire';
-import { severalPools } from '../admin/Queue';
+import type { PoolView, QueueItem } from '../../state/wire';
+import { byPool, JobWhy, ranked, schedulerWord, usePools, whyOf } from '../jobs';
 import { EmptyState, formatAge, plural, useNow } from '../common';
 import { nameText } from '../logs/text';
 
@@ -12,29 +12,57 @@ const MOST = 100;
 
 export function Queue({ filter }: { filter: string }): ReactElement {
   const queue = useStore(s => s.queue);
+  if (!queue.length) return <EmptyState title="Nobody waits." />;
+  return <Waiters queue={queue} filter={filter} />;
+}
+
+function Waiters({ queue, filter }: { queue: readonly QueueItem[]; filter: string }): ReactElement {
+  const pools = usePools();
   const now = useNow();
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const found = queue.filter(item => words.every(word => searched(item).includes(word)));
-  if (!queue.length) return <EmptyState title="Nobody waits." />;
   if (!found.length) return <EmptyState title={`Nothing that waits matches “${filter}”.`} />;
-  const groups = together(found);
-  const pooled = severalPools(queue);
+  const lines = byPool(found, pools);
+  const pooled = pools.length > 1 || lines.length > 1;
+  let room = MOST;
+  const drawn = lines.map(({ name, items }) => {
+    const groups = together(items);
+    const shown = groups.slice(0, room);
+    room -= shown.length;
+    return { name, waiting: items.length, shown, rest: groups.length - shown.length };
+  });
+  const rest = drawn.reduce((sum, line) => sum + line.rest, 0);
   return (
     <ol className="det-list" aria-label="Queue">
-      {groups.slice(0, MOST).map(group => (
-        <Waiting key={group[0]!.allocation_id} group={group} now={now} pooled={pooled} />
-      ))}
-      {groups.length > MOST && <li className="det-item det-soft">and {groups.length - MOST} more</li>}
+      {drawn.filter(line => line.shown.length).map(line => {
+        const pool = pools.find(one => one.name === line.name);
+        return [
+          pooled && <PoolHead key={`pool ${line.name}`} name={line.name} pool={pool} waiting={line.waiting} />,
+          ...line.shown.map(group => <Waiting key={group[0]!.allocation_id} group={group} now={now} pool={pool} />)
+        ];
+      })}
+      {rest > 0 && <li className="det-item det-soft">and {rest} more</li>}
     </ol>
   );
 }
 
-/** Neighbours of one experiment that wait for the same reason are one entry. */
+function PoolHead({ name, pool, waiting }: { name: string; pool: PoolView | undefined; waiting: number }): ReactElement {
+  return (
+    <li className="det-item det-group">
+      <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
+      {pool && <span className="det-ellipsis">{schedulerWord(pool)}</span>}
+      <span className="det-age det-num">{waiting} {waiting === 1 ? 'waits' : 'wait'}</span>
+    </li>
+  );
+}
+
+/** Neighbours of one experiment that wait for the same reason are one entry; so are those of others that look the same. */
 export function together(items: readonly QueueItem[]): QueueItem[][] {
   const groups: QueueItem[][] = [];
   for (const item of items) {
     const last = groups[groups.length - 1]?.[0];
-    const same = last && item.experiment_id !== null && last.experiment_id === item.experiment_id
+    const sameJob = item.experiment_id !== null ? last?.experiment_id === item.experiment_id : unnamed(item) && !!last && unnamed(last);
+    const same = last && sameJob && last.pool === item.pool && last.kind === item.kind && last.weight === item.weight
       && last.reason === item.reason && last.slots === item.slots && last.priority === item.priority;
     if (same) groups[groups.length - 1]!.push(item);
     else groups.push([item]);
@@ -42,46 +70,75 @@ export function together(items: readonly QueueItem[]): QueueItem[][] {
   return groups;
 }
 
-function Waiting({ group, now, pooled }: { group: QueueItem[]; now: number; pooled: boolean }): ReactElement {
-  const app = useApp();
+/** Somebody else's, of whom nothing is told. */
+function unnamed(item: QueueItem): boolean {
+  return item.experiment_id === null && item.task_id === null;
+}
+
+function Waiting({ group, now, pool }: { group: QueueItem[]; now: number; pool: PoolView | undefined }): ReactElement {
   const item = group[0]!;
   const last = group[group.length - 1]!;
   const several = group.length > 1;
-  const title = nameText(item.name) || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
-  const open = item.task_id
-    ? () => app.navigate({ kind: 'task', id: item.task_id! })
-    : item.trial_id && several
-      ? () => app.navigate({ kind: 'experiment', id: item.experiment_id! })
-      : item.trial_id
-        ? () => app.navigate({ kind: 'trial', id: item.trial_id!, experiment: item.experiment_id ?? undefined })
-        : null;
+  const kind = item.kind.replaceAll('_', ' ');
+  const first = item.trial_id !== null ? `trial ${item.trial_id}` : kind;
+  const oldest = Math.min(...group.map(one => one.requested_at));
   return (
     <li className={`det-item det-waiting${item.mine ? ' det-mine' : ''}`}>
-      <span className="det-place det-num" title="place in the queue">
+      <span className="det-place det-num" title={`place in the queue of the pool ${nameText(item.pool)}`}>
         {item.place}{several ? `–${last.place}` : ''}
       </span>
       <div className="det-waiting-what">
         <div className="det-item-head">
-          {open && item.mine
-            ? <button type="button" className="det-link det-ellipsis" onClick={open} title={title}>{title}</button>
-            : <span className="det-ellipsis" title={title}>{title}</span>}
-          <span className="det-soft det-ellipsis">{item.mine ? 'you' : nameText(item.owner)}</span>
+          <Title group={group} />
+          <time className="det-age det-num det-soft" title="waits since">{formatAge(oldest, now)}</time>
         </div>
         <div className="det-facts">
-          <span>
-            {several
-              ? `${group.length} trials`
-              : item.trial_id ? `trial ${item.trial_id}` : item.kind.replace('_', ' ')}
-          </span>
+          {!unnamed(item) && <span className="det-ellipsis">{item.mine ? 'you' : nameText(item.owner)}</span>}
+          {several ? <span>{plural(group.length, kind)}</span> : !unnamed(item) && <span>{first}</span>}
           <span className="det-num">{plural(item.slots, 'slot')}{several ? ' each' : ''}</span>
-          <span className="det-num" title="lower goes first">priority {item.priority}</span>
+          {ranked(pool) && <span className="det-num" title="1 to 99; lower goes first">priority {item.priority}</span>}
           {item.weight !== 1 && <span className="det-num" title="share beside other jobs">weight {item.weight}</span>}
-          {pooled && <span className="det-ellipsis" title="resource pool">pool {nameText(item.pool)}</span>}
-          <time className="det-age det-num" title="waits since">{formatAge(item.requested_at, now)}</time>
         </div>
-        {item.reason && <div className="det-reason">{nameText(item.reason, 400)}</div>}
+        <Reason item={item} />
       </div>
     </li>
+  );
+}
+
+function Title({ group }: { group: QueueItem[] }): ReactElement {
+  const app = useApp();
+  const admin = useStore(s => s.me?.admin ?? false);
+  const item = group[0]!;
+  if (unnamed(item)) return <span className="det-soft det-ellipsis">{nameText(item.owner)}’s {item.kind.replaceAll('_', ' ')}</span>;
+  const title = nameText(item.name) || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
+  const open = item.task_id
+    ? () => app.navigate({ kind: 'task', id: item.task_id! })
+    : item.trial_id && group.length > 1
+      ? () => app.navigate({ kind: 'experiment', id: item.experiment_id! })
+      : item.trial_id
+        ? () => app.navigate({ kind: 'trial', id: item.trial_id!, experiment: item.experiment_id ?? undefined })
+        : null;
+  return open && (item.mine || admin)
+    ? <button type="button" className="det-link det-ellipsis" onClick={open} title={title}>{title}</button>
+    : <span className="det-ellipsis" title={title}>{title}</span>;
+}
+
+/** The reason, which opens what there is to know and to change. */
+function Reason({ item }: { item: QueueItem }): ReactElement | null {
+  const [open, setOpen] = useState(false);
+  const id = useId();
+  if (whyOf(item) === null) return null;
+  return (
+    <>
+      <button
+        type="button" className="det-reason det-reason-open" aria-expanded={open} aria-controls={id}
+        title={open ? 'Less' : 'Why it waits, when it starts, its place'} onClick={() => setOpen(!open)}
+      >
+        <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
+        <span>{nameText(item.reason, 400) || 'not looked at yet'}</span>
+      </button>
+      <div id={id}>{open && <JobWhy item={item} />}</div>
+    </>
   );
 }
 

@@ -1,0 +1,65 @@
+/** Why something waits, with the evidence, what would let it start, and its place, which may be changed. */
+
+import type { ReactElement } from 'react';
+
+import { useStore } from '../../state/context';
+import type { JobWhy as Why, QueueItem, WaitView } from '../../state/wire';
+import { useGet, useReloadOn } from '../admin/load';
+import { ErrorBanner, Loading, plural, useNow } from '../common';
+import { readOnly } from '../experiment/actions';
+import { nameText } from '../logs/text';
+import { JobPlace } from './JobPlace';
+import { formatUntil, jobOf, whyOf } from './lanes';
+
+const PROSE = 400;
+const RELOAD_MS = 3000;
+
+export function JobWhy({ item }: { item: QueueItem }): ReactElement {
+  const { data, error, reload } = useGet<Why>(`jobs/${encodeURIComponent(whyOf(item) ?? '')}/why`);
+  useReloadOn('cluster', reload, RELOAD_MS);
+  const me = useStore(s => s.me);
+  const may = (item.mine || me?.admin) && readOnly(me) === null;
+  const first = data?.items[0];
+  return (
+    <div className="det-why-waits">
+      {error && <ErrorBanner error={error} onRetry={reload} what="Why it waits" />}
+      {!data && !error && <Loading what="Asking the scheduler" />}
+      {data && !first && <p>It waits no more.</p>}
+      {first && <Evidence wait={first} told={item.reason} />}
+      {may && data && <JobPlace id={jobOf(item)!} job={data.job} />}
+    </div>
+  );
+}
+
+/** `told`: the reason that stands above; it is not said twice. */
+function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElement {
+  const now = useNow();
+  return (
+    <>
+      <dl className="det-why-facts">
+        {wait.detail !== told && (
+          <>
+            <dt>Why</dt>
+            <dd>{nameText(wait.detail, PROSE)}</dd>
+          </>
+        )}
+        <dt>Place</dt>
+        <dd>
+          {wait.place} in the pool {nameText(wait.pool)}
+          {wait.ahead > 0 && `, ${plural(wait.ahead, 'task')} of other jobs before it`}
+        </dd>
+        <dt>Starts</dt>
+        <dd title="Said where what runs has a maximum time (resources.max_time); it may be sooner.">
+          {wait.estimated_start === null
+            ? 'not known: it depends on work without a maximum time, or on a limit'
+            : wait.estimated_start <= now ? 'any moment' : `in ${formatUntil(wait.estimated_start - now)} at the latest`}
+        </dd>
+      </dl>
+      {wait.hints.length > 0 && (
+        <ul className="det-why-hints" aria-label="What would let it start now">
+          {wait.hints.map(hint => <li key={`${hint.change} ${hint.value}`}>{nameText(hint.text, PROSE)}</li>)}
+        </ul>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,158 @@
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import { beforeEach, expect, test } from 'vitest';
+
+import type { JobView, PoolView, QuotaView } from '../../state/wire';
+import { show, type Shown } from '../../testing/app';
+import { agent, NOW, overview, waiting } from '../../testing/fixtures';
+import { Queue as HubQueue, Quotas } from '../admin';
+import { Panel } from '../panel';
+import { beside, byPool, formatUntil, whyOf } from './lanes';
+
+const HOSTILE = '<img src=x onerror="window.hurt=1">\u202e';
+const ADMIN = { name: 'ada', scopes: ['custom:detlab:admin'], admin: true };
+
+function job(id: string, order: number, over: Partial<JobView> = {}): JobView {
+  return {
+    id, kind: 'experiment', name: `search ${id}`, owner: 'ada', mine: true, pool: 'default', state: 'queued', order, priority: 42,
+    weight: 1, max_slots: null, slots_held: 0, slots_wanted: 1, tasks_waiting: 1, submitted_at: NOW, moved: false, reason: '',
+    estimated_start: null, ...over
+  };
+}
+
+function pool(name: string, over: Partial<PoolView> = {}): PoolView {
+  return {
+    name, description: '', scheduler: 'priority', preemption: false, fitting: 'best', heterogeneous: false, priority: 42, patience: 0,
+    elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
+    tasks_waiting: 1, slots_waiting: 1, ...over
+  };
+}
+
+function quota(over: Partial<QuotaView> = {}): QuotaView {
+  return { kind: 'user', name: 'ada', slots: 4, held: 4, waiting: 2, set_by: 'root', set_at: NOW, ...over };
+}
+
+const why = {
+  job: job('2', 2), waiting: 1,
+  items: [{
+    trial_id: 11, task_id: null, slots: 1, pool: 'default', place: 2, ahead: 1, waiting_since: NOW, reason: 'no_free_slots',
+    detail: `0 of 4 free ${HOSTILE}`, hints: [{ change: 'slots', value: '1', text: 'would start now with 1 slot' }],
+    estimated_start: NOW + 7300
+  }]
+};
+const answers = {
+  'jobs/trial-11/why': why, 'POST jobs/2': job('2', 1), pools: { items: [pool('default'), pool('fair', { scheduler: 'fair_share' })] },
+  jobs: { items: [job('1', 1), job('2', 2), job('place 3', 3, { mine: false, owner: 'somebody else', name: '' })] }
+};
+
+function panel(over = {}, more: Record<string, unknown> = {}): Shown {
+  return show(<Panel />, { overview: overview(over), ...answers, ...more });
+}
+
+beforeEach(() => localStorage.clear());
+
+test('a job changes places with the next one that one may move; what nobody is told of is none of them', () => {
+  const line = [job('1', 1), job('b', 2, { mine: false, owner: 'ben' }), job('2', 3), job('3', 4, { priority: 50 }), job('place 5', 5, { mine: false })];
+  const ids = (id: string, ranked: boolean, all: boolean): (string | undefined)[] => {
+    const { ahead, behind } = beside(line, id, ranked, all);
+    return [ahead?.id, behind?.id];
+  };
+  expect(ids('2', true, false)).toEqual(['1', undefined]);
+  expect(ids('2', true, true)).toEqual(['b', undefined]);
+  expect(ids('2', false, false)).toEqual(['1', '3']);
+  expect(ids('3', false, true)).toEqual(['2', undefined]);
+  expect(ids('gone', false, true)).toEqual([undefined, undefined]);
+});
+
+test('what waits is told by pool, in the order of the pools', () => {
+  const items = [waiting(1, { pool: 'b' }), waiting(1, { pool: 'a' }), waiting(2, { pool: 'b' })];
+  expect(byPool(items).map(one => [one.name, one.items.length])).toEqual([['b', 2], ['a', 1]]);
+  expect(byPool(items, [pool('a'), pool('empty'), pool('b')]).map(one => one.name)).toEqual(['a', 'b']);
+  expect(whyOf(waiting(1, { trial_id: null, experiment_id: null, task_id: 'shell-1' }))).toBe('shell-1');
+  expect(whyOf(waiting(1, { trial_id: null, experiment_id: null }))).toBeNull();
+});
+
+test('a time to come is told in words', () => {
+  expect([20, 300, 7200, 7300, 3 * 86_400 + 3600].map(formatUntil)).toEqual(['less than a minute', '5 min', '2 h', '2 h 1 min', '3 d 1 h']);
+});
+
+test('the reason opens the evidence, the estimated start, and the ways to change the place', async () => {
+  const shown = panel();
+  await userEvent.click(await screen.findByRole('button', { name: 'waits for 1 free slot' }));
+  const entry = screen.getByRole('list', { name: 'Queue' });
+  await within(entry).findByText('would start now with 1 slot');
+  expect(entry.textContent).toContain('<img src=x');
+  expect(entry.querySelector('img')).toBeNull();
+  expect(entry.textContent).toContain('2 in the pool default, 1 task of other jobs before it');
+  expect(entry.textContent).toContain('in 2 h 1 min at the latest');
+  await userEvent.click(await within(entry).findByRole('button', { name: 'Ahead of search 1' }));
+  await waitFor(() => expect(shown.api.bodies).toContainEqual({ ahead_of: '1' }));
+  expect(within(entry).getByRole('button', { name: 'Move behind' }).getAttribute('aria-disabled')).toBe('true');
+  const field = within(entry).getByLabelText(/Priority/);
+  await userEvent.clear(field);
+  await userEvent.type(field, '7{Enter}');
+  await waitFor(() => expect(shown.api.bodies).toContainEqual({ priority: 7 }));
+});
+
+test('of somebody else’s only place, size and age are told, and alike neighbours are one entry', async () => {
+  const other = { mine: false, owner: 'somebody else', name: '', experiment_id: null, trial_id: null, reason: '' };
+  panel({ queue: [waiting(1, { ...other, allocation_id: 'a' }), waiting(2, { ...other, allocation_id: 'b' })] });
+  const queue = await screen.findByRole('list', { name: 'Queue' });
+  expect(await within(queue).findByText('1–2')).toBeTruthy();
+  expect(queue.textContent).toContain('2 trials');
+  expect(within(queue).queryByRole('button')).toBeNull();
+});
+
+test('an administrator drains a node from the panel, and sees what an elastic pool lacks', async () => {
+  const error = { time: NOW, times: 3, doing: 'launch', trouble: 'credentials', message: 'no credentials', hint: 'set them' };
+  const cloud = {
+    name: 'cloud', min_instances: 0, max_instances: 2, wanted: 1, held_back: 'after an error it is tried again in 30 s', errors: [error],
+    instances: [{ id: 'i-1', agent_id: 'cloud-1', state: 'pending', agent_state: 'lost', launched_at: NOW - 70, spot: false }]
+  };
+  const shown = panel({ me: ADMIN }, {
+    pools: { items: [pool('default'), pool('cloud', { elastic: true, agents: 0 })] }, instances: { items: [cloud] },
+    'POST agents/node-1/drain': agent('node-1', { enabled: false, mode: 'draining' })
+  });
+  const nodes = await screen.findByRole('list', { name: 'Nodes' });
+  await within(nodes).findByText(/No instance could be launched: no credentials/);
+  expect(nodes.textContent).toContain('cloud-1 is coming: pending since 1 min');
+  expect(nodes.textContent).toContain('1 more agent wanted: after an error');
+  await userEvent.click(screen.getByRole('button', { name: 'Actions of node node-1' }));
+  await userEvent.click(screen.getByRole('menuitem', { name: 'Drain …' }));
+  await within(nodes).findByText('draining');
+  expect(shown.done).toContain('confirm Drain node-1?');
+});
+
+test('who does not administrate steers no node and asks for no instances', async () => {
+  const shown = panel({}, { pools: { items: [pool('default'), pool('cloud', { elastic: true, agents: 0 })] } });
+  await screen.findByText(/No agent now/);
+  expect(screen.queryByRole('button', { name: /Actions of node/ })).toBeNull();
+  expect(shown.api.asked.filter(path => /instances|GET jobs$/.test(path))).toEqual([]);
+});
+
+test('a quota and its use are in the panel and above the hub page’s queue', async () => {
+  const first = panel({}, { quotas: { items: [quota({ name: 'ada' }), quota({ kind: 'group', name: HOSTILE, held: 1 })] } });
+  const list = await screen.findByRole('list', { name: 'Quotas' });
+  expect(list.textContent).toContain('you4 of 4 slots held, 2 wait');
+  expect(list.querySelector('img')).toBeNull();
+  first.unmount();
+  show(<HubQueue />, { overview: overview(), quotas: { items: [quota()] } });
+  await screen.findByText('Your quota: 4 of 4 slots held, 2 wait');
+});
+
+test('an administrator sets and lifts quotas', async () => {
+  const name = 'vision & co';
+  const shown = show(<Quotas />, {
+    overview: overview({ me: ADMIN }), 'GET quotas': { items: [quota({ kind: 'group', name })] }, 'PUT quotas': { items: [] },
+    'DELETE quotas': { items: [] }
+  });
+  await screen.findByRole('region', { name: 'Quotas' });
+  await userEvent.type(screen.getByLabelText('Name'), 'ben');
+  await userEvent.type(screen.getByLabelText('Slots'), '-1');
+  expect(screen.getByRole('button', { name: 'Set the quota' }).getAttribute('aria-disabled')).toBe('true');
+  await userEvent.clear(screen.getByLabelText('Slots'));
+  await userEvent.type(screen.getByLabelText('Slots'), '3{Enter}');
+  await waitFor(() => expect(shown.api.bodies).toContainEqual({ kind: 'user', name: 'ben', slots: 3 }));
+  await userEvent.click(screen.getByRole('button', { name: /^Lift …/ }));
+  await waitFor(() => expect(shown.api.asked).toContain('DELETE quotas?kind=group&name=vision%20%26%20co'));
+});

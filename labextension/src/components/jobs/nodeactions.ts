@@ -1,0 +1,43 @@
+/** What an administrator does to a node; each is asked for before it is done. */
+
+import type { AppContext } from '../../state/context';
+import type { AgentView } from '../../state/wire';
+import { nameText } from '../logs/text';
+
+export interface NodeVerb {
+  key: 'enable' | 'disable' | 'drain';
+  label: string;
+  /** What will happen. */
+  body(name: string): string;
+  /** Whether it makes sense now. */
+  fits(agent: AgentView): boolean;
+}
+
+export const NODE_VERBS: readonly NodeVerb[] = [
+  {
+    key: 'enable', label: 'Enable',
+    body: name => `New work starts on ${name} again.`,
+    fits: agent => !agent.enabled
+  },
+  {
+    key: 'disable', label: 'Disable',
+    body: name => `Nothing new starts on ${name}; what runs there goes on.`,
+    fits: agent => agent.enabled || agent.mode === 'draining'
+  },
+  {
+    key: 'drain', label: 'Drain',
+    body: name =>
+      `Nothing new starts on ${name}. Its trials save a checkpoint and go on elsewhere, which counts as no restart. `
+      + 'Owners of notebooks, shells and commands are told; those stay until they end.',
+    fits: agent => agent.mode !== 'draining' && agent.mode !== 'drained'
+  }
+];
+
+/** Ask and do; whether it was done. What is refused is thrown. */
+export async function steerNode(app: AppContext, agent: AgentView, verb: NodeVerb): Promise<boolean> {
+  const name = nameText(agent.id);
+  if (!(await app.confirm({ title: `${verb.label} ${name}?`, body: verb.body(name), yes: verb.label }))) return false;
+  const body = verb.key === 'drain' ? {} : undefined;
+  app.store.learn({ agent: await app.api.post<AgentView>(`agents/${encodeURIComponent(agent.id)}/${verb.key}`, body) });
+  return true;
+}
