@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from spine_lab import Lab, lab_of, single, until
 from detlab.client.resources import Experiment
 from detlab.schemas.wire import ExperimentState, TrialState
 from testbed import docker, docker_images
+from testbed.agents import Agent, printed_agent
 from testbed.cluster import running_cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
@@ -119,3 +121,60 @@ def test_an_unknown_image_is_said_to_the_user(site: Lab) -> None:
     told = site.tell(ended)
     assert "localhost:9/testbed/empti:1 is not on this node and cannot be pulled" in told
     assert docker_images.EMPTY in told
+
+
+GANG = """
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import detlab as det
+
+dist.init_process_group("gloo")
+with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+    rank, total = dist.get_rank(), torch.ones(1)
+    dist.all_reduce(total)
+    where = "in a container" if Path("/.dockerenv").exists() else "on the bare node"
+    print("rank", rank, "of", int(total), where, "on", os.environ["DET_AGENT_ID"], flush=True)
+    told = core.distributed.allgather(f"hello of {rank}")
+    if rank == 0:
+        print(*told, flush=True)
+        core.train.report_validation_metrics(1, {"error": 0.5})
+"""
+
+
+@pytest.fixture
+def second(site: Lab, meeting_place: Path, docker_engine: docker.Engine) -> Iterator[Agent]:
+    """Another agent with containers; of both, one slot is open."""
+    cluster = site.cluster
+    (own,) = json.loads(cluster.det("agent", "list", "--json").stdout)
+    for slot in own["slots"][1:]:
+        assert cluster.det("slot", "disable", own["id"], slot["id"]).returncode == 0
+    printed = cluster.det("agent", "enrol")
+    command = f"{printed.stderr.rpartition('→')[2].strip()} --serves-user {cluster.user} --runtime process,docker"
+    for path in [*docker_images.host_mounts(), meeting_place]:
+        command += f" --allow-mount {path}"
+    folder = meeting_place / "second"
+    folder.mkdir(mode=0o755)
+    environment = {**cluster.environment, "DOCKER_HOST": docker_engine.url}
+    with printed_agent(command, printed.stdout.strip(), folder, "second", environment) as agent:
+        agent.until_it_says("connected to cluster")
+        yield agent
+
+
+def test_a_trial_over_two_agents_runs_in_containers(site: Lab, second: Agent, tmp_path: Path) -> None:
+    """Last: two slots are all that is open."""
+    (tmp_path / "gang.py").write_text(GANG, encoding="utf-8")
+    config = contained(single("gang.py", resources={"slots_per_trial": 2}))
+    config["entrypoint"] = "python3 -m detlab.launch.torch_distributed gang.py"
+    made = site.client.create_experiment(config, tmp_path)
+    (trial,) = site.completed(made, 120).list_trials()
+    assert (trial.view.run, trial.view.restarts) == (1, 0), site.tell(made)
+    said = {line.text for line in trial.logs()}
+    chief = trial.view.agent_id
+    (other,) = {agent.id for agent in site.client.list_agents()} - {chief}
+    assert f"rank 0 of 2 in a container on {chief}" in said, site.tell(made)
+    assert f"rank 1 of 2 in a container on {other}" in said
+    assert "hello of 0 hello of 1" in said

@@ -173,7 +173,9 @@ class DockerRuntime:
         if image is None:
             raise SetupFailed(f"image {spec.image} was removed from this node before the task could start")
         network = choose_network(spec, order.launch.info.master_url)
-        return _Plan(spec, image, network, f"detlab-{order.launch.allocation_id}")
+        rank = order.launch.info.container_rank  # two nodes of an attempt may be agents of one machine, and one engine
+        name = f"detlab-{order.launch.allocation_id}" + (f"-node{rank}" if rank else "")
+        return _Plan(spec, image, network, name)
 
     def _create(self, order: Order, plan: _Plan) -> None:
         """Make the container.
