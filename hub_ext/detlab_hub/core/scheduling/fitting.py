@@ -304,8 +304,9 @@ class Rooms:
             node = self.nodes.get(name)
             if node is None:
                 continue
-            node.millicpus -= task.millicpus
-            node.memory -= task.memory
+            if task.millicpus or task.memory:
+                node.millicpus -= task.millicpus
+                node.memory -= task.memory
             if task.slots == 0:
                 node.zero_slot_tasks += 1
                 self._look_again(node)
@@ -319,8 +320,9 @@ class Rooms:
             node = self.nodes.get(name)
             if node is None:
                 continue
-            node.millicpus += task.millicpus
-            node.memory += task.memory
+            if task.millicpus or task.memory:
+                node.millicpus += task.millicpus
+                node.memory += task.memory
             if task.slots == 0:
                 node.zero_slot_tasks -= 1
                 self._look_again(node)
