@@ -141,6 +141,16 @@ def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
         raise as_core_raises(error, text, connection, driver) from error
 
 
+def fetch(s: Session, text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """The rows that a statement of the driver's finds, as the driver gives them."""
+    connection, driver = driver_of(s)
+    try:
+        cursor = connection.exec_driver_sql(text, values).cursor if _is_watched(connection) else None
+        return _fetched(driver.execute(text, values) if cursor is None else cursor)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise as_core_raises(error, text, connection, driver) from error
+
+
 def _is_watched(connection: Connection) -> bool:
     """Whether somebody listens to statements, who is not to miss those that are run past Core."""
     return bool(connection._has_events or connection.engine._has_events)

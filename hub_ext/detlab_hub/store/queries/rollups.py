@@ -14,6 +14,7 @@ from typing import Any, cast
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import driver_of, fetch
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.tables import Point, Rollup
@@ -61,14 +62,14 @@ def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
 
 def _tails(s: Session, wanted: Sequence[tuple[SeriesLine, int]]) -> list[Sequence[Row]]:
     """Read the first so many points beyond the rollups of each series."""
-    connection = s.connection()
     asked = [(series.id, _rolled(series), most) for series, most in wanted]
-    if connection.dialect.name == "sqlite":
-        return [cast("Sequence[Row]", connection.exec_driver_sql(_TAIL, one).all()) for one in asked]
+    # As the driver gives them: what Core makes of thousands of rows takes longer than all else of a report.
+    if driver_of(s)[0].dialect.name == "sqlite":
+        return [cast("Sequence[Row]", fetch(s, _TAIL, one)) for one in asked]
     # A question and an answer cost more than what is in them: one for all.
     found: dict[int, list[Row]] = {series.id: [] for series, _ in wanted}
-    for series_id, *point in connection.exec_driver_sql(_TAILS, tuple(map(list, zip(*asked, strict=True)))):
-        found[series_id].append(cast("Row", tuple(point)))
+    for row in fetch(s, _TAILS, tuple(map(list, zip(*asked, strict=True)))):
+        found[row[0]].append(cast("Row", row[1:]))
     for rows in found.values():
         rows.sort(key=_step)
     return list(found.values())
