@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from detlab.schemas.wire import TrialState
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.prepared import Prepared, driver_of, run_many
+from detlab_hub.store.prepared import Prepared, driver_of, fetch, run_many
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import ExperimentRow, GrantRow, Meta, TaskRow, TrialRow
 from testbed.store_rows import add_experiment, add_trial
@@ -137,12 +137,19 @@ def test_who_listens_to_statements_hears_of_each(store: Store) -> None:
         assert _READ.first(s, {"trial": -1}) is None
         mark = "?" if s.connection().dialect.name == "sqlite" else "%s"
         run_many(s, f"INSERT INTO meta (key, value) VALUES ({mark}, {mark})", [("a", "1"), ["b", "2"]])
+        assert fetch(s, f"SELECT value, key FROM meta WHERE key = {mark}", ("b",)) == [("2", "b")]
         trial.progress = 0.5
 
     with statements(store) as found:
         store.write_sync(work)
     kinds = [" ".join(statement.split()[:3]).lower() for statement in found]
-    for wanted in ("insert into experiments", "insert into trials", "insert into meta", "update trials set"):
+    for wanted in (
+        "insert into experiments",
+        "insert into trials",
+        "insert into meta",
+        "update trials set",
+        "select value, key",
+    ):
         assert any(kind.startswith(wanted) for kind in kinds), kinds
     assert sum(kind.startswith("update trials set") for kind in kinds) == 3
 
@@ -160,6 +167,20 @@ def test_who_listens_gets_the_errors_of_sqlalchemy(store: Store, experiment_id: 
 
 
 # --- errors
+
+
+@pytest.mark.parametrize("listened", [False, True])
+def test_rows_come_as_the_driver_gives_them_and_errors_as_sqlalchemys(store: Store, listened: bool) -> None:
+    def read(s: Session, what: str) -> list[Any]:
+        mark = "?" if s.connection().dialect.name == "sqlite" else "%s"
+        return fetch(s, f"SELECT {what} FROM meta WHERE key IN ({mark}, {mark}) ORDER BY key", ("x0", "x1"))
+
+    store.write_sync(lambda s: s.add_all([Meta(key="x0", value="1"), Meta(key="x1", value="2")]))
+    with statements(store) if listened else nullcontext():
+        assert store.write_sync(lambda s: read(s, "key, value")) == [("x0", "1"), ("x1", "2")]
+        with pytest.raises(DBAPIError, match="no_such_column"):
+            store.write_sync(lambda s: read(s, "no_such_column"))
+    assert store.healthy
 
 
 def bad_number(s: Session) -> Any:
