@@ -15,12 +15,15 @@ from detlab.schemas.wire import (
     ExperimentState,
     Launch,
     LogRecord,
+    RankSign,
+    RankSigns,
     RecordBatch,
     TaskExited,
     TrialState,
 )
 from detlab_hub.services.drains import Drain
 from detlab_hub.services.scene import PLACED
+from detlab_hub.services.standing import KEPT
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow
 
@@ -483,3 +486,27 @@ async def test_gang_leaves_an_agent_that_is_drained_and_comes_again_when_there_i
     assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "PENDING")
     await world.services.nodes.enable(ROOT, "right")
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+# --- how ranks stand
+
+
+async def test_gang_nodes_hear_how_the_others_ranks_stand_and_only_of_their_own_attempt(make_world):
+    world, agents, made = await a_gang(make_world)
+    await world.steps(6)
+    chief, other = (next(iter(agent.tasks.values())) for agent in agents)
+    tell = world.services.tasks.ranks
+    here = RankSigns(node=0, signs=[RankSign(rank=0, state="inside", since=9.0, operation="all_reduce", node="left")])
+    there = RankSigns(node=1, signs=[RankSign(rank=2, state="user", since=8.0, still=8.0, node="right", pid=7)])
+    assert (await tell(chief.caller, here)).signs == [], "nobody has said anything yet"
+    assert [(sign.rank, sign.node, sign.age) for sign in (await tell(other.caller, there)).signs] == [(0, "left", 0.0)]
+    world.now += 3.0
+    (heard,) = (await tell(chief.caller, here)).signs
+    assert (heard.rank, heard.state, heard.still, heard.pid, heard.age) == (2, "user", 8.0, 7, 3.0)
+    world.now += KEPT + 1
+    assert (await tell(other.caller, there)).signs == [], "what is old is forgotten"
+    with pytest.raises(Conflict, match="no node 7"):
+        await tell(other.caller, RankSigns(node=7))
+    await world.finish(made.id)
+    with pytest.raises(StaleAttempt):
+        await tell(chief.caller, here)
