@@ -12,6 +12,7 @@ from sqlalchemy import (
     Row,
     Select,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    or_,
     select,
     update,
 )
@@ -43,16 +45,17 @@ SEARCH_CHARS = 200
 LIKE_CHARS = 20
 """SQLite's LIKE is the fastest for a word, but compares a longer text at each letter where it could begin, in a log of
 dashes at each one: that can take a minute. `instr` never takes much longer than it does for a word."""
+MOST_WORDS = 8
+"""Of a text that is searched: so many are looked for among the words of a chunk that have capitals."""
 CUT_MARK = " … [line cut at 16 kB]"
 _LEAST_STRETCH, _MOST_STRETCH = 8, 1024
 """Chunks that one query looks at; more as long as more lines are wanted."""
 _COLUMNS = (
     "trial_id", "task_id", "run", "first", "last", "lines", "first_time", "last_time",
-    "levels", "streams", "ranks", "size", "facts", "body",
+    "levels", "streams", "ranks", "size", "facts", "body", "capitals",
 )  # fmt: skip
-_CHANGING = (
-    "last", "lines", "first_time", "last_time", "levels", "streams", "ranks", "size", "facts", "body",
-)  # fmt: skip
+_CHANGED = ("last", "lines", "first_time", "last_time", "levels", "streams", "ranks", "size", "facts", "body")
+_CHANGING = (*_CHANGED, "capitals")
 """Columns of a chunk that lines are added to."""
 
 
@@ -92,6 +95,7 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord]) -
     if not records:
         return 0
     opened, before, last = _open_chunk(s, holder, run)
+    capitals = _no_capitals if _is_sqlite(s) else logchunks.capitals
     lines = before + [
         Stored(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text))
         for at, record in enumerate(records, 1)
@@ -99,9 +103,10 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord]) -
     chunks = list(logchunks.packed(lines))
     if opened is not None:
         first = chunks.pop(0)
-        _REWRITE.run(s, {"chunk_id": opened, **{name: getattr(first, name) for name in _CHANGING}})
+        changed = {name: getattr(first, name) for name in _CHANGED}
+        _REWRITE.run(s, {"chunk_id": opened, **changed, "capitals": capitals(first.body)})
     trial_id, task_id = (None, holder) if isinstance(holder, str) else (holder, None)
-    append_rows(s, "log_chunks", _COLUMNS, [_row(trial_id, task_id, run, chunk) for chunk in chunks])
+    append_rows(s, "log_chunks", _COLUMNS, [_row(trial_id, task_id, run, one, capitals(one.body)) for one in chunks])
     return len(records)
 
 
@@ -116,11 +121,19 @@ def _open_chunk(s: Session, holder: Holder, run: int) -> tuple[int | None, list[
     return found.id, list(lines), found.last
 
 
-def _row(trial_id: int | None, task_id: str | None, run: int, one: Packed) -> tuple[Any, ...]:
+def _row(trial_id: int | None, task_id: str | None, run: int, one: Packed, words: str | None) -> tuple[Any, ...]:
     return (
         trial_id, task_id, run, one.first, one.last, one.lines, one.first_time, one.last_time,
-        one.levels, one.streams, one.ranks, one.size, encode_bulk(one.facts), one.body,
+        one.levels, one.streams, one.ranks, one.size, encode_bulk(one.facts), one.body, words,
     )  # fmt: skip
+
+
+def _is_sqlite(s: Session) -> bool:
+    return s.get_bind().dialect.name == "sqlite"
+
+
+def _no_capitals(_: str) -> None:
+    """SQLite's LIKE has no use for them."""
 
 
 def remove(s: Session, holder: Holder, limit: int) -> int:
@@ -375,14 +388,31 @@ def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
         yield LogChunk.first_time < wanted.until
     if wanted.search:
         text = clean_text(wanted.search)
-        sqlite = s.get_bind().dialect.name == "sqlite"  # its LIKE does not mind the case of ASCII letters
+        sqlite = _is_sqlite(s)  # its LIKE does not mind the case of ASCII letters
         if sqlite and len(text) <= LIKE_CHARS:
             yield LogChunk.body.contains(text, autoescape=True)
         elif sqlite:
             yield func.instr(func.lower(LogChunk.body), _folded(text).decode()) > 0
         else:
-            # By its own search for a text, which skips what cannot match; LIKE tries each character.
-            yield func.strpos(func.lower(collate(LogChunk.body, "C")), _folded(text).decode()) > 0
+            yield _has_text(_folded(text).decode())
+
+
+def _has_text(text: str) -> ColumnElement[bool]:
+    """Whether a chunk on PostgreSQL has a text, which is in lower case.
+
+    By the search for a text, which skips what cannot match (LIKE tries each character), in the lines as they are. To
+    put them into lower case takes three times as long: only those are in which the text may have capitals.
+    """
+    plain = func.strpos(collate(LogChunk.body, "C"), text) > 0
+    words = logchunks.words_of(text)
+    if not words:
+        return plain
+    if len(words) > MOST_WORDS:
+        other = [LogChunk.capitals != ""]
+    else:
+        other = [func.strpos(collate(func.coalesce(LogChunk.capitals, ""), "C"), word) > 0 for word in words]
+    folded = func.strpos(func.lower(collate(LogChunk.body, "C")), text) > 0
+    return or_(plain, and_(or_(LogChunk.capitals.is_(None), *other), folded))
 
 
 def _folded(text: str) -> bytes:

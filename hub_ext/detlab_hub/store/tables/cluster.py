@@ -143,6 +143,8 @@ class LogChunk(Base):
     """Characters of `body`."""
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
     """Of each line what is not its text."""
+    capitals: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Its words that have capital letters (see `logchunks.capitals`); NULL: not known."""
     body: Mapped[str] = mapped_column(CleanText)
     """The lines, joined by line feeds."""
 

@@ -1,4 +1,4 @@
-"""CPUs and memory: what agents have of them, and what is asked of them."""
+"""CPUs and memory: what agents have of them, and what is asked of them; words of output with capital letters."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,9 +15,12 @@ def upgrade() -> None:
     op.add_column("agents", sa.Column("host_memory", sa.BigInteger(), nullable=True))
     op.add_column("allocations", sa.Column("millicpus", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("allocations", sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("log_chunks", sa.Column("capitals", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
+    with op.batch_alter_table("log_chunks", table_kwargs={"sqlite_autoincrement": True}) as batch_op:
+        batch_op.drop_column("capitals")
     with op.batch_alter_table("allocations") as batch_op:
         batch_op.drop_column("memory")
         batch_op.drop_column("millicpus")
