@@ -17,6 +17,7 @@ from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
+from detlab_hub.core.scheduling.undisturbed import without_collection
 from detlab_hub.services.lives import apply_allocation, ask_to_leave
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
@@ -70,6 +71,7 @@ def forecast(
     return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
 
+@without_collection()
 def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, *, draining: bool) -> Verdict:
     """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
 

@@ -3,10 +3,6 @@
 `schedule(snapshot)` says who starts where, who gives slots back, and why everybody else waits.
 """
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
@@ -31,6 +27,7 @@ from detlab_hub.core.scheduling.model import (
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.priority import by_priority
 from detlab_hub.core.scheduling.sharing import by_fair_share, by_turns
+from detlab_hub.core.scheduling.undisturbed import without_collection
 
 __all__ = [
     "ANYWHERE",
@@ -65,21 +62,9 @@ _SCHEDULERS = {
 }
 
 
+@without_collection()
 def schedule(snapshot: Snapshot) -> Decision:
     """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
-    with _no_collection():
-        planner = Planner(snapshot)
-        _SCHEDULERS[snapshot.pool.scheduler](planner)
-        return planner.decision()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A pass makes tens of thousands of small objects, and no cycles worth the search through all that lives."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
+    planner = Planner(snapshot)
+    _SCHEDULERS[snapshot.pool.scheduler](planner)
+    return planner.decision()
