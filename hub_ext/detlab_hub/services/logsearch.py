@@ -6,7 +6,6 @@ much processor time. A page may then be short, or empty, and says where to go on
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 import warnings
@@ -18,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import LogLine
+from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.matching import Matcher
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import logcuts, logs
@@ -49,14 +49,15 @@ class LogSearch:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = FairPlaces(AT_ONCE)
 
     async def page(
-        self, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
     ) -> tuple[list[LogLine], Edges]:
         """Return lines, in order, and where to go on.
 
         Args:
+            user: Who asks: searches of several users take turns.
             whose: Whose output, in each read anew: it raises where that is not for the caller.
             wanted: Which lines.
             regex: What must be found in them besides.
@@ -66,20 +67,20 @@ class LogSearch:
             PatternTooSlow: It takes too long for these lines.
         """
         if not regex:
-            return await self._read(whose, wanted)
+            return await self._read(user, whose, wanted)
         _check(regex)
         if not wanted.search and (text := required_text(regex)):
             # Of lines without it nothing need come here; the case is the expression's matter.
             wanted = replace(wanted, search=text)
-        async with self._places:
+        async with self._places.of(user):
             matcher = Matcher()
             try:
-                return await self._matching(whose, wanted, regex, matcher)
+                return await self._matching(user, whose, wanted, regex, matcher)
             finally:
                 await matcher.close()
 
     async def _matching(
-        self, whose: Callable[[Session], Holder], wanted: Wanted, regex: str, matcher: Matcher
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str, matcher: Matcher
     ) -> tuple[list[LogLine], Edges]:
         backwards, count = wanted.backwards, wanted.count
         if count <= 0:
@@ -89,7 +90,7 @@ class LogSearch:
         looked, end = 0, time.monotonic() + PAGE_SECONDS
         part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None, chars=REGEX_CHARS)
         while True:
-            lines, edges = await self._read(whose, part)
+            lines, edges = await self._read(user, whose, part)
             hits = await matcher.match(regex, [line.text for line in lines], REGEX_SECONDS) if lines else []
             matched = [lines[at] for at in hits]
             found = [*matched, *found] if backwards else [*found, *matched]
@@ -106,10 +107,10 @@ class LogSearch:
             part = replace(part, before=edge) if backwards else replace(part, after=edge)
         return found, replace(cut, older=edge, next=None) if backwards else replace(cut, older=None, next=edge)
 
-    async def _read(self, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
+    async def _read(self, user: str, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
         if not wanted.picky:
             return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
-        async with self._shell.searching:
+        async with self._shell.searching.of(user):
             return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
 
 

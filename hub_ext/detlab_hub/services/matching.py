@@ -109,7 +109,7 @@ class Matcher:
         except (TimeoutError, OSError) as error:
             await self._end()
             raise Unavailable(f"regular expressions cannot be matched now: {error or 'the machine is busy'}") from error
-        except BaseException:
+        except BaseException:  # whoever asked is gone, mid-answer: the next question must not read the rest of it
             await self._end()
             raise
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
+from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.knowntasks import KnownTasks
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.searches import Searches
@@ -60,7 +61,7 @@ class Shell:
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
     grants: int = 0
     """How often grants were changed since the start: what a stream knows of rights is of one such number."""
-    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES))
+    searching: FairPlaces = field(default_factory=lambda: FairPlaces(SEARCHES))
     """Places of filters of output."""
     draining: bool = False
     stopped: bool = False

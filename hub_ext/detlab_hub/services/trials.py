@@ -86,7 +86,8 @@ class Trials:
         self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
     ) -> tuple[list[LogLine], logs.Edges]:
         """Lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
-        return await self._search.page(lambda s: trial_for(s, caller, trial_id).id, logs.Wanted(**wanted), regex)
+        wanted_lines = logs.Wanted(**wanted)
+        return await self._search.page(caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex)
 
     async def checkpoints(self, caller: Caller, trial_id: int) -> list[CheckpointView]:
         """The trial's checkpoints, most steps first."""

@@ -130,7 +130,8 @@ class UserTasks:
         self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
     ) -> tuple[Sequence[LogLine], logs.Edges]:
         """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
-        return await self._search.page(lambda s: owned_task(s, caller, task_id).id, logs.Wanted(**wanted), regex)
+        wanted_lines = logs.Wanted(**wanted)
+        return await self._search.page(caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex)
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Batches of the task's output after a line; ends when the task has ended and all is said."""

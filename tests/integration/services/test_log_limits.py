@@ -165,12 +165,10 @@ async def test_searches_wait_for_each_other_and_pages_for_none(make_world):
     world, (caller,) = await running(make_world, [])
     await world.services.tasks.records(caller, lines("one", "two"))
     searching, trials = world.services.shell.searching, world.services.trials
-    await searching.acquire()
-    await searching.acquire()
-    waiting = asyncio.ensure_future(trials.logs(ALICE, caller.trial_id, search="two"))
-    page, _ = await trials.logs(ALICE, caller.trial_id)
-    assert [line.text for line in page] == ["one", "two"]
-    assert not waiting.done()
-    searching.release()
-    assert [line.text for line in (await waiting)[0]] == ["two"]
-    searching.release()
+    async with searching.of("bob"):
+        async with searching.of("bob"):
+            waiting = asyncio.ensure_future(trials.logs(ALICE, caller.trial_id, search="two"))
+            page, _ = await trials.logs(ALICE, caller.trial_id)
+            assert [line.text for line in page] == ["one", "two"]
+            assert not waiting.done()
+        assert [line.text for line in (await waiting)[0]] == ["two"]
