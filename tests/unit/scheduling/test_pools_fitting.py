@@ -161,3 +161,27 @@ def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
     decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
     assert "kept for tasks that come first" in decision.waiting["t"].detail
+
+
+def test_an_agent_that_came_back_with_less_memory_than_is_held_takes_only_what_asks_for_none() -> None:
+    agents: dict[str, int | Agent] = {"a": Agent("a", 4, millicpus=4000, host_memory=8 << 30)}
+    running = {"r": Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, memory=12 << 30)}
+    pending = {
+        "some": Task("some", "j", 1, memory=1 << 30),
+        "cpus": Task("cpus", "j", 1, millicpus=4000),
+        "none": Task("none", "j", 1),
+    }
+    decision = schedule(scene(agents, {"j": {}}, pending, running))
+    assert placed(decision) == {"cpus": {"a": 1}, "none": {"a": 1}}
+    assert reasons(decision) == {"some": "no_free_resources"}
+
+
+def test_one_victim_with_the_memory_goes_and_not_several_with_the_slots() -> None:
+    agents: dict[str, int | Agent] = {"a": Agent("a", 4, host_memory=32 << 30)}
+    running = {
+        "large": Task("large", "low", 1, TaskState.RUNNING, on={"a": 1}, memory=24 << 30),
+        **{f"r{n}": Task(f"r{n}", "low", 1, TaskState.RUNNING, on={"a": 1}, requested=n + 1.0) for n in range(3)},
+    }
+    pending = {"p": Task("p", "high", 1, memory=16 << 30)}
+    jobs = {"high": {"priority": 10}, "low": {"priority": 50}}
+    assert schedule(scene(agents, jobs, pending, running, preemption=True)).release == ("large",)
