@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,13 +20,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import pytest
 from spine_lab import TRIALS, single
 
 from detlab.client import Client, operations
 from detlab.client.discovery import ClusterAddress
-from detlab.client.resources import Experiment
+from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import ExperimentState
+from detlab.trust import pinning
 from testbed import processes
 from testbed.cluster import Cluster, running_cluster
 from testbed.islands import Island, Sea, sea, why_not
@@ -81,6 +84,21 @@ class Place:
     nodes: list[Node]
     book: Path
     deeds: list[str] = field(default_factory=list)
+
+    def say_late(self, node: Node, last: Line) -> None:
+        """Send a request of an attempt that is over, as one that was long on its way; nothing but the fence stops it.
+
+        Reports of such an attempt would be refused by the store as well. Its token has not expired.
+        """
+        token = (node.folder / "agent" / "tasks" / last.token / "token").read_text()
+        text = f"run {last.run} does step {last.step}"
+        record = {"kind": "log", "seq": 2**40, "time": last.time, "stdtype": "stdout", "text": text}
+        known = json.loads((self.cluster.folder / "cluster.json").read_text())
+        address = f"{known['service_url']}api/v1/task/records"
+        with httpx.Client(verify=pinning(known["certificate"]), trust_env=False, timeout=30) as late:
+            headers = {"Authorization": f"Bearer {token.strip()}"}
+            reply = late.post(address, json={"stream": "logs", "records": [record]}, headers=headers)
+        assert (reply.status_code, reply.json().get("code")) == (409, "stale_attempt"), reply.text
 
     def tell(self) -> str:
         """What happened, for a failing test's message."""
@@ -211,14 +229,15 @@ class Nemesis:
     def cut_and_freeze(self) -> str:
         """Have a launcher come back that was cut off before its agent does, which would end it.
 
-        What it has kept comes with a token that has not expired, when another attempt owns the trial: the fence alone
-        stands between.
+        What it has kept comes with a token that has not expired, when another attempt owns the trial.
         """
         last = next(line for line in reversed(read_book(self._place.book)) if _runs(line))
         node = self._place.nodes[int(last.agent.removeprefix("node-")) - 1]
         node.signal(signal.SIGSTOP)
         node.island.cut()
-        time.sleep(LOST + 6.0)
+        client = self._place.client
+        until(lambda: client.get_trial(last.trial).view.run > last.run, self._place.tell, 60)
+        self._place.say_late(node, last)
         node.island.mend()
         said = node.folder / "agent" / "tasks" / last.token / "launcher.log"
         deadline = time.monotonic() + BACK
@@ -247,9 +266,18 @@ def _effective(place: Place, experiment: Experiment) -> dict[int, list[tuple[int
     return found
 
 
+def _runs_that_spoke(trial: Trial) -> list[int]:
+    """The attempts whose output the master took, line by line in the order in which it did.
+
+    Reports of an attempt that is over are refused by the store as well; what it prints, by the fence alone.
+    """
+    found = (re.fullmatch(r"run (\d+) does step \d+", line.text) for line in trial.logs())
+    return [int(match[1]) for match in found if match]
+
+
 @pytest.mark.hub
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Place) -> None:
     experiments = [
         place.client.create_experiment(
@@ -272,6 +300,9 @@ def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Pl
         ended = experiment.reload()
         assert ended.state is ExperimentState.COMPLETED, place.tell()
         effective |= _effective(place, ended)
+        for trial in ended.list_trials():
+            said = _runs_that_spoke(trial)
+            assert said == sorted(said), f"an attempt that was over was heard: {said}\n{place.tell()}"
     lines = read_book(place.book)
     assert len(effective) == TRIALS_AT_ONCE
     assert violations(lines, effective, STEPS) == [], place.tell()

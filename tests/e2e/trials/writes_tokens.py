@@ -1,4 +1,4 @@
-"""Appends a line to a shared file at its begin, before each reported step, and at its end; saves and resumes.
+"""Appends a line to a shared file at its begin, before each reported step, and at its end; says so, saves and resumes.
 
 hparams: book (the file), steps, pause (seconds a step), save_every.
 """
@@ -48,6 +48,7 @@ def main() -> None:
             time.sleep(float(hparams["pause"]))
             step += 1
             write("step", step)
+            print(f"run {info.run} does step {step}", flush=True)
             core.train.report_training_metrics(step, {"run": info.run})
             if step % every == 0:
                 save(core, step)
