@@ -24,6 +24,7 @@ CAUGHT_BY = {
     "closed_slots_are_given": 7,
     "exit_said_once": 2,
     "gang_begins_before_all_are_there": 1,
+    "gang_goes_on_without_a_lost_part": 19,
     "gang_over_with_its_first_part": 1,
     "labels_forgotten": 7,
     "max_slots_forgotten": 1,
