@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import expect
 
+from detlab.client.job_operations import jobs
 from testbed.panel import SEARCH, SECONDS, TRAIN, built, opened
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -60,6 +61,14 @@ def test_what_waits_says_its_place_and_reason(stage, running):
         expect(entry).to_contain_text("slot", timeout=SECONDS)
         expect(entry.locator(".det-place")).to_have_text(re.compile(r"\d"))
         assert entry.locator(".det-reason").inner_text()
+        entry.locator(".det-reason").click()
+        expect(entry).to_contain_text(re.compile(r"Starts\s*not known"), timeout=SECONDS)
+        expect(entry.get_by_role("list", name="What would let it start now")).to_contain_text("slot")
+        entry.get_by_label("Priority").fill("7")
+        entry.get_by_role("button", name="Set", exact=True).click()
+        expect(entry.locator(".det-facts")).to_contain_text("priority 7", timeout=SECONDS)
+    (job,) = [job for job in stage.client.session.run(jobs(mine=True)) if job.id == str(waiting)]
+    assert job.priority == 7
     stage.client.get_experiment(waiting).kill()
 
 

@@ -2,7 +2,7 @@
 
 import type { ReactElement } from 'react';
 
-import { useApp, useStore } from '../../state/context';
+import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../admin/load';
@@ -115,7 +115,7 @@ function Node({ agent, experiments, tasks, jobs, me }: {
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
-        <span className="det-age det-num">{free}/{plural(agent.slots.length, 'slot')} free</span>
+        <span className="det-age det-num">{agent.enabled && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
         {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
@@ -144,13 +144,14 @@ function Holding({ held, jobs, me }: { held: Held; jobs: readonly JobView[]; me:
   const job = jobs.find(one => holder.what === `experiment ${one.id}`);
   const known = holder.owner || job?.owner || '';
   const owner = known === me ? 'you' : nameText(known) || 'others';
+  const place: Place | null = holder.place ?? (job ? { kind: 'experiment', id: Number(job.id) } : null);
   const title = holder.name || nameText(job?.name ?? '');
   const name = title ? `${holder.what} · ${title}` : holder.what;
   return (
     <div className="det-facts det-holding">
-      {holder.place
+      {place
         ? (
-          <button type="button" className="det-link det-ellipsis" title={name} onClick={() => app.navigate(holder.place!)}>
+          <button type="button" className="det-link det-ellipsis" title={name} onClick={() => app.navigate(place)}>
             {name}
           </button>
         )
