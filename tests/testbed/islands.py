@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _PROGRAM = shutil.which("ip") or "/usr/sbin/ip"
@@ -29,6 +30,14 @@ def why_not() -> str | None:
     except (OSError, RuntimeError) as error:
         return f"no network namespaces here: {error}"
     return None
+
+
+def _end_all(name: str) -> None:
+    """End what still runs in a namespace: tasks outlive their agent."""
+    found = subprocess.run([_PROGRAM, "netns", "pids", name], capture_output=True, text=True, timeout=30, check=False)
+    for pid in map(int, found.stdout.split()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ def sea(count: int) -> Iterator[Sea]:
         yield Sea(f"{net}.1", islands)
     finally:
         for island in islands:
+            _end_all(island.name)
             _ip("link", "del", island.cable, check=False)
             _ip("netns", "del", island.name, check=False)
         _ip("link", "del", bridge, check=False)
