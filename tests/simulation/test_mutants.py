@@ -33,7 +33,7 @@ CAUGHT_BY = {
     "preempted_without_end": 23,
     "preemption_counts_as_a_restart": 3,
     "queue_names_everybody": 19,
-    "quota_of_each_pool_alone": 7,
+    "quota_of_each_pool_alone": 27,
     "reason_names_a_stranger": 3,
     "replay_applied_twice": 2,
     "room_given_twice_in_a_pass": 1,
