@@ -7,7 +7,7 @@ takes nobody else in its stead.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
 from detlab_hub.core.scheduling.undisturbed import without_collection
 from detlab_hub.services.lives import apply_allocation, ask_to_leave
+from detlab_hub.services.pending import Pending
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
 from detlab_hub.services.settings import Settings
@@ -31,13 +32,15 @@ __all__ = ["PLACED", "Verdict", "forecast", "place"]
 class Verdict(NamedTuple):
     """Why each allocation without a place waits: for people, and the code of the closed set ("" for a drain)."""
 
-    texts: dict[str, str]
+    texts: Pending
     codes: dict[str, str]
 
-    def ordered(self, ids: Iterable[str]) -> Verdict:
-        """The same in the order of the queue: views tell the places by it."""
-        waiting = [name for name in ids if name in self.texts]
-        return Verdict({name: self.texts[name] for name in waiting}, {name: self.codes[name] for name in waiting})
+
+def _in_order(scene: Scene, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
+    """What was said, in the order of the queue: places are told by it."""
+    rows = [row for row in sorted(scene.pending, key=scene.rank) if row.id in texts]
+    pools = {row.id: scene.holders[job_of(row)].pool for row in rows}
+    return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
 
 
 def forecast(
@@ -83,16 +86,15 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
         draining: Nothing starts any more.
     """
     scene = look(turn.session, nodes, refusals, turn.now, turn.settings, known)
-    verdict = Verdict({}, {})
     if scene is None:
-        return verdict
+        return Verdict(Pending(), {})
+    texts: dict[str, str] = {}
+    codes: dict[str, str] = {}
     if draining:
         texts = dict.fromkeys(
             (row.id for row in scene.pending), "the cluster is draining: nothing new starts until it is restarted"
         )
-        return Verdict(texts, dict.fromkeys(texts, "")).ordered(
-            [row.id for row in sorted(scene.pending, key=scene.rank)]
-        )
+        return _in_order(scene, texts, dict.fromkeys(texts, ""))
     pools = turn.settings.pools
     wanted = {scene.holders[job_of(row)].pool for row in scene.pending}
     for name, pool in pools.by_name.items():
@@ -101,14 +103,14 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
         snapshot = scene.snapshot(pool)
         decision = schedule(snapshot)
         _carry_out(turn, scene, name, snapshot, decision)
-        verdict.texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
-        verdict.codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
+        texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
+        codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
     for row in scene.pending:
         lost = scene.holders[job_of(row)].pool
         if pools.of(lost) is None:
-            verdict.texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
-            verdict.codes[row.id] = "no_agent"
-    return verdict.ordered([row.id for row in sorted(scene.pending, key=scene.rank)])
+            texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
+            codes[row.id] = "no_agent"
+    return _in_order(scene, texts, codes)
 
 
 def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision) -> None:

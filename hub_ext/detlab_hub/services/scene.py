@@ -208,9 +208,11 @@ class Scene:
 
     def rank(self, row: Waiting) -> tuple[int, float, float, int, str]:
         """By what the whole queue is sorted; each pool's scheduler may have reasons to start others first."""
-        job = self.holders[job_of(row)].job
+        name, job, _ = self.holders[job_of(row)]
+        pool = self.settings.pools.of(name)
+        ranked = pool is None or pool.rules.scheduler is Scheduler.PRIORITY
         moved = job.submitted if job.position is None else job.position
-        return job.priority, moved, job.submitted, row.idx or 0, row.id
+        return job.priority if ranked else 0, moved, job.submitted, row.idx or 0, row.id
 
     def snapshot(self, pool: PoolConfig) -> Snapshot:
         """Of one pool."""

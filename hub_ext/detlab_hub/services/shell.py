@@ -20,6 +20,7 @@ from detlab_hub.backends.base import Backend
 from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.knowntasks import KnownTasks
 from detlab_hub.services.lives import finish_turn
+from detlab_hub.services.pending import Pending
 from detlab_hub.services.searches import Searches
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.turn import Outbox, Turn
@@ -51,8 +52,8 @@ class Shell:
     """Somebody may have a place now, or waits for one."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Tasks have ended since the last pass: whoever waits is not to wait longer."""
-    pending_reasons: dict[str, str] = field(default_factory=dict)
-    """Why each allocation that has no place waits; replaced as a whole by the scheduler."""
+    pending_reasons: Pending = field(default_factory=Pending)
+    """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
     """The same as a code of `core.scheduling.ReasonCode`."""
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)

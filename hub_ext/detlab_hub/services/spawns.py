@@ -275,11 +275,10 @@ def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
     if current is None:
         return view
     pending = current.state == AllocationState.PENDING
-    order = list(reasons)
     return view.model_copy(
         update={
             "allocation_state": AllocationState(current.state),
-            "place": order.index(current.id) + 1 if pending and current.id in reasons else None,
+            "place": reasons.places.get(current.id) if pending else None,
             "reason": reasons.get(current.id) if pending else None,
             "stage_message": current.stage_message or "",
             "agent_id": current.agent_id,

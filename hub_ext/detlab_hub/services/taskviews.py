@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -28,7 +28,7 @@ def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: b
     Args:
         s: A session.
         rows: The tasks.
-        reasons: Why pending allocations wait, by allocation id, in the order of the queue.
+        reasons: Why pending allocations wait, and their places.
         full: Whether the (masked) config goes with each.
     """
     s.flush()
@@ -37,13 +37,10 @@ def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: b
     for start in range(0, len(ids), CHUNK):
         found = s.scalars(select(AllocationRow).where(AllocationRow.task_id.in_(ids[start : start + CHUNK])))
         current.update(((allocation.task_id, allocation.run), allocation) for allocation in found)
-    places = {allocation_id: place for place, allocation_id in enumerate(reasons, start=1)}
-    return [_view(row, current.get((row.id, row.run)), reasons, places, full=full) for row in rows]
+    return [_view(row, current.get((row.id, row.run)), reasons, full=full) for row in rows]
 
 
-def _view(
-    row: TaskRow, current: AllocationRow | None, reasons: Reasons, places: Mapping[str, int], *, full: bool
-) -> TaskView:
+def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full: bool) -> TaskView:
     kind, state = TaskKind(row.kind), TrialState(row.state)
     pending = current is not None and current.state == AllocationState.PENDING
     up = current is not None and current.state == AllocationState.RUNNING
@@ -71,7 +68,7 @@ def _view(
         ended_at=row.ended_at,
         exit_code=row.exit_code,
         stage_message="" if current is None or state.terminal else current.stage_message,
-        place=places.get(current.id) if current is not None and pending else None,
+        place=reasons.places.get(current.id) if current is not None and pending else None,
         pending_reason=reasons.get(current.id) if current is not None and pending else None,
         last_activity=row.last_activity,
         idle_timeout=row.idle_timeout,

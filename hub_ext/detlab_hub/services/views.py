@@ -29,6 +29,7 @@ from detlab_hub.services import endings
 from detlab_hub.services.access import Right, rights_to
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.masking import masked_config, masked_storage
+from detlab_hub.services.pending import Pending
 from detlab_hub.store.queries import experiments, metrics, trials, workspaces
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -37,7 +38,7 @@ from detlab_hub.store.tables import (
     TrialRow,
 )
 
-Reasons = Mapping[str, str]
+Reasons = Pending
 CHUNK = 500
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
 

@@ -9,7 +9,19 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from sqlalchemy import event as sqlalchemy_event
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.core.scheduling import Agent, Job, Pool, ReasonCode, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import (
+    Agent,
+    Job,
+    Pool,
+    PoolConfig,
+    Pools,
+    ReasonCode,
+    Scheduler,
+    Snapshot,
+    Task,
+    TaskState,
+    schedule,
+)
 from detlab_hub.services import queue as queues
 from detlab_hub.services.callers import READ, WRITE, Caller
 from detlab_hub.store.queries import events
@@ -128,6 +140,37 @@ async def test_faces_queue_is_in_the_schedulers_order(make_world):
     assert {item.reason for item in view.items} == {"no agent is connected"}
     shown = await world.services.usertasks.get(ALICE, task.id)
     assert (shown.place, shown.pending_reason) == (5, "no agent is connected")
+
+
+async def test_the_place_of_a_task_is_counted_in_its_own_pool_as_in_the_queue(make_world):
+    pools = Pools(
+        {
+            "default": PoolConfig("default"),
+            "fair": PoolConfig("fair", Pool(Scheduler.FAIR_SHARE)),
+        }
+    )
+    world = await make_world(training(3), pools=pools)
+    tasks = []
+    for pool, priority in [("default", 42), ("fair", 90), ("default", 42), ("fair", 1), ("default", 1)]:
+        tasks.append((await command(world, ALICE, resource_pool=pool, priority=priority)).id)
+        world.now += 1
+    await world.services.schedule()
+    items = (await world.services.queue.view(ALICE)).items
+    queued = {item.task_id: (item.pool, item.place) for item in items}
+    assert [queued[task] for task in tasks] == [
+        ("default", 2),
+        ("fair", 1),
+        ("default", 3),
+        ("fair", 2),
+        ("default", 1),
+    ]
+    shown = [await world.services.usertasks.get(ALICE, task) for task in tasks]
+    assert [(one.resource_pool, one.place) for one in shown] == [queued[task] for task in tasks]
+    seen = {one.id: one.place for one in (await world.services.overview.view(ALICE)).tasks}
+    assert [seen[task] for task in tasks] == [2, 1, 3, 2, 1]
+    for task in tasks:
+        (why,) = (await world.services.jobs.why(ALICE, task)).items
+        assert (why.pool, why.place) == queued[task]
 
 
 async def test_I9_the_queue_names_nobody_elses_work(make_world):

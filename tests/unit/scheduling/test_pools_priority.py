@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pool_scenes import after, passes, placed, reasons, scene
 
-from detlab_hub.core.scheduling import Agent, Quota, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Scheduler, Task, TaskState, schedule
 
 HIGH, LOW = {"priority": 10}, {"priority": 90}
 
@@ -151,6 +152,17 @@ def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
     assert set(placed(decision)) == {"t0", "t1"}
     huge = {"t": replace(mine["t0"], id="t", slots=3)}
     assert reasons(schedule(scene({"a": 8}, jobs, huge, quotas=(Quota(2, user="ada"),)))) == {"t": "over_quota"}
+
+
+@pytest.mark.parametrize("scheduler", list(Scheduler))
+def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_either(scheduler: Scheduler) -> None:
+    quotas = (Quota(slots=4, user="ada", elsewhere=4),)
+    pending = {name: Task(name, name, 1, user=name) for name in ("ada", "ben")}
+    snapshot = scene({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
+    why = schedule(snapshot).waiting
+    assert why["ada"].code is ReasonCode.AT_QUOTA
+    assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1"
+    assert why["ben"].code is ReasonCode.NO_AGENT
 
 
 def test_jobs_of_different_weights_take_turns_in_proportion() -> None:

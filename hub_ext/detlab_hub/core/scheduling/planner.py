@@ -79,6 +79,8 @@ class Planner:
                 if shape not in never:
                     never[shape] = self._look_whether_ever(task)
                 reason = never[shape]
+                if reason is not None and reason.code is ReasonCode.NO_AGENT and not unlimited:
+                    reason = self.limits.now(task) or reason  # an agent that came would not help
             if reason is None:
                 possible.append(task)
             else:

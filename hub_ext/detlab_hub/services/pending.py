@@ -1,0 +1,23 @@
+"""What the last pass of the scheduler said of everything that waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Pending(dict[str, str]):
+    """Why each allocation without a place waits, by its id, in the order of the queue.
+
+    Attributes:
+        places: Its place in the line of its pool, from 1: what waits in other pools is in nobody's way.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None, pools: Mapping[str, str] | None = None) -> None:
+        super().__init__(texts or {})
+        lines, pools = Counter[str](), pools or {}
+        self.places: dict[str, int] = {}
+        for allocation_id in self:
+            pool = pools.get(allocation_id, "")
+            lines[pool] += 1
+            self.places[allocation_id] = lines[pool]
