@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+class _Rest:
+    """Whether the collector rests: it is one for all threads, so the first stops it and the last starts it again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._was_on = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._depth += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0 and self._was_on:
+                gc.enable()
+
+
+_rest = _Rest()
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
     """For passes: tens of thousands of small objects, and no cycles worth the search through all that lives.
 
-    Two of them may be under way in two threads: whoever stopped the collector starts it again.
+    Several of them may be under way, within each other and in several threads: the last of them to end starts the
+    collector again, if it was on when the first began.
     """
-    collects = gc.isenabled()
-    gc.disable()
+    _rest.begin()
     try:
         yield
     finally:
-        if collects:
-            gc.enable()
+        _rest.end()
