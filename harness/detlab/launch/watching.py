@@ -216,8 +216,8 @@ class HangWatch:
         self._others = others
         self._heard: Mapping[int, Sign] = {}
         self._asked = -math.inf
-        self._suspected: tuple[int, float] | None = None
-        """A rank of another node that hangs, and since when we know."""
+        self._suspected: tuple[tuple[int, str, str], float] | None = None
+        """A rank of another node that hangs, where it does, and since when it has been named at each look."""
 
     def start(self) -> None:
         """Begin."""
@@ -238,31 +238,44 @@ class HangWatch:
         """Look at all ranks once."""
         pulses = [pulse for path in self._spool.glob("pulse.*") if (pulse := _read_pulse(path)) is not None]
         now = self._clock()
-        if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
-            # Frozen, all of it: nobody has waited for anybody in that time, though clocks went on.
-            self._seen.clear()
-            self._judges_from = now + self._limit
-        self._looked = now
+        self._awake(now)
         waited = any(pulse["state"] == "inside" and pulse["since"] >= 2 * self._interval for pulse in pulses)
         waited = waited or any(s.state == "inside" and s.since >= 2 * self._interval for s in self._heard.values())
         signs = {int(pulse["rank"]): self._sign(pulse, now, waited) for pulse in pulses}
         self._seen = {rank: seen for rank, seen in self._seen.items() if rank in signs}
-        settled = now >= self._judges_from
         if self._others is not None and now - self._asked >= self._others.interval:
             self._asked = now
-            self._heard = self._others.exchange(signs.values() if settled else ())
-            self._looked = self._clock()  # that the master let us wait is no sleep of ours
-        if not settled:
-            return None
-        size = max((int(pulse["size"]) for pulse in pulses), default=2)
-        verdict = judge({**self._heard, **signs}, size, self._limit, self._busy)
-        return verdict if verdict is None or verdict.sign.rank in signs else self._after_its_own(verdict, now)
+            self._heard = self._others.exchange(signs.values() if now >= self._judges_from else ())
+            self._awake(self._clock())  # a master that lets us wait as long cannot be told from a sleep of ours
+        settled = now >= self._judges_from
+        # Without a rank of ours it is not known how many there are: ours may be at work, and the others wait for it.
+        size = max((int(pulse["size"]) for pulse in pulses), default=0)
+        verdict = judge({**self._heard, **signs}, size, self._limit, self._busy) if settled and pulses else None
+        if verdict is None or verdict.sign.rank in signs:
+            self._suspected = None
+            return verdict
+        return self._after_its_own(verdict, now)
+
+    def _awake(self, now: float) -> None:
+        """Begin anew after a time in which all of the task was frozen.
+
+        Nobody has waited for anybody in that time, though clocks went on.
+        """
+        if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
+            self._seen.clear()
+            self._judges_from = now + self._limit
+        self._looked = now
 
     def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
-        """Leave a rank of another node to the watch there, which has it print its stacks, for a few looks."""
+        """Leave a rank of another node to the watch there, which has it print its stacks, for a few looks.
+
+        It must be named in the same place at each of them: what is known of it may be older than its next step, but
+        not as old as all of them.
+        """
         assert self._others is not None
-        if self._suspected is None or self._suspected[0] != verdict.sign.rank:
-            self._suspected = verdict.sign.rank, now
+        place = verdict.sign.rank, verdict.sign.state, verdict.sign.operation
+        if self._suspected is None or self._suspected[0] != place:
+            self._suspected = place, now
         return verdict if now - self._suspected[1] >= _ITS_OWN_LOOKS * self._others.interval else None
 
     def _sign(self, pulse: Mapping[str, Any], now: float, waited: bool) -> Sign:

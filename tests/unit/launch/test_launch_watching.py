@@ -303,3 +303,81 @@ def test_without_fresh_word_of_the_other_node_nobody_is_named(nodes, trouble: st
 
 def test_two_nodes_that_both_wait_in_the_same_operation_are_a_slow_network(nodes) -> None:
     assert [nodes.look("inside") for _ in range(30)] == [[None, None]] * 30
+
+
+class Hears:
+    """What a node hears of the others, each time it asks: the signs in `told`, as they are then."""
+
+    node = "three"
+    interval = 1.0
+
+    def __init__(self) -> None:
+        self.told: list[Sign] = []
+        self.meanwhile = lambda: None
+
+    def exchange(self, own: object) -> dict[int, Sign]:
+        self.meanwhile()
+        return {sign.rank: sign for sign in self.told}
+
+
+class OneOfNodes:
+    """The watch of a node with one rank of a trial; time stands until it is moved."""
+
+    def __init__(self, root, size: int) -> None:
+        self.others, self.task, self.size = Hears(), TaskDir(root), size
+        self.task.spool.mkdir(parents=True)
+        self.now, self.beat = 0.0, 0
+        self.watch = HangWatch(self.task, 10.0, lambda _: None, clock=lambda: self.now, others=self.others)
+
+    def look(self, *told: Sign, state: str | None = None, since: float = 0.0) -> int | None:
+        """Whom it names a second later; its own rank says nothing without a state."""
+        self.now += 1.0
+        self.beat += 1
+        self.others.told = list(told)
+        if state is not None:
+            said = {"rank": 0, "size": self.size, "pid": os.getpid(), "host": "h", "beat": self.beat, "state": state}
+            said |= {"operation": "all_reduce", "since": since, "where": None}
+            (self.task.spool / "pulse.0").write_text(json.dumps(said))
+        verdict = self.watch.look()
+        return None if verdict is None else verdict.sign.rank
+
+
+@pytest.mark.parametrize("second", [replace(SLEEPS, operation=""), replace(INSIDE, operation="recv")])
+def test_a_node_whose_own_ranks_say_nothing_names_nobody_on_the_others(tmp_path, second: Sign) -> None:
+    node = OneOfNodes(tmp_path, 3)  # its rank computes outside the context, and the others wait for it
+    told = (replace(INSIDE, rank=1), replace(second, rank=2))
+    assert [node.look(*told) for _ in range(30)] == [None] * 30
+
+
+def test_each_suspicion_of_a_rank_elsewhere_waits_for_its_own_watch_anew(tmp_path) -> None:
+    node = OneOfNodes(tmp_path, 2)
+    sleeps, works = replace(SLEEPS, since=150.0), replace(SLEEPS, since=150.0, still=0.0)
+    for _ in range(3):  # each time it begins to work again before the watch has had its looks
+        assert [node.look(sleeps, state="inside", since=20.0) for _ in range(4)] == [None] * 4
+        assert [node.look(works, state="inside", since=20.0) for _ in range(20)] == [None] * 20
+    assert [node.look(sleeps, state="inside", since=20.0) for _ in range(6)] == [None] * 4 + [1, 1]
+
+
+def test_a_rank_elsewhere_that_has_come_meanwhile_is_suspected_anew(tmp_path) -> None:
+    node = OneOfNodes(tmp_path, 2)
+    came = replace(INSIDE, rank=1, operation="barrier")  # in another operation than ours
+    node_says = [node.look(SLEEPS, state="inside", since=20.0) for _ in range(4)]
+    node.now += 1.0  # the looks of the first suspicion are over now
+    node.watch._seen[0].mark = -100.0  # our rank does nothing but wait, either
+    node_says += [node.look(came, state="inside", since=20.0) for _ in range(4)]
+    assert node_says == [None] * 8
+
+
+def test_a_task_frozen_while_it_heard_of_the_others_begins_anew(tmp_path) -> None:
+    node = OneOfNodes(tmp_path, 2)
+    waits = replace(INSIDE, rank=1, since=1.0, still=1.0)
+    assert [node.look(waits, state="user") for _ in range(5)] == [None] * 5
+
+    def freeze() -> None:
+        node.now += 3 * 3600.0
+        node.others.meanwhile = lambda: None
+
+    node.others.meanwhile = freeze
+    long = replace(waits, since=3 * 3600.0, still=3 * 3600.0)
+    said = [node.look(long, state="user", since=3 * 3600.0) for _ in range(10)]
+    assert said == [None] * 10
