@@ -1,12 +1,13 @@
 """A cluster that many people share: pools, quotas, priorities and agents change while everything goes wrong.
 
 In its calm end every agent takes work again and no quota is narrower than a trial; then all must end in time, whoever
-was preempted, moved behind, or on an agent that was taken out.
+was preempted, moved behind, or on an agent that was taken out. One machine with a part of a gang may still fail there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -118,6 +119,29 @@ class Cluster(World):
             process = Process(self.loop, f"command {place}", "client")
             jobs.append(process.spawn(as_thread(partial(self._run_command, command))))
         return jobs
+
+    # --- what goes wrong
+
+    async def _wreck(self) -> None:
+        if any(job.gang for job in self.plan.jobs):
+            self.loop.world.spawn(self._lose_a_part())
+        await super()._wreck()
+
+    async def _lose_a_part(self) -> None:
+        """In half of the seeds with gangs the power of a machine fails under a part, also in the calm: by chance most
+        gangs run when nothing goes wrong any more."""
+        rng = random.Random(f"a part is lost {self.seed}")
+        running: list[str] = []
+        if rng.random() < 0.5:
+            while not running:
+                await asyncio.sleep(rng.uniform(0.2, 1.0))
+                rows = self.promises._all(
+                    "SELECT DISTINCT p.agent_id FROM allocation_parts p JOIN allocations a ON a.id = p.allocation_id "
+                    "WHERE a.state = 'RUNNING' AND p.end IS NULL ORDER BY 1"
+                )
+                running = [name for (name,) in rows]
+            failing = rng.choice(running)
+            await self._node_fault("machine_restarted", next(node for node in self.nodes if node.name == failing))
 
     # --- the course of things
 
