@@ -7,6 +7,7 @@ what the tutorial does not show. Where no Docker engine can be started, the note
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from detlab.client import Client, build_bundle
 from testbed import docker, docker_images
 from testbed.hub_page import hub_tab, start_dialog
 from testbed.lab import chromium
+from testbed.servers import person
 from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +59,9 @@ def waiting_server(tour: Tour) -> None:
         tour.picture("spawn-queued", page)
         tour.hub.bring_to_front()
         tour.follow("Queue")
-        expect(tour.hub.locator("main")).to_contain_text("ben", timeout=LONG)
+        table = tour.hub.get_by_role("region", name="Queue")
+        table.get_by_role("button", name=re.compile("waits for 4 free slots")).click(timeout=LONG)
+        expect(table).to_contain_text("in the pool default", timeout=LONG)
         tour.picture("hub-queue", tour.hub)
         tour.follow("My work")
         page.get_by_role("button", name="Stop Server").click()
@@ -154,6 +158,25 @@ def started_on_the_hub_page(tour: Tour) -> None:
     tour.picture("task", hub)
 
 
+def quotas(tour: Tour) -> None:
+    """A quota that is set in the form, and one that somebody waits under."""
+    with tour.cluster.client() as client:
+        client.put("quotas", json={"kind": "user", "name": "ben", "slots": 2}).raise_for_status()
+    ben = person(tour.cluster, "ben")
+    config = {"entrypoint": ["sleep", "600"], "resources": {"slots": 2}}
+    over = ben.post("tasks", {"kind": "command", "name": "all shards", "config": config}).json()["task"]["id"]
+    tour.follow("Quotas")
+    form = tour.hub.get_by_role("form", name="Set a quota")
+    form.get_by_label("Name").fill("ada")
+    form.get_by_label("Slots").fill("4")
+    form.get_by_role("button", name="Set the quota").click()
+    expect(tour.hub.get_by_role("region", name="Quotas")).to_contain_text("you", timeout=LONG)
+    expect(tour.hub.get_by_role("row").filter(has_text="ben")).to_contain_text("2", timeout=LONG)
+    tour.picture("hub-quotas", tour.hub)
+    ben.post(f"tasks/{over}/kill")
+    ben.close()
+
+
 def failed_trial(tour: Tour) -> None:
     """A trial that raised, with the card that says what, where, and what to do."""
     with Client(tour.cluster.url, tour.cluster.token) as client:
@@ -172,6 +195,7 @@ def rest_of_the_hub_page(tour: Tour) -> None:
     for name in ("Cluster", "Tokens", "Service"):
         tour.follow(name)
         tour.picture(f"hub-{name.lower()}", tour.hub)
+    quotas(tour)
     started_on_the_hub_page(tour)
     failed_trial(tour)
     tour.hub.get_by_role("button", name="Switch to dark colours").click()
