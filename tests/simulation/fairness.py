@@ -300,6 +300,7 @@ class Fairness(Promises):
 
     def _judge_quotas(self, new: list[Held], now: dict[str, Held], before: Rules, rules: Rules) -> None:
         """Who has got slots in this commit holds no more than every quota gives, and their job no more than it may."""
+        new = [one for one in new if one.needed]  # a quota of slots binds nobody who wants none
         if not new:
             return
         placed = [one for one in now.values() if one.placed]

@@ -9,5 +9,6 @@ NAMED: dict[int, str] = {
 """seed -> the bug it found, in the world of a search"""
 NAMED_CLUSTERS: dict[int, str] = {
     23: "a preempted trial's node was drained: the preemption was forgotten, and the trial preempted once too often",
+    45: "of the simulation itself: a command without slots was held to a quota that had become narrower meanwhile",
 }
 """The same in the world of a shared cluster."""
