@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
@@ -17,7 +18,7 @@ from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.jobs import Live
 
 LIMIT = 1000
-"""Most items of one look: the first so many of all, and the first so many of the caller's."""
+"""Most items of one look: so many of all, and so many of the caller's, each the first of their pools."""
 SOMEBODY = "somebody else"
 """Stands for a user whom the caller may not know."""
 
@@ -40,7 +41,7 @@ def by_priority(settings: Settings, pool: str) -> bool:
 
 
 def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
-    """The queue as a caller may see it: the first `limit` of all, and the caller's own first `limit`.
+    """The queue as a caller may see it: `limit` of all, and as many of the caller's own, the first of each pool.
 
     Places are those in the pool: what waits in other pools is in nobody's way.
     """
@@ -52,15 +53,32 @@ def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[
             ranked[one.pool] = by_priority(settings, one.pool)
         return rank(one, by_priority=ranked[one.pool])
 
-    shown, own = [], 0
+    waiting = sorted(jobs.live(s, pending_only=True), key=key)
+    of_all = shares(Counter(one.pool for one in waiting), limit)
+    of_own = shares(Counter(one.pool for one in waiting if one.owner == caller.name), limit)
+    shown = []
     places: Counter[str] = Counter()
-    for number, one in enumerate(sorted(jobs.live(s, pending_only=True), key=key), 1):
+    own: Counter[str] = Counter()
+    for one in waiting:
         places[one.pool] += 1
         mine = one.owner == caller.name
-        own += mine
-        if number <= limit or (mine and own <= limit):
+        own[one.pool] += mine
+        if places[one.pool] <= of_all[one.pool] or (mine and own[one.pool] <= of_own[one.pool]):
             shown.append(_item(one, places[one.pool], caller, reasons))
     return shown
+
+
+def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How many items each pool may show: equal parts of `limit`, where what one does not need is the others'.
+
+    Pools are not ranked with each other: where one goes by priority and one by shares, no order of both is right.
+    """
+    given: dict[str, int] = {}
+    left = limit
+    for pools_left, pool in zip(range(len(wanted), 0, -1), sorted(wanted, key=lambda name: wanted[name]), strict=True):
+        given[pool] = min(wanted[pool], -(-left // pools_left))
+        left -= given[pool]
+    return given
 
 
 def rank(one: Live, *, by_priority: bool) -> tuple[int, float, float, int, str]:

@@ -230,6 +230,41 @@ async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):
     ]
 
 
+async def test_a_pool_of_another_scheduler_crowds_nobody_out_of_the_queue(make_world):
+    """Under fair share priorities do not count, and all of such a pool came before what others rank by priority."""
+    fair, prio = Pool(Scheduler.FAIR_SHARE), Pool(Scheduler.PRIORITY)
+    pools = Pools(
+        {"default": PoolConfig("default"), "fair": PoolConfig("fair", fair), "prio": PoolConfig("prio", prio)}
+    )
+    world = await make_world(pools=pools)
+    await command(world, BOB, resource_pool="prio", priority=1)
+    await command(world, ALICE, resource_pool="prio", priority=1)
+    world.now += 1
+    many = {"name": "random", "metric": "loss", "max_trials": 20, "max_concurrent_trials": 20}
+    await world.submit(config(many, resources={"slots_per_trial": 1, "resource_pool": "fair"}))
+    shell = world.services.shell
+    for caller in (ALICE, BOB, ROOT):
+        items = await shell.read(lambda s, caller=caller: queues.items(s, caller, shell, 8))
+        shown = {pool: [item.place for item in items if item.pool == pool] for pool in ("prio", "fair")}
+        assert shown == {"prio": [1, 2], "fair": [1, 2, 3, 4, 5, 6] + [7] * (caller is ALICE)}
+    listed = {pool.name: pool.tasks_waiting for pool in (await world.services.pools.list()).items}
+    assert listed == {"default": 0, "prio": 2, "fair": 20}, "however many items are sent"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "given"),
+    [
+        ({}, 10, {}),
+        ({"a": 3}, 10, {"a": 3}),
+        ({"a": 250, "b": 3}, 200, {"a": 197, "b": 3}),
+        ({"a": 250, "b": 250, "c": 10}, 200, {"a": 95, "b": 95, "c": 10}),
+        ({"a": 5, "b": 5, "c": 5}, 2, {"a": 1, "b": 1, "c": 0}),
+    ],
+)
+def test_the_items_of_one_look_are_shared_by_the_pools(wanted, limit, given):
+    assert queues.shares(wanted, limit) == given
+
+
 # --- events
 
 

@@ -29,21 +29,25 @@ function Waiters({ queue, filter }: { queue: readonly QueueItem[]; filter: strin
     const groups = together(items);
     const shown = groups.slice(0, room);
     room -= shown.length;
-    return { name, waiting: items.length, shown, rest: groups.length - shown.length };
+    const pool = pools.find(one => one.name === name);
+    const waiting = words.length ? items.length : allOf(pool, items);
+    return { name, pool, waiting, shown, rest: groups.length - shown.length + waiting - items.length };
   });
   const rest = drawn.reduce((sum, line) => sum + line.rest, 0);
   return (
     <ol className="det-list" aria-label="Queue">
-      {drawn.filter(line => line.shown.length).map(line => {
-        const pool = pools.find(one => one.name === line.name);
-        return [
-          pooled && <PoolHead key={`pool ${line.name}`} name={line.name} pool={pool} waiting={line.waiting} />,
-          ...line.shown.map(group => <Waiting key={group[0]!.allocation_id} group={group} now={now} pool={pool} />)
-        ];
-      })}
+      {drawn.filter(line => line.shown.length).map(line => [
+        pooled && <PoolHead key={`pool ${line.name}`} name={line.name} pool={line.pool} waiting={line.waiting} />,
+        ...line.shown.map(group => <Waiting key={group[0]!.allocation_id} group={group} now={now} pool={line.pool} />)
+      ])}
       {rest > 0 && <li className="det-item det-soft">and {rest} more</li>}
     </ol>
   );
+}
+
+/** How many wait in a pool: the master sends only the first of them. The pool may have been asked for before the queue. */
+function allOf(pool: PoolView | undefined, items: readonly QueueItem[]): number {
+  return Math.max(pool?.tasks_waiting ?? 0, items.length);
 }
 
 function PoolHead({ name, pool, waiting }: { name: string; pool: PoolView | undefined; waiting: number }): ReactElement {

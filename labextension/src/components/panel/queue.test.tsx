@@ -1,0 +1,33 @@
+import { screen, within } from '@testing-library/react';
+import { expect, test } from 'vitest';
+
+import type { PoolView } from '../../state/wire';
+import { show } from '../../testing/app';
+import { overview, waiting } from '../../testing/fixtures';
+import { Queue } from './Queue';
+
+function pool(name: string, tasks_waiting: number): PoolView {
+  return {
+    name, description: '', scheduler: 'priority', preemption: false, fitting: 'best', heterogeneous: false, priority: 42, patience: 0,
+    slots_per_device: 1, elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
+    tasks_waiting, slots_waiting: tasks_waiting
+  };
+}
+
+const queue = [waiting(1, { pool: 'fair' }), waiting(2, { pool: 'fair' }), waiting(1, { pool: 'prio', allocation_id: 'p' })];
+const answers = { overview: overview({ queue }), pools: { items: [pool('fair', 250), pool('prio', 0)] } };
+
+test('the queue says how many wait in a pool, not how many of them the master sent', async () => {
+  show(<Queue filter="" />, answers);
+  const list = await screen.findByRole('list', { name: 'Queue' });
+  expect(await within(list).findByText('250 wait')).toBeTruthy();
+  expect(within(list).getByText('1 waits')).toBeTruthy();
+  expect(list.textContent).toContain('and 248 more');
+});
+
+test('with a filter the queue counts what was found', async () => {
+  show(<Queue filter="fair" />, answers);
+  const list = await screen.findByRole('list', { name: 'Queue' });
+  expect(await within(list).findByText('2 wait')).toBeTruthy();
+  expect(list.textContent).not.toContain('more');
+});
