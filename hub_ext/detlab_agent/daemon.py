@@ -252,6 +252,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             max_zero_slot_tasks=settings.max_zero_slot_tasks,
             cpus=cpus or None,
             memory=memory or None,
+            shares=True,
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))

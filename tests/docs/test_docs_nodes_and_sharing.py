@@ -72,7 +72,12 @@ def test_the_node_is_there(docs_cluster: Cluster, node: Agent) -> None:
     look = next(block for block in lines(NODE) if "det agent list" in block)
     assert all("node-2" in det(docs_cluster, line) for line in look if "pool" not in line)
     pools = json.loads(det(docs_cluster, "det pool list --json"))
-    assert {pool["name"]: pool["slots_total"] for pool in pools} == {"default": 2, "train": 1, "deadline": 0}
+    assert {pool["name"]: pool["slots_total"] for pool in pools} == {
+        "default": 2,
+        "train": 1,
+        "deadline": 0,
+        "small": 0,
+    }
     (agent,) = (one for one in json.loads(det(docs_cluster, "det agent list --json")) if one["id"] == "node-2")
     assert (agent["state"], agent["pool"], agent["labels"]) == ("connected", "train", {"rack": "r7"})
 
@@ -84,7 +89,7 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     (docs_cluster.root / "sweep.yaml").write_text(config.text)
     (docs_cluster.root / "code").mkdir()
     (docs_cluster.root / "code" / "train.py").write_text(TRAIN)
-    look, submit, quotas, change = lines(SHARE)
+    look, submit, _, quotas, change = lines(SHARE)
     for line in look:
         assert "train" in det(docs_cluster, line)
     assert all("would start now" in det(docs_cluster, line) for line in submit[:2])
@@ -103,6 +108,21 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     finally:
         for number in made:
             docs_cluster.det("experiment", "kill", str(number))
+
+
+@pytest.mark.hub
+def test_a_device_is_shared(docs_cluster: Cluster, tmp_path: Path) -> None:
+    describe, slots, run = next(block for block in lines(SHARE) if "det slot list" in block)
+    token = det(docs_cluster, "det agent enrol").strip()
+    command = started_by_the_page(docs_cluster).replace("--pool train", "--pool small")
+    with printed_agent(command, token, tmp_path, "node-3", docs_cluster.environment) as agent:
+        agent.until_it_says("connected to cluster")
+        assert "each device is 4 slots" in det(docs_cluster, describe)
+        listed = [line for line in det(docs_cluster, slots).splitlines() if "node-3" in line]
+        assert [line.split()[1] for line in listed] == ["cpu0.0", "cpu0.1", "cpu0.2", "cpu0.3"]
+        assert all("1/4 of cpu0" in line and line.rstrip().endswith("free") for line in listed)
+        assert "my parts: [0.25]" in det(docs_cluster, run)
+        det(docs_cluster, "det agent remove node-3 --yes")
 
 
 @pytest.mark.hub

@@ -37,6 +37,11 @@ def asked_of(view: AgentView) -> tuple[str, str]:
     return cpus, f"{memory} GiB" if view.memory is None else f"{memory} of {view.memory / 2**30:.1f} GiB"
 
 
+def part_of(slot: SlotView) -> str:
+    """What a slot is of its device: `1/4 of cuda0`; nothing to say of a whole one."""
+    return f"1/{slot.shares} of {slot.device}" if slot.shares > 1 else ""
+
+
 def holder_of(slot: SlotView) -> str:
     """What holds a slot, or why nothing does."""
     if slot.enabled:

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from detlab.cli.agents import holder_of, words_of
+from detlab.cli.agents import holder_of, part_of, words_of
 from detlab.cli.instances import say_instances
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
@@ -202,8 +202,12 @@ def list_slots(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json([{"agent_id": item.id, **each.model_dump(mode="json")} for item in agents for each in item.slots])
         return
-    rows = [(item.id, each.id, each.kind, each.name, holder_of(each)) for item in agents for each in item.slots]
+    rows = [
+        (item.id, each.id, each.kind, each.name, part_of(each), holder_of(each))
+        for item in agents
+        for each in item.slots
+    ]
     if not rows:
         say(NO_AGENTS if not agents else "The agents have no slots.")
         return
-    table(("Agent", "Slot", "Kind", "Name", "Held by"), rows)
+    table(("Agent", "Slot", "Kind", "Name", "Part", "Held by"), rows)

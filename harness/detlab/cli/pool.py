@@ -128,6 +128,7 @@ def _explain(found: PoolView) -> None:
             ("priority", f"{found.priority} of what names none"),
             ("patience", duration(found.patience)),
             ("agents", f"{found.agents}{away}{closed}"),
+            ("shares", f"each device is {found.slots_per_device} slots" if found.slots_per_device > 1 else ""),
             ("elastic", "yes" if found.elastic else ""),
             ("slots", f"{found.slots_used} of {found.slots_total} used, {found.tasks_running} tasks run"),
             ("waiting", f"{found.tasks_waiting} tasks, for {found.slots_waiting} slots"),

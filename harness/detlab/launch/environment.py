@@ -66,6 +66,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_ALLOCATION_ID=str(info["allocation_id"]),
         DET_TASK_TYPE=str(info.get("task_type", "TRIAL")),
         DET_SLOT_IDS=json.dumps(info["slot_ids"]),
+        DET_DEVICE_SHARES=json.dumps(info.get("device_shares", [])),
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,7 @@ from detlab.pytorch._lr_scheduler import LRScheduler
 from detlab.pytorch._optimizing import OptimizerFacts
 from detlab.pytorch._position import TrainingPosition
 from detlab.pytorch._reducer import _PyTorchReducerContext
+from detlab.pytorch._shares import keep_to_share
 from detlab.pytorch._wrapped_state import WrappedState
 
 if TYPE_CHECKING:
@@ -422,6 +424,7 @@ def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch
         )
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
+    keep_to_share(index, os.environ)
     return device
 
 

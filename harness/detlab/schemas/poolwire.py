@@ -23,6 +23,8 @@ class PoolView(Wire):
     """Of what is submitted without one."""
     patience: float = 0.0
     """Seconds of waiting after which later tasks of the same priority do not overtake any more."""
+    slots_per_device: int = 1
+    """Into so many slots each device of its agents is divided."""
     elastic: bool = False
     """A provider starts and stops its agents."""
     takes: list[str] = Field(default_factory=list)

@@ -14,6 +14,7 @@ from pathlib import Path
 from detlab.errors import DetlabError
 from detlab.launch.identity import Identity
 from detlab.launch.taskdir import TaskDir, write_atomic, write_json
+from detlab.schemas.shares import device_of, devices_of, share_number
 from detlab.schemas.wire import Launch, SlotView
 from detlab.trust import VARIABLE
 from detlab_agent.bundles import BundleCache
@@ -41,7 +42,7 @@ class Order:
         task: The task's directory.
         record: Where the agent notes it.
         identity: As whom it runs.
-        slots: Its slots.
+        slots: The devices of its slots, each once.
         port_offset: A number that no other task of this node has.
         archive: Its code.
         service: Where it serves, if it does.
@@ -111,7 +112,8 @@ class TaskMaker:
         if not _ALLOCATION.fullmatch(launch.allocation_id):
             raise RefusedTask(f"{launch.allocation_id!r} cannot name a directory")
         known = {slot.id: (index, slot) for index, slot in enumerate(self.slots)}
-        unknown = [slot for slot in launch.slots if slot not in known]
+        devices = devices_of(launch.slots)
+        unknown = [device for device in devices if device not in known]
         if unknown:
             raise RefusedTask(f"this agent has no slot {', '.join(unknown)}")
         try:
@@ -123,8 +125,9 @@ class TaskMaker:
             TaskDir(self.directory / launch.allocation_id),
             self.directory / f"{launch.allocation_id}.json",
             self.tenancy.identity(launch.owner),
-            [known[slot][1] for slot in launch.slots],
-            min((known[slot][0] for slot in launch.slots), default=0),
+            [known[device][1] for device in devices],
+            # another number for each share of a device: tasks beside each other choose ports by it
+            min((known[device_of(s)][0] + len(known) * share_number(s) for s in launch.slots), default=0),
             certificate=pinned,
         )
 

@@ -31,7 +31,7 @@ from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.matching import PolicyLooks
-from detlab_hub.services.offers import known_node
+from detlab_hub.services.offers import is_off, known_node, with_shares
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -101,7 +101,7 @@ class Agents:
                     slot.model_copy(
                         update={
                             "allocation_id": owners.get((row.id, slot.id)),
-                            "enabled": slot.enabled and slot.id not in row.slots_off,
+                            "enabled": slot.enabled and not is_off(slot.id, row.slots_off),
                         }
                     )
                     for slot in slots
@@ -181,13 +181,14 @@ class Agents:
 
         Raises:
             Forbidden: The agent says it is another one, or its key became void since it authenticated.
-            Conflict: It speaks a protocol that this master does not, another process of this name lives, or it was
-                sent away or connected anew meanwhile.
+            Conflict: It speaks a protocol that this master does not, calls a device as we call shares, another
+                process of this name lives, or it was sent away or connected anew meanwhile.
         """
         if hello.agent_id != agent.agent_id:
             raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id}")
         check_protocol(hello.protocol)
         await self._shell.read(lambda s: check_key(s, agent))  # before it takes over from another connection
+        hello = with_shares(hello, self._shell.settings.pools)
         rival = self._connections.rival_of(hello, self._shell.clock())
         if rival is not None:
             raise Conflict(

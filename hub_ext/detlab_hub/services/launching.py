@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.schemas import expconf
+from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
 from detlab_hub.services.sources import as_asked, lost_source, source_of
@@ -29,7 +30,7 @@ class _Seat:
         slots: Those that the task gets of it.
         rank: In the order of nodes.
         addresses: Of all nodes, in that order.
-        counts: Slots of all nodes.
+        counts: Devices of all nodes, on which there is a rank each.
     """
 
     agent: AgentRow | None
@@ -58,7 +59,7 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
     everywhere = parts.of_allocation(turn.session, row)
     agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
     addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
-    counts = [len(part.slots) for part in everywhere]
+    counts = [len(devices_of(part.slots)) for part in everywhere]
     trial, experiment = turn.trial(row.trial_id or 0), turn.experiment(row.experiment_id or 0)
     return [
         (part.agent_id, _trial(turn, row, trial, experiment, _Seat(agent, part.slots, part.rank, addresses, counts)))
@@ -70,7 +71,7 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
 def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
     """The launch message of an assigned allocation on one agent; see `build_launches`."""
     agent = turn.session.get(AgentRow, row.agent_id)
-    seat = _Seat(agent, row.slots, 0, [LOCALHOST], [len(row.slots)])
+    seat = _Seat(agent, row.slots, 0, [LOCALHOST], [len(devices_of(row.slots))])
     if row.trial_id is None or row.experiment_id is None:
         return _user_task(turn, row, seat)
     return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id), seat)
@@ -162,7 +163,7 @@ def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -
         master_url=turn.settings.service_url,
         cluster_id=turn.settings.cluster_id,
         agent_id=(row.agent_id or "") if seat.agent is None else seat.agent.id,
-        slot_ids=list(range(len(seat.slots))),
+        slot_ids=list(range(seat.counts[seat.rank])),
         gpu_uuids=_gpu_uuids(seat.agent, seat.slots),
         task_id=row.id.rpartition(".")[0],
         allocation_id=row.id,
@@ -171,6 +172,7 @@ def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -
         container_addrs=seat.addresses,
         container_rank=seat.rank,
         container_slot_counts=seat.counts,
+        device_shares=_device_shares(seat.agent, seat.slots),
         owner=row.owner,
     )
 
@@ -192,7 +194,12 @@ def _operators_directories(config: dict[str, Any], default: dict[str, Any]) -> l
 
 def _gpu_uuids(agent: AgentRow | None, slots: list[str]) -> list[str]:
     known = {} if agent is None else {slot["id"]: slot.get("uuid") for slot in agent.slots}
-    return [uuid for slot in slots if (uuid := known.get(slot))]
+    return list(dict.fromkeys(uuid for slot in slots if (uuid := known.get(slot))))
+
+
+def _device_shares(agent: AgentRow | None, slots: list[str]) -> list[float]:
+    known = {} if agent is None else {slot["id"]: slot.get("shares", 1) for slot in agent.slots}
+    return fractions(slots, [known.get(slot, 1) for slot in slots])
 
 
 def kind_of_slots(agent: AgentRow | None) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from detlab.schemas.wire import SlotView
+from detlab.errors import Conflict
+from detlab.schemas.shares import device_of, divide
+from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.backends.base import Node, node_of
-from detlab_hub.core.scheduling import ANYWHERE, UNBOUNDED, Agent, AgentState, Constraints, Task, TaskState
+from detlab_hub.core.scheduling import ANYWHERE, UNBOUNDED, Agent, AgentState, Constraints, Pools, Task, TaskState
 from detlab_hub.core.scheduling.fitting import Kind, suits
 from detlab_hub.store.tables import AgentRow
+
+_log = logging.getLogger(__name__)
 
 
 def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
@@ -37,9 +42,52 @@ def known_node(row: AgentRow) -> Node:
     )
 
 
+def with_shares(hello: Hello, pools: Pools) -> Hello:
+    """What an agent offers as its pool has it: each device whole, or divided into shares.
+
+    Raises:
+        Conflict: A device is called as we call shares.
+    """
+    odd = next((slot.id for slot in hello.slots if device_of(slot.id) != slot.id), None)
+    if odd is not None:
+        raise Conflict(f"an agent cannot call a slot {odd[:80]!r}: a dot and a number stand for a share of a device")
+    parts = pools.shares_in(hello.pool)
+    if parts > 1 and not hello.shares:
+        _log.warning("agent %s is of an older version: its devices are not shared", hello.agent_id)
+        parts = 1
+    return hello.model_copy(update={"slots": divide(hello.slots, parts)})
+
+
 def without(node: Node, off: Collection[str]) -> Node:
     """A node without the slots that an administrator closed."""
-    return replace(node, slots=tuple(slot for slot in node.slots if slot not in off))
+    return replace(node, slots=tuple(slot for slot in node.slots if not is_off(slot, off)))
+
+
+def is_off(slot: str, off: Collection[str]) -> bool:
+    """Whether a slot is closed: itself, or its device, if that was closed when it was one slot."""
+    return slot in off or device_of(slot) in off
+
+
+def usable(
+    nodes: Sequence[Node], off: Mapping[str, Collection[str]], held: Iterable[tuple[str, Collection[str]]]
+) -> list[Node]:
+    """Nodes with the slots that can be given away or are held: not the closed ones, nor shares of a device of which
+    somebody still has a slot that is no more. Its pool divides devices otherwise than it did, or does so now.
+
+    Args:
+        nodes: All, with all of their slots.
+        off: Slots that administrators closed, by agent.
+        held: Slots of what has some, by agent.
+    """
+    names = {node.id: frozenset(node.slots) for node in nodes}
+    stale: dict[str, set[str]] = {}
+    for agent, slots in held:
+        if agent in names and not names[agent].issuperset(slots):
+            stale.setdefault(agent, set()).update(device_of(slot) for slot in slots if slot not in names[agent])
+    return [
+        without(node, {*off.get(node.id, ()), *stale.get(node.id, ())}) if node.id in off or node.id in stale else node
+        for node in nodes
+    ]
 
 
 def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:

@@ -17,6 +17,7 @@ from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
+from detlab_hub.core.scheduling.picking import pick
 from detlab_hub.core.scheduling.undisturbed import without_collection
 from detlab_hub.services.lives import apply_allocation, ask_to_leave
 from detlab_hub.services.pending import Pending
@@ -121,7 +122,8 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
         row = turn.session.get_one(AllocationRow, allocation_id)
         seats = {}
         for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
-            seats[agent_id], free[agent_id] = free[agent_id][:count], free[agent_id][count:]
+            seats[agent_id] = picked = pick(free[agent_id], count)
+            free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
         scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))

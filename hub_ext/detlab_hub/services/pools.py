@@ -69,6 +69,7 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
         heterogeneous=rules.heterogeneous,
         priority=pool.priority,
         patience=pool.patience,
+        slots_per_device=pool.slots_per_device,
         elastic=pool.provider is not None,
         agents=len(heard),
         agents_away=len(nodes) - len(heard),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.services.offers import agent_of, beside, constraints_of, without
+from detlab_hub.services.offers import agent_of, beside, constraints_of, usable
 from detlab_hub.services.queuing import SINGLE_NODE
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.settings import Settings
@@ -367,10 +367,11 @@ def _scene(
     counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
     closed, off = _closed(s)
     placed = [Placed(*row) for row in _TAKEN.all(s, {})]
+    gangs = _gangs(s) if any(row.nodes > 1 for row in placed) else {}
     return Scene(
         settings=settings,
         now=now,
-        nodes=[without(node, off[node.id]) if node.id in off else node for node in nodes],
+        nodes=usable(nodes, off, _held(placed, gangs)),
         closed=closed,
         pending=pending,
         placed=placed,
@@ -378,8 +379,18 @@ def _scene(
         quotas=_QUOTAS.all(s, {}),
         refused=refused,
         tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
-        gangs=_gangs(s) if any(row.nodes > 1 for row in placed) else {},
+        gangs=gangs,
     )
+
+
+def _held(
+    placed: Iterable[Placed], gangs: Mapping[str, Mapping[str, frozenset[str]]]
+) -> Iterator[tuple[str, Collection[str]]]:
+    for row in placed:
+        if row.id in gangs:
+            yield from gangs[row.id].items()
+        elif row.slots:
+            yield row.agent_id or "", row.slots
 
 
 def _gangs(s: Session) -> dict[str, dict[str, frozenset[str]]]:

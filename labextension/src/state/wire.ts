@@ -391,6 +391,7 @@ export interface PoolView {
   heterogeneous: boolean;
   priority: number;
   patience: number;
+  slots_per_device: number;
   elastic: boolean;
   takes: string[];
   agents: number;
@@ -481,6 +482,8 @@ export interface SlotView {
   allocation_id: string | null;
   enabled: boolean;
   memory: number;
+  device: string;
+  shares: number;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */

@@ -100,3 +100,34 @@ def test_a_program_that_ignores_its_stop_is_killed_after_the_grace_though_its_sh
     master.wait_for(exited(task))
     assert 3.0 <= time.monotonic() - began < 6.0
     assert agent.processes(task) == []
+
+
+def test_two_tasks_share_a_device_and_each_sees_it_once(master, agent):
+    """A share is a slot of its own: a task waits for who has the same share, and for nobody else."""
+    say = "echo $OMP_NUM_THREADS $DET_UNIQUE_PORT_OFFSET $DET_DEVICE_SHARES; exec sleep 300"
+
+    def shares(slots, parts):
+        task = master.allocate(say, slots=slots)
+        info = task.launch.info.model_copy(update={"slot_ids": [0], "device_shares": parts})
+        master.send(task.launch.model_copy(update={"info": info}))
+        return task
+
+    first, second = shares(["cpu1.0", "cpu1.2"], [0.5]), shares(["cpu1.1"], [0.25])
+    master.wait_for(lambda: master.texts(first) and master.texts(second), what="both run at the same time")
+    assert not first.exits
+    assert master.texts(first) == ["1 1 [0.5]"]
+    assert master.texts(second) == ["1 3 [0.25]"], "programs choose ports by it: no other task has it"
+    third = shares(["cpu1.2"], [0.25])
+    master.send_kill(first, grace=0.2)
+    master.wait_for(lambda: master.texts(third), what="its share is free")
+    assert first.exits
+    for task in (second, third):
+        master.send_kill(task, grace=0.2)
+        master.wait_for(exited(task))
+
+
+def test_a_share_of_a_device_that_is_not_here_is_refused(master, agent):
+    task = master.launch("true", slots=["cpu9.0"])
+    master.wait_for(exited(task))
+    assert task.exits[0].reason == "refused"
+    assert "no slot cpu9" in task.exits[0].message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detlab_hub.backends.instances.configuration import Surroundings, make_pools
+from detlab_hub.backends.instances.configuration import Surroundings, largest_growth, make_pools
 from detlab_hub.core.scheduling import UNBOUNDED, read_pools
 
 AROUND = Surroundings(Path("instances"), "http://127.0.0.1:1/", "c1")
@@ -58,3 +58,12 @@ def test_cpus_and_memory_of_an_instance_are_what_the_master_counts_with_and_its_
     assert " ".join(told).count("--cpus 2.5 --memory 8G") == 1
     (plain,) = made(provider)
     assert (plain.template.millicpus, plain.template.host_memory) == (UNBOUNDED, UNBOUNDED)
+
+
+def test_an_instance_of_a_pool_of_shared_devices_counts_by_its_shares_and_is_told_its_devices() -> None:
+    shape = {"type": "local", "slots": 2, "gpu_memory": 80, "max_instances": 3}
+    pools, _ = read_pools({"p": {"provider": shape, "slots_per_device": 4}})
+    (pool,) = make_pools(pools, AROUND)
+    assert (pool.template.slots, pool.template.memory) == (8, 20)
+    assert " ".join(pool.provider._arguments).count("--slots 2") == 1
+    assert [agent.slots for agent in largest_growth(pools.by_name["p"])] == [8, 8, 8]

@@ -63,6 +63,8 @@ class Hello(Wire):
     """CPUs that its tasks may ask for together; None: it does not say, and they are not counted."""
     memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
     """Bytes of memory, likewise."""
+    shares: bool = False
+    """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
 
 
 class Heartbeat(Wire):

@@ -37,6 +37,9 @@ class ClusterInfoWire(Wire):
     container_addrs: list[str] = ["127.0.0.1"]
     container_rank: int = 0
     container_slot_counts: list[int] = []
+    """Devices of each node, and so ranks: several shares of one device are one."""
+    device_shares: list[float] = []
+    """How much of each device of `slot_ids` it may use; empty: all of them whole."""
     owner: str = ""
 
 

@@ -27,7 +27,11 @@ class SlotView(Wire):
     allocation_id: str | None = None
     enabled: bool = True
     memory: int = 0
-    """Bytes of the GPU's own memory; 0: none, or not known."""
+    """Bytes of the GPU's own memory, of a share its part; 0: none, or not known."""
+    device: str = ""
+    """The device that it is a share of; empty: it is a whole device."""
+    shares: int = 1
+    """Into so many shares its device is divided."""
 
 
 class AgentView(Wire):

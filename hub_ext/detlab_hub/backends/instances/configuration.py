@@ -67,7 +67,8 @@ def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
         ValueError: Something in it is wrong; the message says where and what.
     """
     found = pools.by_name.values()
-    return tuple(_pool(pool.name, pool.provider, around) for pool in found if pool.provider is not None)
+    elastic = ((pool, _pool(pool.name, pool.provider, around)) for pool in found if pool.provider is not None)
+    return tuple(replace(made, template=_divided(made.template, pool)) for pool, made in elastic)
 
 
 def largest_growth(pool: PoolConfig) -> tuple[Agent, ...]:
@@ -78,7 +79,7 @@ def largest_growth(pool: PoolConfig) -> tuple[Agent, ...]:
     """
     if pool.provider is None:
         return ()
-    template = _template(pool.provider)
+    template = _divided(_template(pool.provider), pool)
     most = int(pool.provider.get("max_instances", Limits().max_instances))
     return tuple(replace(template, id=f"new instance {number}") for number in range(1, most + 1))
 
@@ -123,6 +124,12 @@ def _template(said: Mapping[str, Any]) -> Agent:
         millicpus=_millicpus(said),
         host_memory=_bytes(said),
     )
+
+
+def _divided(template: Agent, pool: PoolConfig) -> Agent:
+    """An instance's agent as it is in a pool whose devices are shared: its provider counts devices."""
+    parts = pool.slots_per_device
+    return replace(template, slots=template.slots * parts, memory=template.memory // parts)
 
 
 def _millicpus(said: Mapping[str, Any]) -> int:

@@ -13,6 +13,8 @@ DEFAULT_POOL = "default"
 _NAME_CHARS = 64
 PATIENCE = 300.0
 """Seconds."""
+MOST_SHARES = 64
+"""Of one device."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class PoolConfig:
             priority.
         provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
             by themselves.
+        slots_per_device: Into so many slots each device of its agents is divided.
     """
 
     name: str
@@ -36,6 +39,7 @@ class PoolConfig:
     priority: int = DEFAULT_PRIORITY
     patience: float = PATIENCE
     provider: Mapping[str, Any] | None = None
+    slots_per_device: int = 1
 
 
 def _the_default() -> dict[str, PoolConfig]:
@@ -63,6 +67,11 @@ class Pools:
     def of(self, name: str) -> PoolConfig | None:
         """A pool, None if there is none of that name."""
         return self.by_name.get(name)
+
+    def shares_in(self, name: str) -> int:
+        """Into how many slots the devices of an agent of the pool are divided; 1 where there is no such pool."""
+        pool = self.by_name.get(name)
+        return 1 if pool is None else pool.slots_per_device
 
 
 def read_pools(
@@ -144,6 +153,12 @@ def _priority(value: Any) -> int:
     return value
 
 
+def _shares(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SHARES:
+        raise ValueError(f"must be a whole number from 1 to {MOST_SHARES}")
+    return value
+
+
 def _seconds(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
         raise ValueError("must be a number of seconds")
@@ -165,4 +180,5 @@ _KEYS.update(
     priority=_priority,
     patience=_seconds,
     provider=_mapping,
+    slots_per_device=_shares,
 )
