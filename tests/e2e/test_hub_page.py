@@ -322,7 +322,7 @@ def test_an_experiment_is_opened_and_killed_by_the_keyboard_alone(operator: Lab,
 @pytest.fixture(scope="module")
 def subjects(operator: Lab) -> Iterator[dict[str, str]]:
     """Views of what is there: heading by address, of an experiment that runs, its trial, and a task."""
-    shown = operator.submit(slow("looked at by axe"))
+    shown = operator.submit(slow("looked at by axe", steps=40_000))  # both looks at everything take minutes when loaded
     trial = operator.at_step(operator.first_trial(shown), 1)
     config = {"entrypoint": "echo here; sleep 600", "resources": {"slots": 0}}
     task = operator.client.create_task("command", config, name="a task for axe")

@@ -116,7 +116,7 @@ function What({ item }: { item: QueueItem }): ReactElement {
   const word = item.trial_id !== null ? `trial ${item.trial_id}` : kind;
   return (
     <>
-      {place ? <Go to={place}>{word}</Go> : word} <span className="det-adm-name">{nameText(item.name)}</span>
+      {place ? <Go to={place}>{word}</Go> : word} {item.name !== word && <span className="det-adm-name">{nameText(item.name)}</span>}
     </>
   );
 }
