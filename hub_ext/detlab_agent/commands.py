@@ -58,6 +58,12 @@ def _size(context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(f"{value[:80]!r} is no size: write for example 120G" if value else "empty") from error
 
 
+def _cpus(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value and round(value * 1000) == 0:
+        raise click.BadParameter(f"{value:g} is less than a thousandth, in which CPUs are counted; 0: they are not")
+    return value
+
+
 LABEL_CHARS = 200
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -93,6 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--cpus",
     type=click.FloatRange(min=0, max=1e6),
+    callback=_cpus,
     help="CPUs that tasks may ask for together (resources.cpus); 0: they are not counted [default: all it may use].",
 )
 @click.option(

@@ -8,6 +8,7 @@ import pytest
 from pool_scenes import placed, reasons, scene
 
 from detlab_hub.core.scheduling import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
+from detlab_hub.core.scheduling.limits import count_bytes
 
 ONE = {"j": {}}
 
@@ -185,3 +186,18 @@ def test_one_victim_with_the_memory_goes_and_not_several_with_the_slots() -> Non
     pending = {"p": Task("p", "high", 1, memory=16 << 30)}
     jobs = {"high": {"priority": 10}, "low": {"priority": 50}}
     assert schedule(scene(agents, jobs, pending, running, preemption=True)).release == ("large",)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 GiB"),
+        (1, "1 byte"),
+        (1000, "1000 bytes"),
+        (1 << 20, "1 MiB"),
+        ((8 << 30) + 5, "8 GiB"),
+        (3 << 29, "1536 MiB"),
+    ],
+)
+def test_memory_of_less_than_a_mebibyte_is_not_told_as_none(size: int, words: str) -> None:
+    assert count_bytes(size) == words

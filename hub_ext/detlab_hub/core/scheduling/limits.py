@@ -24,9 +24,11 @@ def count_cpus(millicpus: int) -> str:
 
 
 def count_bytes(size: int) -> str:
-    """`8 GiB`, `512 MiB`: rounded down, so that who asks for that gets it."""
+    """`8 GiB`, `512 MiB`, `100 bytes`: rounded down, so that who asks for that gets it."""
     if size > UNBOUNDED // 2:
         return "any amount of memory"
+    if 0 < size < MEBIBYTE:
+        return f"{size} byte{'' if size == 1 else 's'}"
     return f"{size // GIBIBYTE} GiB" if size % GIBIBYTE < MEBIBYTE else f"{size // MEBIBYTE} MiB"
 
 
