@@ -9,7 +9,7 @@ from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, Reason
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.sharing import _beyond_offers, _start_or_reserve, _start_zero_slot_tasks
+from detlab_hub.core.scheduling.sharing import _beyond_offers, _start_later, _start_or_reserve, _start_zero_slot_tasks
 from detlab_hub.core.scheduling.victims import Victims
 
 
@@ -47,7 +47,7 @@ class PlainShare:
 def plain_fair_share(snapshot: Snapshot) -> Decision:
     """Schedule a pool by shares."""
     planner = Planner(snapshot)
-    _start_zero_slot_tasks(planner)
+    put_off = _start_zero_slot_tasks(planner)
     shares = _shares(planner)
     enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
@@ -73,6 +73,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    _start_later(planner, put_off)
     return planner.decision()
 
 

@@ -12,6 +12,7 @@ It never takes slots away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
@@ -77,7 +78,7 @@ class _Share:
 
 def by_fair_share(planner: Planner) -> None:
     """Schedule a pool by shares."""
-    _start_zero_slot_tasks(planner)
+    put_off = _start_zero_slot_tasks(planner)
     shares = _shares(planner)
     enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
@@ -108,6 +109,7 @@ def by_fair_share(planner: Planner) -> None:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    _start_later(planner, put_off)
 
 
 def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
@@ -212,7 +214,7 @@ def _shares(planner: Planner) -> list[_Share]:
 
 def by_turns(planner: Planner) -> None:
     """Schedule a pool round robin."""
-    _start_zero_slot_tasks(planner)
+    put_off = _start_zero_slot_tasks(planner)
     waiting: dict[str, list[Task]] = {}
     for task in planner.pending:
         if task.slots > 0:
@@ -244,20 +246,55 @@ def by_turns(planner: Planner) -> None:
             heapreplace(heap, (turns, place, name))
         else:
             heappop(heap)
+    _start_later(planner, put_off)
 
 
-def _start_zero_slot_tasks(planner: Planner) -> None:
-    for task in planner.pending:
-        if task.slots == 0:
+def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
+    """Start whom there is room for of those without slots; who is to be looked at again at the end of the pass.
+
+    They come first, as they take no slots. But CPUs and memory are what others wait for, too: what was requested after
+    one that has waited for too long is not ahead of it.
+    """
+    tasks = [task for task in planner.pending if task.slots == 0]
+    since = math.inf
+    if any(not task.aside for task in tasks):
+        since = min((task.requested for task in _overdue(planner)), default=math.inf)
+    later: list[Task] = []
+    for task in tasks:
+        if task.requested > since and not task.aside:
+            later.append(task)
+        else:
             _start_if_it_fits(planner, task)
+    return later
 
 
-def _start_if_it_fits(planner: Planner, task: Task) -> bool:
+def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
+    """Start those without slots where nobody waits for CPUs or memory alone, and for too long."""
+    if not tasks:
+        return
+    rooms, kept = planner.rooms, set[str]()
+    waiting = [task for task in _overdue(planner) if task.id not in planner.started]
+    for task in {rooms.shape(task): task for task in waiting}.values():
+        if rooms.fit(task) is None and rooms.fits_but_for_demands(task):
+            one = task.single_node or task.slots < 2
+            agents = [node.agent for node in rooms.with_slots(task)] if one else rooms.suitable(task)
+            kept |= {a.id for a in agents if a.millicpus >= task.millicpus and a.host_memory >= task.memory}
+    for task in tasks:
+        _start_if_it_fits(planner, task, avoid=frozenset(kept))
+
+
+def _overdue(planner: Planner) -> list[Task]:
+    """Those with slots that ask for CPUs or memory, have waited for too long, and may hold more."""
+    asking = (task for task in planner.pending if task.overdue and task.slots and (task.millicpus or task.memory))
+    return [task for task in asking if planner.limits.now(task) is None]
+
+
+def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = frozenset()) -> bool:
     if not planner.allowed(task):
         return False
-    placement = planner.rooms.fit(task)
+    placement = planner.rooms.fit(task, avoid=avoid)
     if placement is None:
-        planner.wait(task, next_in_line=True)
+        planner.wait(task, next_in_line=not avoid)
         return False
     planner.start(task, placement)
     return True
