@@ -8,10 +8,10 @@ One embedded cluster (master, agent, processes) with one slot in a pool with pre
 in steps of 10 ms; then one of high priority is submitted. The first sees after a step that it is preempted, stores a
 checkpoint that takes it a second, and ends with exit code 0. What counts is from the master's decision (the attempt's
 `preempt_at`) to the moment when the slot is free (its `ended_at`), both by the master's clock, less what the trial's
-own code took: from the step in which it saw it to its last statement, as it notes itself. That leaves what detlab adds:
-the signal's way to the trial, the end of the interpreter, the launcher's delivery of all output, the agent's word, and
-the commit. The floor is of that the end of the interpreter: a Python with the same imports that is told to end by a
-pipe, until it is waited for.
+own code took to write the checkpoint, as it notes itself. That leaves what detlab adds: the signal's way to the trial,
+the storing of what was written and its commit, the end of the interpreter, the launcher's delivery of all output, the
+agent's word, and the commit. The floor is of that the end of the interpreter: a Python with the same imports that is
+told to end by a pipe, until it is waited for.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ with core.init() as context:
     seen = time.time()
     with context.checkpoint.store_path(dict(steps_completed=1)) as (path, _):
         (path / "state").write_text("1")
+        began = time.time()
         time.sleep({CHECKPOINT})
-    Path(sys.argv[1]).write_text(f"{{seen}} {{time.time()}}")
+        own = time.time() - began
+    Path(sys.argv[1]).write_text(f"{{seen}} {{time.time()}} {{own}}")
 """
 SHORT = """
 from detlab import core
@@ -65,6 +67,7 @@ class Found:
 
     beyond: list[float] = field(default_factory=list)
     signal: list[float] = field(default_factory=list)
+    storing: list[float] = field(default_factory=list)
     own: list[float] = field(default_factory=list)
     leaving: list[float] = field(default_factory=list)
     deciding: list[float] = field(default_factory=list)
@@ -114,13 +117,14 @@ def one_round(found: Found, cluster: Cluster, client: Client, notes: Path) -> No
     high = client.create_experiment(config_of("high", 10), files={"train.py": SHORT})
     high.wait()
     until(notes.exists, "the trial has noted when it ended")
-    seen, done = map(float, notes.read_text().split())
+    seen, done, own = map(float, notes.read_text().split())
     told, ended = attempt(cluster, low.id)
     if not submitted - 1 < told <= seen < done < ended:
         raise SystemExit(f"told {told}, seen {seen}, done {done}, ended {ended}: not a preemption")
-    found.beyond.append(ended - told - (done - seen))
+    found.beyond.append(ended - told - own)
     found.signal.append(seen - told)
-    found.own.append(done - seen)
+    found.storing.append(done - seen - own)
+    found.own.append(own)
     found.leaving.append(ended - done)
     found.deciding.append(told - submitted)
     low.kill()
@@ -150,6 +154,7 @@ def figures(found: Found) -> list[Figure]:
     """Return the rows of the table."""
     rows = {
         "  of it: until the trial sees it, with half a step of its own": found.signal,
+        "  of it: storing and committing the checkpoint": found.storing,
         "  of it: from its last statement until the slot is free": found.leaving,
         "    floor: a Python that is told to end, until it is gone": found.floor,
         "besides: the trial's own checkpoint": found.own,
