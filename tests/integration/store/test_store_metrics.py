@@ -246,6 +246,25 @@ def test_twelve_thousand_names_in_one_report(store: Store, trial_id: int, experi
     assert curve(store, trial_id, "layer/11999") == {1: 11999.0, 2: 11999.0}
 
 
+def test_new_names_and_series_are_no_statement_each_on_postgresql(store: Store, trial_id: int) -> None:
+    """A report of 12,000 new names was 12,000 questions and answers, and held the writer for most of a minute."""
+    statements: list[str] = []
+    names = {f"layer/{index:05d}": float(index) for index in range(300)}
+
+    def work(s: Any) -> None:
+        event.listen(s.connection(), "before_cursor_execute", lambda *args: statements.append(args[2]))
+        metrics.insert_report(s, trial_id, 1, T, 1, 1.0, {**names, "loss": math.nan})
+        if s.get_bind().dialect.name == "postgresql":
+            assert len(statements) < 12, statements
+
+    store.write_sync(work)
+    report(store, trial_id, 2, {**names, "new": 7.0})
+    assert curve(store, trial_id, "layer/00299") == {1: 299.0, 2: 299.0}
+    assert curve(store, trial_id, "new") == {2: 7.0}
+    assert math.isnan(curve(store, trial_id)[1])
+    assert store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["layer/00007"].count == 2
+
+
 def big_series(store: Store, trial_id: int, size: int) -> list[float]:
     values = [math.sin(step / 700) for step in range(size)]
     values[size // 3] = 40.0

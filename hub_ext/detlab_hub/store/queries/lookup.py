@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import Prepared, driver_of, fetch
 from detlab_hub.store.queries import serieslines
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
@@ -22,6 +22,7 @@ _NAMES = select(_METRIC_NAMES.c.id, _METRIC_NAMES.c.name).where(
     _METRIC_NAMES.c.name.in_(bindparam("names", expanding=True))
 )
 _ONE_NAME = Prepared(select(_METRIC_NAMES.c.id).where(_METRIC_NAMES.c.name == bindparam("name")))
+_NEW_NAMES = "INSERT INTO metric_names (name) SELECT unnest(%s::text[]) RETURNING name, id"
 _SERIES: Table = Series.__table__
 _ALL_SERIES = serieslines.SELECT.where(
     _SERIES.c.trial_id == bindparam("trial"), _SERIES.c.group_name == bindparam("group")
@@ -39,11 +40,15 @@ def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
         return known
     for part in chunks(wanted):
         known.update((row.name, row.id) for row in s.connection().execute(_NAMES, {"names": part}))
-    fresh = [MetricName(name=name) for name in wanted if name not in known]
-    if fresh:
-        s.add_all(fresh)
+    fresh = [name for name in wanted if name not in known]
+    if fresh and driver_of(s)[0].dialect.name == "postgresql":
+        # A question and an answer for each of ten thousand names would hold up all other writes for seconds.
+        known.update(fetch(s, _NEW_NAMES, (fresh,)))
+    elif fresh:
+        rows = [MetricName(name=name) for name in fresh]
+        s.add_all(rows)
         s.flush()
-        known.update((row.name, row.id) for row in fresh)
+        known.update((row.name, row.id) for row in rows)
     return known
 
 
