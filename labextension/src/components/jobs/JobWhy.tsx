@@ -31,10 +31,9 @@ export function JobWhy({ item }: { item: QueueItem }): ReactElement {
   );
 }
 
-/** `told`: the reason that stands above; neither it nor a hint in it is said twice. */
+/** `told`: the reason that stands above; it is not said twice. */
 function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElement {
   const now = useNow();
-  const hints = wait.hints.filter(hint => !told.includes(hint.text) && !wait.detail.includes(hint.text));
   return (
     <>
       <dl className="det-why-facts">
@@ -56,9 +55,9 @@ function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElemen
             : wait.estimated_start <= now ? 'any moment' : `in ${formatUntil(wait.estimated_start - now)} at the latest`}
         </dd>
       </dl>
-      {hints.length > 0 && (
+      {wait.hints.length > 0 && (
         <ul className="det-why-hints" aria-label="What would let it start now">
-          {hints.map(hint => <li key={`${hint.change} ${hint.value}`}>{nameText(hint.text, PROSE)}</li>)}
+          {wait.hints.map(hint => <li key={`${hint.change} ${hint.value}`}>{nameText(hint.text, PROSE)}</li>)}
         </ul>
       )}
     </>
