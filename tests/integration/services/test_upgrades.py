@@ -98,6 +98,35 @@ def test_what_waits_over_an_upgrade_is_not_spread_over_several_agents(
     assert stored[third] is None
 
 
+def test_what_lives_over_an_upgrade_holds_the_cpus_and_memory_that_it_asked_for(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """They only bounded containers: what ran or waited counted as nothing, and its agent was given to others, too."""
+    load("0006", empty_db_url, request, tmp_path)
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        trials = connection.execute(
+            text("SELECT id, experiment_id FROM allocations WHERE experiment_id = 1 ORDER BY id LIMIT 3")
+        ).all()
+        task, task_id = connection.execute(text("SELECT id, task_id FROM allocations WHERE task_id IS NOT NULL")).one()
+        state = text("UPDATE allocations SET state = :state WHERE id = :id")
+        for one, (allocation, _) in zip(("RUNNING", "PENDING", "TERMINATED"), trials, strict=True):
+            connection.execute(state, {"id": allocation, "state": one})
+        connection.execute(state, {"id": task, "state": "RUNNING"})
+        for table, key, asked in (
+            ("experiments", 1, {"cpus": 1.5, "memory": 8 << 30}),
+            ("tasks", task_id, {"cpus": 4, "memory": None}),
+        ):
+            found = connection.execute(text(f"SELECT config FROM {table} WHERE id = :id"), {"id": key}).scalar_one()
+            config = json.loads(found)
+            config["resources"] = {**(config.get("resources") or {}), **asked}
+            put = text(f"UPDATE {table} SET config = :config WHERE id = :id")
+            connection.execute(put, {"id": key, "config": json.dumps(config)})
+        migrate.upgrade(connection)
+        rows = connection.execute(text("SELECT id, millicpus, memory FROM allocations")).all()
+    held = {row.id: (row.millicpus, row.memory) for row in rows if row.millicpus or row.memory}
+    assert held == {trials[0].id: (1500, 8 << 30), trials[1].id: (1500, 8 << 30), task: (4000, 0)}
+
+
 def test_lines_get_new_ids_after_a_downgrade(empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """PostgreSQL counted from 1 again, and the first line that the older master wrote had the id of another."""
     load(BEFORE_GANGS, empty_db_url, request, tmp_path)

@@ -1,5 +1,9 @@
 """CPUs and memory: what agents have of them, and what is asked of them; words of output with capital letters."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -7,6 +11,22 @@ revision = "0007"
 down_revision = "0006"
 branch_labels = None
 depends_on = None
+
+_EXPERIMENTS = sa.table(
+    "experiments",
+    sa.column("id", sa.BigInteger),
+    sa.column("config", sa.Text),
+)
+_TASKS = sa.table("tasks", sa.column("id", sa.Text), sa.column("config", sa.Text))
+_REQUESTS = sa.table(
+    "allocations",
+    sa.column("state", sa.Text),
+    sa.column("experiment_id", sa.BigInteger),
+    sa.column("task_id", sa.Text),
+    sa.column("millicpus", sa.BigInteger),
+    sa.column("memory", sa.BigInteger),
+)
+_MOST = 2**62
 
 
 def upgrade() -> None:
@@ -16,6 +36,7 @@ def upgrade() -> None:
     op.add_column("allocations", sa.Column("millicpus", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("allocations", sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("log_chunks", sa.Column("capitals", sa.Text(), nullable=True))
+    _count_what_lives()
 
 
 def downgrade() -> None:
@@ -27,3 +48,23 @@ def downgrade() -> None:
     with op.batch_alter_table("agents") as batch_op:
         batch_op.drop_column("host_memory")
         batch_op.drop_column("millicpus")
+
+
+def _count_what_lives() -> None:
+    """What runs or waits holds what its config asks for: it would be given away a second time."""
+    connection, living = op.get_bind(), _REQUESTS.c.state != "TERMINATED"
+    for holders, key in ((_EXPERIMENTS, _REQUESTS.c.experiment_id), (_TASKS, _REQUESTS.c.task_id)):
+        ids = sa.select(key).where(living, key.is_not(None)).distinct()
+        for holder, text in connection.execute(
+            sa.select(holders.c.id, holders.c.config).where(holders.c.id.in_(ids))
+        ).all():
+            asked = _asked_of(json.loads(text))
+            if any(asked.values()):
+                connection.execute(sa.update(_REQUESTS).where(living, key == holder).values(**asked))
+
+
+def _asked_of(config: Mapping[str, Any]) -> dict[str, int]:
+    resources = config.get("resources") or {}
+    cpus, memory = (resources.get(name) for name in ("cpus", "memory"))
+    numbers = [0 if isinstance(one, bool) or not isinstance(one, (int, float)) else one for one in (cpus, memory)]
+    return {"millicpus": round(min(numbers[0] * 1000, _MOST)), "memory": min(int(numbers[1]), _MOST)}
