@@ -256,7 +256,9 @@ class DetHub(Application):
     def _server_authority(self) -> ServerAuthority | None:
         if not self.servers_certificate_file:
             return None
-        return ServerAuthority(Path(self.servers_certificate_file), Path(self.servers_key_file))
+        found = ServerAuthority(Path(self.servers_certificate_file), Path(self.servers_key_file))
+        found.prove()
+        return found
 
     def _pools(self) -> Pools:
         """Return the pools.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,8 +27,7 @@ from detlab_hub.backends.agents import Connection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.services import devices, gangs
 from detlab_hub.services.callers import AgentCaller
-from detlab_hub.services.launching import build_launches
-from detlab_hub.services.lives import apply_allocation, send_kill
+from detlab_hub.services.lives import apply_allocation, send_kill, send_launch
 from detlab_hub.services.scene import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -40,6 +41,7 @@ REFUSAL_TTL = 60.0
 """For this long a trial is not offered again to an agent that refused it."""
 MAX_EXIT_CODE = 2**31
 STAGE_CHARS = 200
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 
 
 @dataclass
@@ -105,13 +107,32 @@ def check_key(s: Session, agent: AgentCaller) -> None:
         raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
 
 
+def check_address(address: str) -> None:
+    """Accept an IP address or a host's name as it is dialled, and as a certificate can hold it.
+
+    Raises:
+        Conflict: It is neither.
+    """
+    if not address or _HOST.fullmatch(address):
+        return
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise Conflict(
+            f"the agent's --address {address[:40]!r} is neither an IP address nor a host's name in ASCII",
+            hint="det agent run --address ADDRESS; write other letters as xn--…",
+        ) from None
+
+
 def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
     """Bring what the agent has and what it should have together.
 
     Raises:
         Forbidden: Its key is void: a row that was removed must not come back.
+        Conflict: Nobody could dial its address.
     """
     check_key(turn.session, agent)
+    check_address(hello.address)
     _write_agent(turn, hello)
     tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
     live = turn.session.scalars(
@@ -130,7 +151,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
             if row.state == AllocationState.TERMINATING:
                 send_kill(turn, row, hello.agent_id)
         elif not gangs.has_begun(turn, row, hello.agent_id) and not _missing(turn, hello, row):
-            turn.outbox.messages += build_launches(turn, row, only=hello.agent_id)
+            send_launch(turn, row, only=hello.agent_id)
         else:
             # It was there and is not any more, or can never be: its agent lost it.
             gangs.lost(turn, row, hello.agent_id)

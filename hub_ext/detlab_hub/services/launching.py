@@ -15,9 +15,11 @@ from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Lau
 from detlab_hub.services.sources import as_asked, lost_source, source_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, parts, tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
 LOCALHOST = "127.0.0.1"
+CERTIFIED_RUN = "certified_run"
+"""In what the master notes of a server: the attempt that was launched with a certificate."""
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
@@ -138,19 +140,37 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         kind=kind.value,
         runtime="docker" if row.runtime == "docker" else "process",
         container=_container(config, agent) if row.runtime == "docker" else None,
-        service=_service(turn, agent, held=runs == "hold") if kind.served_by_hub else None,
+        service=_service(turn, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 
 
-def _service(turn: Turn, agent: AgentRow | None, *, held: bool) -> ServiceSpec:
-    """The service of a server; one that is reached over a network gets its certificate."""
+def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
+    """The service of a server; one that is reached over a network gets its certificate.
+
+    Raises:
+        NoCertificate: None can be made.
+    """
     authority = turn.settings.server_authority
-    if authority is None or agent is None or held or not authority.covers(agent.address):
+    if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
+        _note_certificate(task, None)
         return ServiceSpec()
     certificate, key = authority.issue(agent.address)
+    _note_certificate(task, row.run)
     return ServiceSpec(certificate=certificate, key=key)
+
+
+def _note_certificate(task: TaskRow, run: int | None) -> None:
+    """Remember which attempt had one: how it is reached is settled by its launch, not by later settings."""
+    if task.source.get(CERTIFIED_RUN) != run:
+        rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
+        task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
+
+
+def has_certificate(task: TaskRow, row: AllocationRow) -> bool:
+    """Whether this attempt of a server was launched with a certificate, and so speaks TLS."""
+    return task.source.get(CERTIFIED_RUN) == row.run
 
 
 def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:

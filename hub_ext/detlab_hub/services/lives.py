@@ -14,7 +14,7 @@ from typing import assert_never
 
 from sqlalchemy import Table, bindparam, func, select
 
-from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TrialState
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TaskExited, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
@@ -47,6 +47,7 @@ from detlab_hub.services.rows import (
     write_trial,
 )
 from detlab_hub.services.searches import SearchLostError
+from detlab_hub.services.servercerts import NoCertificate
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
@@ -98,7 +99,7 @@ def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -
     for action in step.actions:
         match action:
             case allocations.SendLaunch():
-                _send_launch(turn, row)
+                send_launch(turn, row)
             case allocations.SignalPreempt():
                 turn.outbox.wake_allocations.add(row.id)
             case allocations.SendKill():
@@ -129,8 +130,17 @@ def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
         turn.changed_experiment(experiment.id)
 
 
-def _send_launch(turn: Turn, row: AllocationRow) -> None:
-    turn.outbox.messages += build_launches(turn, row)
+def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None:
+    """Tell the allocation's agents, or only one of them, to start its task (again).
+
+    One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
+    """
+    try:
+        turn.outbox.messages += build_launches(turn, row, only)
+    except NoCertificate as error:
+        _log.error("allocation %s cannot be launched: %s", row.id, error.message)
+        turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=error.message)
+        apply_allocation(turn, row, allocations.TaskExited(None))
 
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:

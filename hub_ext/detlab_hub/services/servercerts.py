@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
+
+class NoCertificate(DetlabError):
+    """A server can have none: its authority's files cannot be used, or its agent's address is no name."""
+
+
 YEARS = 10
 """Of the authority, and so of what it signs: it is known by its file on the master's machine only."""
 _WEEK = datetime.timedelta(days=7)
@@ -45,21 +50,19 @@ class ServerAuthority:
         """Return a new key's certificate for one name or address, and that key, as PEM.
 
         Raises:
-            DetlabError: The authority's own files cannot be used, or that is no name.
+            NoCertificate: The authority's own files cannot be used, or that is no name.
         """
         # here: 50 ms that a master without such servers need not wait
         from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
+        own, key = self._files()
         try:
-            own = x509.load_pem_x509_certificate(self.certificate_file.read_bytes())
-            key = serialization.load_pem_private_key(self.key_file.read_bytes(), None)
             name = _alternative(address)
-        except (OSError, ValueError) as error:
-            raise DetlabError(f"no certificate can be made for the servers at {address}: {error}") from error
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        except ValueError as error:
+            raise NoCertificate(f"no certificate can be made for the servers at {address}: {error}") from error
         private = ec.generate_private_key(ec.SECP256R1())
         made = (
             _begin("detlab server", own.subject, private.public_key(), own.not_valid_after_utc)
@@ -70,6 +73,39 @@ class ServerAuthority:
             .sign(key, hashes.SHA256())
         )
         return _certificate_text(made), key_text(private)
+
+    def prove(self) -> None:
+        """Check that it can sign: at the master's start, not when somebody waits for a notebook.
+
+        Raises:
+            NoCertificate: It cannot.
+        """
+        self._files()
+
+    def _files(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        try:
+            own = x509.load_pem_x509_certificate(self.certificate_file.read_bytes())
+            key = serialization.load_pem_private_key(self.key_file.read_bytes(), None)
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it wants a password
+            raise _unusable(self, str(error)) from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise _unusable(self, "the key is not of an elliptic curve")
+        if own.public_key() != key.public_key():
+            raise _unusable(self, "the key is not that of the certificate")
+        return own, key
+
+
+def _unusable(authority: ServerAuthority, why: str) -> NoCertificate:
+    files = f"{authority.certificate_file} and its key {authority.key_file}"
+    return NoCertificate(
+        f"the authority for servers on other nodes, {files}, cannot sign: {why}",
+        hint="correct c.DetHub.servers_certificate_file and c.DetHub.servers_key_file",
+    )
 
 
 def make_authority() -> tuple[str, str]:

@@ -21,7 +21,8 @@ from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
 from detlab_hub.services import audit
 from detlab_hub.services.callers import Caller, HubCaller
-from detlab_hub.services.launching import build_launch
+from detlab_hub.services.launching import has_certificate
+from detlab_hub.services.lives import send_launch
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task, current_allocation
 from detlab_hub.services.turn import Turn
@@ -247,9 +248,7 @@ def _keep_environment(turn: Turn, row: TaskRow, environment: dict[str, str]) -> 
         return
     turn.spawn_secrets[row.id] = dict(environment)
     if current.state in NOT_BEGUN and current.agent_id is not None:
-        launch = build_launch(turn, current)
-        if launch is not None:
-            turn.outbox.messages.append((current.agent_id, launch))
+        send_launch(turn, current)
 
 
 def _server(s: Session, task_id: str) -> TaskRow:
@@ -261,7 +260,7 @@ def _server(s: Session, task_id: str) -> TaskRow:
 
 def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
     s.flush()
-    reasons, authority = shell.pending_reasons, shell.settings.server_authority
+    reasons = shell.pending_reasons
     current = s.scalar(select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run))
     state = TrialState(row.state)
     view = SpawnView(
@@ -286,7 +285,7 @@ def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
             "gpu_uuids": _gpus(s, current),
             "address": current.address,
             "port": current.port,
-            "secure": authority is not None and authority.covers(current.address),
+            "secure": has_certificate(row, current),
         }
     )
 
