@@ -106,6 +106,27 @@ def test_an_agent_that_was_killed_is_stopped_and_what_it_left_of_its_tasks_goes_
             process.wait()
 
 
+def test_what_an_agent_left_is_ended_from_a_directory_spelled_otherwise(root: Path, tmp_path: Path) -> None:
+    """The cluster was started through a link, and is ended by its real path; tasks have the spelling of the start."""
+    (tmp_path / "link").symlink_to(root)
+    started = LocalProvider(tmp_path / "link", "http://127.0.0.1:1", command=STAYS)
+    started.launch(order("one-1"))
+    mark = str(tmp_path / "link" / "one-1" / "agent" / "tasks" / "t")
+    other = str(tmp_path / "another" / "one-1" / "agent" / "tasks" / "t")
+    task = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"DET_TASK_DIR": mark})
+    neighbour = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"DET_TASK_DIR": other})
+    try:
+        until(lambda: procfs.read_environment(task.pid).get("DET_TASK_DIR") == mark)
+        until(lambda: procfs.read_environment(neighbour.pid).get("DET_TASK_DIR") == other)
+        LocalProvider(root, "").terminate(["one-1"])
+        assert task.wait(10) == -signal.SIGKILL
+        assert neighbour.poll() is None, "of another cluster, whose instance has the same name"
+    finally:
+        for process in (task, neighbour):
+            process.kill()
+            process.wait()
+
+
 def test_a_process_id_that_somebody_else_got_is_not_touched(root: Path, provider: LocalProvider) -> None:
     provider.launch(order("reused"))
     os.kill(pid_of(root, "reused"), signal.SIGKILL)

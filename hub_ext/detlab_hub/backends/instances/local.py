@@ -225,7 +225,10 @@ def _end_process(pid: int, started: int) -> None:
 
 def _is_task_of(pid: int, place: Path) -> bool:
     mark = procfs.read_environment(pid).get("DET_TASK_DIR", "")
-    return mark.startswith(f"{place}/agent/")
+    if f"/{place.name}/agent/" not in mark:
+        return False
+    # Whoever ends the cluster may have come to its directory by another way than who started it: a link, a mount.
+    return os.path.realpath(mark).startswith(f"{os.path.realpath(place)}/agent/")
 
 
 def _tail(log: Path) -> list[str]:
