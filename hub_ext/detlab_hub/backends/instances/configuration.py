@@ -98,7 +98,10 @@ def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPo
         limits, template = Limits(**bounds), _template(shape)
         counted = tuple(text for key in _COUNTED if key in shape for text in (f"--{key}", str(shape[key])))
         if kind == "local":
-            made: Provider = _local(where, name, provider, ("--slots", str(template.slots), *counted), around)
+            # What is not said is not counted there, either: else it would grow for what none of its agents has.
+            uncounted = tuple(text for key in _COUNTED if key not in shape for text in (f"--{key}", "0"))
+            told = ("--slots", str(template.slots), *counted, *uncounted)
+            made: Provider = _local(where, name, provider, told, around)
         elif kind == "aws":
             made = _aws(where, name, provider, counted, around)
         else:
