@@ -31,8 +31,9 @@ from detlab_agent.tasks import TaskTable
 
 @dataclass
 class LightTask:
-    """A task that does nothing until it ends."""
+    """A task that does nothing until it ends, and is among the `running` of its runtime until it is told to."""
 
+    running: dict[str, LightTask]
     allocation_id: str
     run: int
     slots: Sequence[str]
@@ -50,6 +51,8 @@ class LightTask:
     def interrupt(self) -> None:
         """End as by SIGTERM."""
         self.code = -signal.SIGTERM
+        if self.running.get(self.allocation_id) is self:
+            del self.running[self.allocation_id]
         self.ended.set()
 
     async def slay(self, delivery_grace: float) -> None:
@@ -78,7 +81,7 @@ class LightRuntime:
 
     async def start(self, launch: wire.Launch, say: Say, cancelled: asyncio.Event) -> RunningTask:
         """Start one."""
-        task = LightTask(launch.allocation_id, launch.run, tuple(launch.slots))
+        task = LightTask(self.running, launch.allocation_id, launch.run, tuple(launch.slots))
         self.started.append((launch.allocation_id, launch.run))
         self.running[launch.allocation_id] = task
         return task
@@ -174,9 +177,12 @@ class Fleet:
         """Call something in the fleet's thread."""
         self._loop.call_soon_threadsafe(deed, *arguments)
 
-    def end(self, agent: LightAgent, allocation_id: str) -> None:
-        """Let a task of an agent end well."""
-        self.do(agent.runtime.running.pop(allocation_id).ended.set)
+    def end(self, agent: LightAgent, allocation_id: str) -> bool:
+        """Let a task of an agent end well; return whether it still ran."""
+        task = agent.runtime.running.pop(allocation_id, None)
+        if task is not None:
+            self.do(task.ended.set)
+        return task is not None
 
     @property
     def started(self) -> int:
@@ -187,6 +193,11 @@ class Fleet:
     def running(self) -> int:
         """How many tasks run."""
         return sum(len(agent.runtime.running) for agent in self.agents)
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken by what runs."""
+        return sum(len(task.slots) for agent in self.agents for task in list(agent.runtime.running.values()))
 
     @property
     def kept(self) -> int:

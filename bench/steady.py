@@ -5,29 +5,32 @@
     make bench-steady BENCH_ARGS="--json"
 
 A master with its database, and agents by their own code over real sockets without processes behind their tasks
-(`fleet.py`). Trials of 500 searches want 1, 2, 4 or 8 slots and are of four priorities; preemption is on. Of ten
-changes four are ends of running trials, four are submissions, and two are agents that come back and say anew what they
-run; each end makes room for what waits, so that launches and starts come on top. Counted is CPU as a share of one core:
-of the scheduling passes, from reading the rows to what was decided and written, and of the whole master, which has the
+(`fleet.py`). Trials of searches want 1, 2, 4 or 8 slots and are of four priorities; preemption is on. Of ten changes
+four are ends of running trials, four are submissions, and two are agents that come back and say anew what they run;
+each end makes room for what waits, so that launches and starts come on top. One of ten submissions is more urgent than
+all that runs: trials are asked to leave for it, and are ended a second later. Checked is that all slots are busy, that
+as many tasks wait, and that the changes were made at their rate. Counted is CPU as a share of one core: of the
+scheduling passes, from reading the rows to what was decided and written, and of the whole master, which has the
 requests, the commits and the heartbeats of all agents, too. The goal is for the scheduling; the floor is the same
 cluster with its queue when nothing changes.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet import Fleet
-from master import Master, submit
+from fleet import Fleet, LightAgent
+from master import API, Master, submit
 from measure import Figure, conclude, median_of, options, spread, until
 
 from testbed.cluster import Cluster, running_cluster
@@ -37,11 +40,17 @@ RATE = 100
 SLOTS = 8
 SIZES = (1, 2, 4, 8)
 PRIORITIES = (10, 30, 42, 60)
-EACH = 25
-"""Trials of a search."""
+URGENT = 5
+"""Above all that runs: others leave for it."""
+URGENT_EACH = 10
+"""One of so many submissions is urgent."""
+SEARCHES = 50
+"""With which the cluster is filled."""
+REACHED = 0.95
+"""The changes must be made at no less than this part of their rate."""
 MEAN = sum(SIZES) / len(SIZES)
 KINDS = ("end", "submission", "end", "submission", "agent") * 2
-SUBMITTERS = 4
+SUBMITTERS = 32
 POOLS = "--DetHub.pools={'default': {'scheduler': 'priority', 'preemption': True}}"
 
 
@@ -57,7 +66,25 @@ class Found:
     """Milliseconds of CPU of a pass."""
     count: list[float] = field(default_factory=list)
     """Passes in a second."""
+    starts: list[float] = field(default_factory=list)
+    """Starts in a second."""
+    preempted: list[float] = field(default_factory=list)
+    """Trials that were ended to make room, in a second."""
     rate: list[float] = field(default_factory=list)
+    """Changes in a second, until the last one was answered."""
+
+
+@dataclass
+class Look:
+    """One round: percent of a core, and the rest as in `Found`."""
+
+    passes: float
+    whole: float
+    each: float
+    count: float
+    starts: float
+    preempted: float
+    rate: float
 
 
 @dataclass
@@ -68,54 +95,83 @@ class Bench:
     fleet: Fleet
     notes: Path
     draw: random.Random = field(default_factory=lambda: random.Random(3))
+    sent: list[Future[None]] = field(default_factory=list)
 
     def search(self, priority: int, trials: int) -> None:
         """Submit a search of so many trials, all of which want to run at once."""
         searcher = {"name": "random", "metric": "loss", "max_trials": trials, "max_concurrent_trials": trials}
         space = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}
         resources = {"slots_per_trial": self.draw.choice(SIZES), "priority": priority}
-        submit(self.master, {"name": "s", "searcher": searcher, "hyperparameters": space, "resources": resources})
+        config = {"name": "s", "searcher": searcher, "hyperparameters": space, "resources": resources}
+        submit(self.master, {**config, "preemption_timeout": 1})
 
     def fill(self, slots: int) -> None:
-        """All slots busy, and as many tasks that wait; those of high priorities come first, so that nobody leaves."""
-        searches = round((slots / MEAN + slots) / EACH)
-        for number in range(searches):
-            self.search(PRIORITIES[number * len(PRIORITIES) // searches], EACH)
-        before = -1
-        while self.fleet.started != before:
-            before = self.fleet.started
-            time.sleep(6)
+        """All slots busy, and as many tasks that wait; those of high priorities come first, so that nobody leaves.
+
+        Raises:
+            SystemExit: It did not become so.
+        """
+        each = -(-round(slots / MEAN + slots) // SEARCHES)
+        for number in range(SEARCHES):
+            self.search(PRIORITIES[number * len(PRIORITIES) // SEARCHES], each)
+        until(lambda: self.fleet.busy == slots, f"{slots} slots are busy", 600)
+        while (missing := slots - self.waiting()) > 0:  # the sizes of searches were drawn
+            self.search(PRIORITIES[-1], min(missing, each))
+
+    def waiting(self) -> int:
+        """How many tasks wait, by the master's count."""
+        person = self.master.person()
+        pools = json.loads(person.ask("GET", f"{API}pools"))["items"]
+        person.close()
+        return sum(pool["tasks_waiting"] for pool in pools)
 
     def cpu_of_passes(self) -> tuple[float, int]:
         """CPU seconds of all passes so far, and how many there were."""
         lines = self.notes.read_text().splitlines()
         return sum(float(line.split()[0]) for line in lines), len(lines)
 
-    def look(self, seconds: float, changes: list[str]) -> tuple[float, float, float, float]:
-        """Make changes at their pace for so long; return percent of passes and all, ms of a pass, passes a second."""
+    def look(self, seconds: float, changes: list[str]) -> Look:
+        """Make changes at their pace for so long."""
         whole, (passes, count) = self.master.cpu, self.cpu_of_passes()
+        started, killed = self.fleet.started, self.fleet.killed
         began = time.perf_counter()
         with ThreadPoolExecutor(SUBMITTERS) as submitters:
             for number, change in enumerate(changes):
                 time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
                 self.change(change, submitters)
+            for sent in self.sent:
+                sent.result()  # what was refused was no change
+            self.sent.clear()
+        rate = len(changes) / (time.perf_counter() - began)
         time.sleep(max(0.0, began + seconds - time.perf_counter()))
         span = time.perf_counter() - began
         later, many = self.cpu_of_passes()
-        each = (later - passes) / max(1, many - count) * 1000
-        return (later - passes) / span * 100, (self.master.cpu - whole) / span * 100, each, (many - count) / span
+        return Look(
+            passes=(later - passes) / span * 100,
+            whole=(self.master.cpu - whole) / span * 100,
+            each=(later - passes) / max(1, many - count) * 1000,
+            count=(many - count) / span,
+            starts=(self.fleet.started - started) / span,
+            preempted=(self.fleet.killed - killed) / span,
+            rate=rate,
+        )
 
     def change(self, kind: str, submitters: ThreadPoolExecutor) -> None:
         """Make one change."""
-        agent = self.draw.choice(self.fleet.agents)
         if kind == "submission":
-            submitters.submit(self.search, self.draw.choice(PRIORITIES[2:]), 1)
+            urgent = self.draw.randrange(URGENT_EACH) == 0
+            priority = URGENT if urgent else self.draw.choice(PRIORITIES[2:])
+            self.sent.append(submitters.submit(self.search, priority, 1))
         elif kind == "agent":
-            self.fleet.do(agent.connector.introduce_again)
+            self.fleet.do(self.draw.choice(self.fleet.agents).connector.introduce_again)
         else:
-            while not agent.runtime.running:
-                agent = self.draw.choice(self.fleet.agents)
-            self.fleet.end(agent, self.draw.choice(list(agent.runtime.running)))
+            while not self.end(self.draw.choice(self.fleet.agents)):
+                pass
+
+    def end(self, agent: LightAgent) -> bool:
+        """Let a task of an agent end; return whether there was one."""
+        running = list(agent.runtime.running)
+        return bool(running) and self.fleet.end(agent, self.draw.choice(running))
 
 
 def measure(cluster: Cluster, root: Path, slots: int, seconds: float, rounds: int) -> Found:
@@ -132,17 +188,13 @@ def measure(cluster: Cluster, root: Path, slots: int, seconds: float, rounds: in
         bench = Bench(master, fleet, notes)
         bench.fill(slots)
         for _ in range(rounds):
-            passes, whole, _, _ = bench.look(seconds, [])
-            found.still_passes.append(passes)
-            found.still_whole.append(whole)
+            still = bench.look(seconds, [])
+            found.still_passes.append(still.passes)
+            found.still_whole.append(still.whole)
             kinds = cycle(KINDS)
-            started = fleet.started
-            passes, whole, each, count = bench.look(seconds, [next(kinds) for _ in range(round(seconds * RATE))])
-            found.passes.append(passes)
-            found.whole.append(whole)
-            found.each.append(each)
-            found.count.append(count)
-            found.rate.append((fleet.started - started) / seconds)
+            look = bench.look(seconds, [next(kinds) for _ in range(round(seconds * RATE))])
+            for name, value in vars(look).items():
+                getattr(found, name).append(value)
         fleet.close()
     finally:
         master.end()
@@ -164,10 +216,11 @@ def main() -> int:
 
 def figures(found: Found) -> list[Figure]:
     """Return the rows of the table."""
-    note = (
-        f"{median_of(found.count):.2g} passes/s of {median_of(found.each):.0f} ms; {median_of(found.rate):.0f} starts/s"
-    )
+    note = f"{median_of(found.count):.2g} passes/s of {median_of(found.each):.0f} ms"
     return [
+        Figure("changes made", median_of(found.rate), "/s", at_least=REACHED * RATE, note=spread(found.rate)),
+        Figure("  starts besides", median_of(found.starts), "/s", note=spread(found.starts)),
+        Figure("  trials that left for urgent ones", median_of(found.preempted), "/s", note=spread(found.preempted)),
         Figure("scheduling: CPU", median_of(found.passes), "%", at_most=GOAL, note=note),
         Figure("  floor: when nothing changes", median_of(found.still_passes), "%", note=spread(found.still_passes)),
         Figure("the whole master: CPU", median_of(found.whole), "%", note=spread(found.whole)),
