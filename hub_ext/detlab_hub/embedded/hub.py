@@ -95,12 +95,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.DetSpawner.cluster_url = plan.public_url
     if plan.servers_certificate_file:
         # The Hub, too, asks servers whether they are up. Its own `internal_ssl` would want TLS of all of its parts.
-        certificate, key = folder.hub_pair
-        c.JupyterHub.tornado_settings = {
-            "internal_ssl_cert": str(certificate),
-            "internal_ssl_key": str(key),
-            "internal_ssl_ca": plan.servers_certificate_file,
-        }
+        c.JupyterHub.tornado_settings = _trust(folder, plan)
         c.DetSpawner.servers_certificate_file = plan.servers_certificate_file
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
@@ -108,6 +103,16 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
         # its servers run as the operator: nobody else gets one, and the operator's opens where they were
         c.DetSpawner.only_user = plan.operator
         c.Spawner.notebook_dir = plan.workdir
+
+
+def _trust(folder: StateFolder, plan: Plan) -> dict[str, str]:
+    """Whom the Hub believes to be a server on another node, as its own settings."""
+    certificate, key = folder.hub_pair
+    return {
+        "internal_ssl_cert": str(certificate),
+        "internal_ssl_key": str(key),
+        "internal_ssl_ca": plan.servers_certificate_file,
+    }
 
 
 def _navigation(c: Any) -> None:
@@ -125,3 +130,6 @@ def load(c: Any, load_subconfig: Any, folder: Path) -> None:
     for path in (state.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
             load_subconfig(str(path))
+    if plan.servers_certificate_file:
+        # Whoever sets headers of pages replaces the whole dict; without this the Hub would take servers for dead.
+        c.JupyterHub.tornado_settings = {**_trust(state, plan), **c.JupyterHub.tornado_settings}
