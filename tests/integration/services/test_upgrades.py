@@ -98,6 +98,32 @@ def test_what_waits_over_an_upgrade_is_not_spread_over_several_agents(
     assert stored[third] is None
 
 
+BEFORE_RETENTION = "0006"
+
+
+def test_output_is_kept_over_an_upgrade_for_as_long_as_the_config_says(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Configs said it before any master went by it: the operator's default would have removed what is for ever."""
+    load(BEFORE_RETENTION, empty_db_url, request, tmp_path)
+    asked = {101: -1, 102: 365, 103: None, 104: "none", 105: 40000, 106: 0, 107: 9}
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        row = connection.execute(text("SELECT * FROM experiments WHERE id = 1")).mappings().one()
+        config = json.loads(row["config"])
+        put = text(f"INSERT INTO experiments ({', '.join(row)}) VALUES ({', '.join(':' + name for name in row)})")
+        for experiment, days in asked.items():
+            said = config | {"retention_policy": {"log_retention_days": days}}
+            chosen = 30 if experiment == 107 else None  # by a person, later than the config
+            new = {**row, "id": experiment, "config": json.dumps(said), "log_retention_days": chosen}
+            connection.execute(put, new)
+        without = {key: value for key, value in config.items() if key != "retention_policy"}
+        connection.execute(put, {**row, "id": 108, "config": json.dumps(without)})
+        migrate.upgrade(connection)
+        told = text("SELECT id, log_retention_days FROM experiments WHERE id > 100")
+        kept = dict(connection.execute(told).all())
+    assert kept == {101: -1, 102: 365, 103: None, 104: None, 105: None, 106: 0, 107: 30, 108: None}
+
+
 def test_what_lives_over_an_upgrade_holds_the_cpus_and_memory_that_it_asked_for(
     empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

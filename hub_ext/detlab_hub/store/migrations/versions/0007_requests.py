@@ -1,4 +1,7 @@
-"""CPUs and memory: what agents have of them, and what is asked of them; words of output with capital letters."""
+"""CPUs and memory: what agents have of them, and what is asked of them; words of output with capital letters.
+
+How long output is kept, which experiments said before anything went by it.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,10 +15,12 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
+_PAGE = 500
 _EXPERIMENTS = sa.table(
     "experiments",
     sa.column("id", sa.BigInteger),
     sa.column("config", sa.Text),
+    sa.column("log_retention_days", sa.Integer),
 )
 _TASKS = sa.table("tasks", sa.column("id", sa.Text), sa.column("config", sa.Text))
 _REQUESTS = sa.table(
@@ -37,6 +42,7 @@ def upgrade() -> None:
     op.add_column("allocations", sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("log_chunks", sa.Column("capitals", sa.Text(), nullable=True))
     _count_what_lives()
+    _keep_output_as_asked()
 
 
 def downgrade() -> None:
@@ -48,6 +54,26 @@ def downgrade() -> None:
     with op.batch_alter_table("agents") as batch_op:
         batch_op.drop_column("host_memory")
         batch_op.drop_column("millicpus")
+
+
+def _keep_output_as_asked() -> None:
+    """What a config says of its output holds over the operator's default, which would remove it for good."""
+    connection, columns, after = op.get_bind(), _EXPERIMENTS.c, 0
+    unset = columns.log_retention_days.is_(None), columns.config.contains("log_retention_days")
+    page = sa.select(columns.id, columns.config).where(*unset).order_by(columns.id).limit(_PAGE)
+    while rows := connection.execute(page.where(columns.id > after)).all():
+        after = rows[-1].id
+        for experiment_id, text in rows:
+            days = _days_of(json.loads(text))
+            if days is not None:
+                chosen = sa.update(_EXPERIMENTS).where(columns.id == experiment_id)
+                connection.execute(chosen.values(log_retention_days=days))
+
+
+def _days_of(config: Mapping[str, Any]) -> int | None:
+    """Return the days, of which -1 is for ever; None where the config says none: nothing is made of what is no days."""
+    days = (config.get("retention_policy") or {}).get("log_retention_days")
+    return days if type(days) is int and -1 <= days <= 32767 else None
 
 
 def _count_what_lives() -> None:
