@@ -178,7 +178,8 @@ def test_cpus_and_memory_count() -> None:
         },
         "t3": {
             "reason": "no_free_resources",
-            "detail": "waits for 12.5 CPUs on one agent: an agent has at most 12 CPUs free; would start now with cpus 12",
+            "detail": "waits for 12.5 CPUs on one agent: an agent has at most 12 CPUs free; would start now with"
+            " cpus 12",
         },
         "t4": {
             "reason": "too_large",
