@@ -16,10 +16,12 @@ from docs_snippets import DOCS, blocks
 from test_docs_commands import judge, words
 
 from detlab.errors import Conflict
+from detlab_agent.endpoints import Endpoints
 from detlab_hub.services.agents import check_protocol
 from testbed import processes
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster
+from testbed.tls_peers import make_pair
 from testbed.waiting import until
 
 NODE = DOCS / "how-to" / "add-a-node.md"
@@ -157,9 +159,12 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
     told = re.findall(
         r"^\| `(.+?)` \|", NODE.read_text(encoding="utf-8").partition("## When it does not come")[2], re.M
     )
-    not_enrolled, refuses, taken, plain, another, protocol = told
+    not_enrolled, refuses, taken, renewed, plain, another, protocol = told
     with pytest.raises(Conflict, match=protocol):
         check_protocol(10_000)
+    certificate, _ = make_pair(tmp_path, "pin")
+    seen = Endpoints("https://hub.example.org:8642", certificate).refused()  # how it comes to that: e2e/test_tls.py
+    assert re.search(re.escape(renewed).replace("…", ".+"), str(seen)), seen
     run = f"{started_by_the_page(docs_cluster)} --dir state --slots 1".replace(
         "det ", shlex.join(docs_cluster.command()) + " ", 1
     )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class NoCertificate(DetlabError):
     """A server can have none: its authority's files cannot be used, or its agent's address is no name."""
 
+    default_code = "servers.certificate"
+
 
 YEARS = 10
 """Of the authority, and so of what it signs: it is known by its file on the master's machine only."""
