@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -131,22 +132,22 @@ def test_a_command_on_the_node_speaks_tls_from_inside(place: Cluster, node: Agen
     assert f"PIN {fingerprint_of(read_certificate(place.folder / 'certificate.pem'))}" in ran.stdout
 
 
+def det_of_nobody_yet(place: Cluster, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `det` of a person who has not logged in; the token comes by standard input."""
+    return subprocess.run(
+        place.command(*arguments),
+        cwd=home,
+        env={**place.environment, "HOME": str(home)},
+        input=place.token,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_login_believes_by_fingerprint_only(place: Cluster, url: str, certificate: str, tmp_path: Path) -> None:
-    elsewhere = {**place.environment, "HOME": str(tmp_path)}
-
-    def det(*arguments: str) -> subprocess.CompletedProcess[str]:
-        words = place.command(*arguments)
-        return subprocess.run(
-            words,
-            cwd=tmp_path,
-            env=elsewhere,
-            input=place.token,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
+    det = functools.partial(det_of_nobody_yet, place, tmp_path)
     blind = det("login", url, "--token-file", "-")
     assert blind.returncode != 0
     assert "no authority that this machine trusts" in blind.stderr
@@ -210,21 +211,7 @@ def test_a_renewed_certificate_is_refused_until_it_is_pinned(
     place: Cluster, node: Agent, url: str, certificate: str, tmp_path: Path
 ) -> None:
     """Last: the cluster has another certificate from here on. The agent is not started again."""
-    elsewhere = {**place.environment, "HOME": str(tmp_path)}
-
-    def det(*arguments: str) -> subprocess.CompletedProcess[str]:
-        words = place.command(*arguments)
-        return subprocess.run(
-            words,
-            cwd=tmp_path,
-            env=elsewhere,
-            input=place.token,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
+    det = functools.partial(det_of_nobody_yet, place, tmp_path)
     assert det("login", url, "--token-file", "-", "--fingerprint", fingerprint_of(certificate)).returncode == 0
     running = place.up("--renew-certificate")
     assert running.returncode != 0
