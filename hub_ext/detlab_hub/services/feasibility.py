@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -18,9 +19,9 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab_hub.backends.base import Node
-from detlab_hub.backends.instances.configuration import largest_growth
+from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
-from detlab_hub.services import quotas
+from detlab_hub.services import instancenotes, quotas
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.offers import agent_of, constraints_of, known_node
 from detlab_hub.services.queuing import WHERE, demands, pool_for, request_fields
@@ -73,7 +74,7 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     if over is not None:
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
     present, known, kinds = await shell.read(lambda s: _agents(s, nodes, pool.name, now))
-    to_come = largest_growth(pool)
+    to_come = () if pool.provider is None else await shell.read(partial(_to_come, pool=pool, provider=pool.provider))
     anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in (*known, *to_come))
     never = _impossible(anyhow, wish, pool)
     if never is not None:
@@ -92,6 +93,11 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
         return _none_yet(pool, known, len(shell.settings.pools.by_name))
     away = sorted(agent.id for agent in known if agent not in present and _could_run(agent, wish))
     return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(away)} could run it and is away")]
+
+
+def _to_come(s: Session, pool: PoolConfig, provider: Mapping[str, Any]) -> tuple[Agent, ...]:
+    """The agents of all instances that a pool may have, with what instances were seen to have."""
+    return largest_growth(pool, instancenotes.shape_of(s, pool.name, like_of(provider)))
 
 
 def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:

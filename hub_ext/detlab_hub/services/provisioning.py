@@ -3,9 +3,10 @@
 The providers' own lists are the truth, so that a master that dies between a launch and anything that follows it forgets
 no instance. What is kept in memory may be lost: idle times then begin anew.
 
-Which agents are instances is kept in the database (`Meta`), so that those of instances that are gone leave the list of
-agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so long that
-their tasks run elsewhere.
+Which agents are instances is kept in the database (`instancenotes`), so that those of instances that are gone leave the
+list of agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so
+long that their tasks run elsewhere. When one was asked for is kept there, too, until the provider has listed it: lists
+lag behind launches, also for a master that was started in between.
 
 Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
 nothing: no task is placed on what goes away.
@@ -17,11 +18,11 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
@@ -34,18 +35,25 @@ from detlab_hub.core.provisioning import (
     Ending,
     History,
     Instance,
+    InstanceState,
+    Shape,
     Situation,
     decide,
     launch_failed,
     launched,
+    measured,
+    with_shape,
 )
-from detlab_hub.services import audit, scene
+from detlab_hub.core.provisioning.shape import described
+from detlab_hub.core.scheduling import Agent
+from detlab_hub.services import audit, instancenotes, scene
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.instancenotes import Note
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts, tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow, Meta
+from detlab_hub.store.tables import AgentRow, AllocationRow
 
 _log = logging.getLogger(__name__)
 PERIOD = 5.0
@@ -53,7 +61,6 @@ PERIOD = 5.0
 _LISTED_WITHIN = 120.0
 """A provider's list may lag behind a launch by so much."""
 _ERRORS = 10
-_NOTED = "instance/"
 
 
 @dataclass
@@ -62,8 +69,12 @@ class _State:
 
     history: History = field(default_factory=History)
     fresh: dict[str, Instance] = field(default_factory=dict)
-    """Launched, and not seen in a list yet."""
+    """Launched by this master, and not seen in a list yet; by agent."""
     instances: tuple[Instance, ...] = ()
+    unlisted: frozenset[str] = frozenset()
+    """Of those, what only an earlier master knew by the provider's name: nothing can be asked of the provider yet."""
+    template: Agent | None = None
+    """What an instance is like, with what was learned of them."""
     decision: Decision | None = None
     errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
     enrolled: set[str] = field(default_factory=set)
@@ -118,6 +129,11 @@ class Provisioning:
         _, state = self._pools.get(pool, (None, None))
         if state is None or state.decision is None:
             return ""
+        if task in state.decision.unfit and state.template is not None:
+            return (
+                "no instance is launched for it: as many as there may be could not run it"
+                f" (each has {described(state.template)})"
+            )
         found = state.decision.awaited.get(task)
         if found is None:
             return ""
@@ -169,15 +185,14 @@ class Provisioning:
             self._note(pool, state, "list", error)
             return
         now = self._shell.clock()
-        before, state.instances = state.instances, self._with_fresh(state, listed, now)
-        seen = state.instances
-        situation, noted = await self._situation(pool, seen, now)
+        before = state.instances
+        situation, notes = await self._situation(pool, state, listed, now)
+        state.instances = situation.instances
         decision = decide(situation, state.history, pool.limits)
         state.decision, state.history = decision, decision.history
         await self._void_tokens(state)
-        there = {i.agent_id for i in seen}
-        await self._note_agents(pool, there - noted)
-        gone = (noted | {i.agent_id for i in before}) - there
+        await self._note_listed(pool, notes, {i.agent_id for i in listed})
+        gone = (notes.keys() | {i.agent_id for i in before}) - {i.agent_id for i in situation.instances}
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
         await self._forget([one for one in sorted(gone) if self._connections.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
@@ -185,35 +200,52 @@ class Provisioning:
             await self._launch(pool, state, decision.launch)
 
     async def _situation(
-        self, pool: ElasticPool, instances: tuple[Instance, ...], now: float
-    ) -> tuple[Situation, set[str]]:
-        """The pool as the scheduler sees it, with every agent that runs something; and what is noted as instances."""
+        self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
+    ) -> tuple[Situation, Mapping[str, Note]]:
+        """The pool as the scheduler sees it, with every agent that runs something; and what is noted of instances."""
         shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
 
-        def read(s: Session) -> tuple[Situation, set[str]]:
-            snapshots = scene.snapshots(s, nodes, refusals, now, shell.settings)
+        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Shape | None]:
+            snapshot = scene.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
             held = frozenset(parts.agents_with(s, PLACED))
-            return Situation(snapshots[pool.name], pool.template, instances, now, held), _noted(s, pool.name)
+            notes = instancenotes.of_pool(s, pool.name)
+            known = instancenotes.shape_of(s, pool.name, pool.like)
+            return Situation(snapshot, pool.template, tuple(listed), now, held), notes, known
 
-        return await shell.read(read)
+        situation, notes, known = await shell.read(read)
+        alike = {agent_id for agent_id, note in notes.items() if note.like == pool.like}
+        seen = measured(agent for agent in situation.pool.agents if agent.id in alike)
+        if seen not in (None, known) and with_shape(pool.template, seen) != pool.template:
+            await shell.write(partial(instancenotes.keep_shape, pool=pool.name, like=pool.like, shape=seen))
+        state.template = with_shape(pool.template, seen or known)
+        instances = self._with_unlisted(state, listed, notes, now)
+        return replace(situation, template=state.template, instances=instances), notes
 
-    def _with_fresh(self, state: _State, listed: Sequence[Instance], now: float) -> tuple[Instance, ...]:
-        """What is listed, and what was launched so lately that the list may lag behind."""
-        names = {instance.id for instance in listed}
-        state.fresh = {
-            name: instance
-            for name, instance in state.fresh.items()
-            if name not in names and now < instance.launched_at + _LISTED_WITHIN
+    def _with_unlisted(
+        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
+    ) -> tuple[Instance, ...]:
+        """What is listed, and what was asked for so lately that the list may lag behind."""
+        names = {instance.agent_id for instance in listed}
+        lately = {
+            agent_id: state.fresh.get(agent_id)
+            or Instance(agent_id, agent_id, InstanceState.PENDING, launched_at=note.asked_at)
+            for agent_id, note in notes.items()
+            if note.asked_at is not None and agent_id not in names
         }
-        return (*listed, *state.fresh.values())
+        lately = {name: one for name, one in lately.items() if now < one.launched_at + _LISTED_WITHIN}
+        state.unlisted = frozenset(lately.keys() - state.fresh.keys())
+        state.fresh = {name: one for name, one in lately.items() if name in state.fresh}
+        return (*listed, *lately.values())
 
-    async def _note_agents(self, pool: ElasticPool, agent_ids: Collection[str]) -> None:
-        """Remember instances that were launched before such notes were made."""
-        if agent_ids:
+    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str]) -> None:
+        """Note what the provider has listed for the first time, and what was launched before such notes were made."""
+        new = [agent_id for agent_id in sorted(listed) if agent_id not in notes or notes[agent_id].asked_at is not None]
+        if new:
 
             def note(turn: Turn) -> None:
-                for agent_id in sorted(agent_ids):
-                    _note_instance(turn, pool.name, agent_id)
+                for agent_id in new:
+                    known = notes.get(agent_id, Note(pool.name))
+                    instancenotes.keep(turn, agent_id, replace(known, asked_at=None))
 
             await self._shell.write(note)
 
@@ -244,7 +276,7 @@ class Provisioning:
                 return  # the rest is for the next look, when it is time again
             now = self._shell.clock()
             state.history = launched(state.history, 1, now)
-            state.fresh[made.id] = replace(made, launched_at=now)
+            state.fresh[made.agent_id] = replace(made, launched_at=now)
             state.instances = (*state.instances, made)
             _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
 
@@ -268,6 +300,8 @@ class Provisioning:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]
+            if instance.agent_id in state.unlisted:
+                continue  # the provider is asked when it has listed it, or it is forgotten
             if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
                 continue  # a task was placed there since we looked
             try:
@@ -276,7 +310,7 @@ class Provisioning:
                 self._note(pool, state, "terminate", error)
                 return
             _log.info("elastic pool %s: ended %s: %s", pool.name, instance.id, ending.detail)
-            state.fresh.pop(instance.id, None)
+            state.fresh.pop(instance.agent_id, None)
             state.instances = tuple(i for i in state.instances if i.id != instance.id)
             await self._forget([instance.agent_id], f"{pool.name}: {ending.detail}")
 
@@ -299,25 +333,15 @@ def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
     """An order with a token that lives as long as the agent is waited for."""
     until = turn.now + pool.limits.max_agent_starting_period
     token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
-    _note_instance(turn, pool.name, agent_id)
+    instancenotes.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
     return Order(agent_id, pool.name, turn.now, token)
-
-
-def _noted(s: Session, pool: str) -> set[str]:
-    """The agents of a pool that were launched as instances, and not struck off since."""
-    keys = s.scalars(select(Meta.key).where(Meta.key.startswith(_NOTED, autoescape=True), Meta.value == pool))
-    return {key.removeprefix(_NOTED) for key in keys}
-
-
-def _note_instance(turn: Turn, pool: str, agent_id: str) -> None:
-    turn.session.merge(Meta(key=_NOTED + agent_id, value=pool))
 
 
 def _give_up(turn: Turn, agent_id: str) -> None:
     """A launch failed: nobody comes by this name."""
     _void(turn, agent_id)
-    turn.session.execute(delete(Meta).where(Meta.key == _NOTED + agent_id))
+    instancenotes.forget(turn, agent_id)
 
 
 def _void(turn: Turn, agent_id: str) -> None:

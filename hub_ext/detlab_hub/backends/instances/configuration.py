@@ -7,6 +7,8 @@ c.DetHub.pools = {
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -17,7 +19,7 @@ from detlab.schemas.expconf.environment import parse_size
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.local import LocalProvider
-from detlab_hub.core.provisioning import Limits
+from detlab_hub.core.provisioning import Limits, Shape, with_shape
 from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, PoolConfig, Pools
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -35,12 +37,14 @@ class ElasticPool:
         provider: Where its instances come from.
         limits: Between what it grows and shrinks.
         template: What the agent of an instance is like.
+        like: Stands for the settings of which that depends: instances that were launched with others may differ.
     """
 
     name: str
     provider: Provider
     limits: Limits
     template: Agent
+    like: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +75,26 @@ def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
     return tuple(replace(made, template=_divided(made.template, pool)) for pool, made in elastic)
 
 
-def largest_growth(pool: PoolConfig) -> tuple[Agent, ...]:
+def like_of(provider: Mapping[str, Any]) -> str:
+    """Return what stands for a provider's settings, but for those that say how many instances there are."""
+    bounds = {one.name for one in fields(Limits)}
+    kept = {key: value for key, value in provider.items() if key not in bounds}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def largest_growth(pool: PoolConfig, known: Shape | None = None) -> tuple[Agent, ...]:
     """Return the agents of as many instances as a pool may have; none of one that is not elastic.
+
+    Args:
+        pool: The pool.
+        known: What its instances were seen to have.
 
     Raises:
         ValueError: Its provider's settings make no sense; `make_pools` has said so at the master's start.
     """
     if pool.provider is None:
         return ()
-    template = _divided(_template(pool.provider), pool)
+    template = with_shape(_divided(_template(pool.provider), pool), known)
     most = int(pool.provider.get("max_instances", Limits().max_instances))
     return tuple(replace(template, id=f"new instance {number}") for number in range(1, most + 1))
 
@@ -108,7 +123,7 @@ def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPo
             raise ValueError(f"type must be local or aws, not {kind!r}")
     except (TypeError, ValueError) as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-    return ElasticPool(name, made, limits, template)
+    return ElasticPool(name, made, limits, template, like_of(said))
 
 
 def _template(said: Mapping[str, Any]) -> Agent:

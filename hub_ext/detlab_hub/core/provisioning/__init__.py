@@ -17,6 +17,7 @@ from detlab_hub.core.provisioning.model import (
     Situation,
 )
 from detlab_hub.core.provisioning.pace import launch_failed, launched
+from detlab_hub.core.provisioning.shape import Shape, measured, with_shape
 
 __all__ = [
     "Awaited",
@@ -28,8 +29,11 @@ __all__ = [
     "Instance",
     "InstanceState",
     "Limits",
+    "Shape",
     "Situation",
     "decide",
     "launch_failed",
     "launched",
+    "measured",
+    "with_shape",
 ]

@@ -43,7 +43,9 @@ def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     endings += look.over_max(look.without(endings))
     kept = replace(look.count_duds(history, endings), launches=recent(history, limits, situation.now))
     launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
-    return Decision(launch, tuple(endings), wanted, held_back, demand.hopeless, kept, demand.awaited)
+    return Decision(
+        launch, tuple(endings), wanted, held_back, demand.hopeless, kept, demand.awaited, demand.unfit
+    )  # fmt: skip
 
 
 def _launches(

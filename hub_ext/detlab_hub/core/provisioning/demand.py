@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detlab_hub.core.provisioning.model import Awaited, Situation
-from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
+from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import Limits as Held
 from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, Task, TaskState
 from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.core.scheduling.several import Placement
+from detlab_hub.core.scheduling.shapes import Shape
 
 _NEW = "\0new "
 """No agent's name begins like this."""
@@ -30,6 +32,7 @@ class Demand:
         used: Agents, there or to come, that waiting tasks would start on.
         unplaced: Whether a task waits that more instances than there may be would help, or others' leaving.
         hopeless: Tasks that would not start on any number of empty instances.
+        unfit: Of those, the ones that are too large for them, or not for such agents; others may never hold as much.
         awaited: By task, what it would start on that is not there yet.
     """
 
@@ -37,6 +40,7 @@ class Demand:
     used: frozenset[str]
     unplaced: bool
     hopeless: tuple[str, ...]
+    unfit: frozenset[str]
     awaited: Mapping[str, Awaited]
 
 
@@ -53,7 +57,8 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
     for task in _in_order(situation):
         packing.take(task)
     used = frozenset(packing.used)
-    return Demand(packing.opened, used, packing.unplaced, tuple(packing.hopeless), packing.awaited)
+    unfit = frozenset(packing.unfit)
+    return Demand(packing.opened, used, packing.unplaced, tuple(packing.hopeless), unfit, packing.awaited)
 
 
 def _in_order(situation: Situation) -> list[Task]:
@@ -75,6 +80,7 @@ class _Packing:
         self.used: set[str] = set()
         self.unplaced = False
         self.hopeless: list[str] = []
+        self.unfit: set[str] = set()
         self.awaited: dict[str, Awaited] = {}
         self._starting = frozenset(starting)
         self._names = [f"{_NEW}{number}" for number in range(room)]
@@ -95,8 +101,11 @@ class _Packing:
 
     def take(self, task: Task) -> None:
         """Find a place for a task that could start if there were room."""
-        if self._held.never(task) or not self._ever.fits(task, self._rooms.shape(task)):
+        never = self._held.never(task)
+        if never or not self._ever.fits(task, self._rooms.shape(task)):
             self.hopeless.append(task.id)
+            if not never:
+                self.unfit.add(task.id)
             return
         if self._held.now(task):
             return  # `max_slots` or a quota holds it, not the lack of room

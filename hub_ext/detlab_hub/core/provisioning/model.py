@@ -193,6 +193,7 @@ class Decision:
         hopeless: Waiting tasks for which no number of instances would do.
         history: To be given to the next look.
         awaited: By waiting task, what it would start on that is not there yet.
+        unfit: Of the hopeless tasks, those that are too large for the instances, or not for such agents.
     """
 
     launch: int
@@ -202,3 +203,4 @@ class Decision:
     hopeless: tuple[str, ...]
     history: History
     awaited: Mapping[str, Awaited] = field(default_factory=dict, hash=False)
+    unfit: frozenset[str] = frozenset()

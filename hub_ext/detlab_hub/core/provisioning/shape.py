@@ -1,0 +1,52 @@
+"""What the agent of a new instance will be like, where the operator does not say it.
+
+Without `cpus` and `memory` in the provider's settings any request for them would seem to fit on one more instance, and
+a pool would grow to its most for a task that none of them can hold. The first agent that comes says what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from detlab_hub.core.scheduling import UNBOUNDED, Agent
+from detlab_hub.core.scheduling.limits import count_bytes, count_cpus, count_slots
+
+
+class Shape(NamedTuple):
+    """CPUs and memory of an instance, as its agent counts them."""
+
+    millicpus: int = UNBOUNDED
+    memory: int = UNBOUNDED
+
+
+def measured(agents: Iterable[Agent]) -> Shape | None:
+    """What the agents of a pool's instances have: each of them as much, one perhaps a little more; None: there is none.
+
+    Args:
+        agents: Those of instances that were launched with the settings of now.
+    """
+    found = [Shape(agent.millicpus, agent.host_memory) for agent in agents]
+    return Shape(min(one.millicpus for one in found), min(one.memory for one in found)) if found else None
+
+
+def with_shape(template: Agent, known: Shape | None) -> Agent:
+    """Return a template with what is known of an instance, where the operator has not said it."""
+    if known is None:
+        return template
+    return replace(
+        template,
+        millicpus=known.millicpus if template.millicpus == UNBOUNDED else template.millicpus,
+        host_memory=known.memory if template.host_memory == UNBOUNDED else template.host_memory,
+    )
+
+
+def described(template: Agent) -> str:
+    """`4 slots, 8 CPUs and 30 GiB of memory`: what an instance has, as far as that is known."""
+    parts = [count_slots(template.slots)]
+    if template.millicpus != UNBOUNDED:
+        parts.append(count_cpus(template.millicpus))
+    if template.host_memory != UNBOUNDED:
+        parts.append(f"{count_bytes(template.host_memory)} of memory")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,155 @@
+"""What a master knows of an elastic pool's instances: those that no list has yet, and what they turn out to have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from services_scripted import ALICE, World, config, training
+
+from detlab.errors import ResourcesError
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances.configuration import ElasticPool, like_of
+from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.scheduling import Agent, read_pools
+from detlab_hub.services import instancenotes
+from detlab_hub.services.provisioning import Provisioning
+from detlab_hub.services.turn import Turn
+from detlab_hub.store.tables import Meta
+
+AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "small", "image_id": "i", "max_instances": 3}
+
+
+@dataclass
+class Market:
+    """A provider whose list may lag behind its launches; the test plays its agents."""
+
+    made: list[Instance] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    lagging: bool = False
+
+    def launch(self, order: Order) -> Instance:
+        self.orders.append(order)
+        self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now))
+        return self.made[-1]
+
+    def list(self) -> tuple[Instance, ...]:
+        return () if self.lagging else tuple(self.made)
+
+    def terminate(self, ids: Any) -> None:
+        self.ended += ids
+        self.made = [instance for instance in self.made if instance.id not in ids]
+
+
+def looking(world: World, market: Market, provider: dict[str, Any] = AWS) -> Provisioning:
+    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1), like_of(provider))
+    return Provisioning(world.services.shell, world.services.connections, [pool])
+
+
+async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master_too(make_world):
+    """It was struck off, its agent could not enrol any more, and a second one was launched."""
+    world = await make_world(training(3))
+    market = Market(lagging=True)
+    made = await world.submit(config())
+    await world.step()
+    await looking(world, market).look()
+    (order,) = market.orders
+    await world.reboot()
+    provisioning = looking(world, market)
+    for _ in range(3):
+        world.now += 20.0
+        await provisioning.look()
+    assert len(market.orders) == 1, "the one that is asked for is enough"
+    assert await world.services.tokens.resolve(order.enrolment_token) is not None, "its agent may still enrol"
+    await world.add_agent(order.agent_id)
+    await provisioning.look()
+    market.lagging = False
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    await provisioning.look()
+    assert (len(market.orders), market.ended) == (1, [])
+    notes = await world.services.shell.read(lambda s: instancenotes.of_pool(s, "default"))
+    assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
+
+
+async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_another_comes(make_world):
+    world = await make_world(training(3))
+    market = Market(lagging=True)
+    await world.submit(config())
+    await world.step()
+    await looking(world, market).look()
+    market.made.clear()  # the master died before it was launched, or the provider lost it
+    await world.reboot()
+    provisioning = looking(world, market)
+    world.now += 130.0
+    await provisioning.look()
+    await provisioning.look()
+    assert len(market.orders) == 2
+    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
+    assert market.ended == [], "nobody knows what to end"
+
+
+async def test_notes_of_earlier_versions_are_read(make_world):
+    world = await make_world(training(3))
+
+    def note(turn: Turn) -> None:
+        turn.session.add(Meta(key="instance/a", value="default"))
+        turn.session.add(Meta(key="instance/b", value="other"))
+
+    await world.services.shell.write(note)
+    notes = await world.services.shell.read(lambda s: instancenotes.of_pool(s, "default"))
+    assert notes == {"a": instancenotes.Note("default")}
+
+
+def has(agent: Any, cpus: float, memory: int) -> None:
+    """Its machine has so much."""
+    plain = type(agent).hello
+    agent.hello = lambda: plain(agent).model_copy(update={"cpus": cpus, "memory": memory})
+
+
+@pytest.mark.parametrize("rebooted", [False, True], ids=["one-master", "two-masters"])
+async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_have(make_world, rebooted):
+    """Without cpus in the provider's settings it grew to max_instances, again and again."""
+    pools, mistakes = read_pools({"default": {"provider": AWS}})
+    assert not mistakes
+    world = await make_world(training(3), pools=pools)
+    market = Market()
+    provisioning = looking(world, market)
+    made = await world.submit(config(resources={"slots_per_trial": 1, "cpus": 64}))
+    await world.step()
+    await provisioning.look()
+    (order,) = market.orders
+    agent = await world.add_agent(order.agent_id)
+    has(agent, 4.0, 16 * 2**30)
+    agent.drop()
+    await agent.connect()
+    for _ in range(5):
+        world.now += 5.0
+        await world.step()
+        await provisioning.look()
+    assert len(market.orders) == 1, "one shows what they have"
+    agent.drop()
+    if rebooted:
+        await world.reboot()
+        provisioning = looking(world, market)
+    market.made.clear()
+    for _ in range(100):
+        await world.step()
+    world.now += 300.0
+    for _ in range(3):
+        await provisioning.look()
+    assert len(market.orders) == 1, "what was learned is remembered when it is gone"
+    world.services.jobs._awaited = provisioning.awaited
+    (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
+    assert "each has 1 slot, 4 CPUs and 16 GiB of memory" in item.detail
+    with pytest.raises(ResourcesError, match="64 CPUs"):
+        await world.submit(config(resources={"slots_per_trial": 1, "cpus": 64}))
+    await world.submit(config(resources={"slots_per_trial": 1, "cpus": 3}))
+    await world.step()
+    await provisioning.look()
+    assert len(market.orders) == 2
+    larger = looking(world, market, {**AWS, "instance_type": "large"})
+    await larger.look()
+    assert len(market.orders) == 3, "of another type nothing is known"
