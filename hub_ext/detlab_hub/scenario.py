@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from detlab.errors import Problem
 from detlab.schemas.expconf import load_yaml
 from detlab_hub.core import scheduling
+from detlab_hub.core.scheduling.configuration import MOST_SHARES
 
 MOST = 100_000
 """Most agents, jobs or tasks of a scenario, and slots of one of them."""
@@ -65,16 +66,17 @@ class _Part(BaseModel):
 
 
 class PoolPart(_Part):
-    """See `scheduling.Pool`."""
+    """See `scheduling.Pool`; and into how many slots each device of its agents is divided."""
 
     scheduler: Annotated[scheduling.Scheduler, Field(strict=False)] = scheduling.Scheduler.PRIORITY
     preemption: bool = False
     fitting: Annotated[scheduling.Fitting, Field(strict=False)] = scheduling.Fitting.BEST
     heterogeneous: bool = False
+    slots_per_device: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_SHARES)] = 1
 
 
 class AgentPart(_Part):
-    """See `scheduling.Agent`."""
+    """See `scheduling.Agent`; where devices are shared its slots are still devices, and its memory that of one."""
 
     id: Name
     slots: Count
@@ -202,11 +204,10 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
         yield from (Problem(f"{place}.on", f"there is no agent {name!r}") for name in task.on if name not in agents)
         yield from _where(task, place)
         used.update(task.on)
+    shares = scenario.pool.slots_per_device
     for name, slots in used.items():
-        if name in agents and slots > agents[name].slots:
-            yield Problem(
-                "tasks", f"those that run hold {slots} slots of agent {name!r}, which has {agents[name].slots}"
-            )
+        if name in agents and slots > (has := agents[name].slots * shares):
+            yield Problem("tasks", f"those that run hold {slots} slots of agent {name!r}, which has {has}")
     yield from _too_much(scenario)
     for number, quota in enumerate(scenario.quotas):
         if (quota.user is None) is (quota.group is None):
@@ -242,19 +243,22 @@ def _where(task: TaskPart, place: str) -> Iterator[Problem]:
 
 
 def _snapshot(scenario: Scenario) -> scheduling.Snapshot:
+    shares = scenario.pool.slots_per_device
     return scheduling.Snapshot(
-        pool=scheduling.Pool(**scenario.pool.model_dump()),
-        agents=tuple(_agent(agent) for agent in scenario.agents),
+        pool=scheduling.Pool(**scenario.pool.model_dump(exclude={"slots_per_device"})),
+        agents=tuple(_agent(agent, shares) for agent in scenario.agents),
         jobs={job.id: scheduling.Job(**job.model_dump()) for job in scenario.jobs},
         tasks=tuple(_task(task) for task in scenario.tasks),
         quotas=tuple(scheduling.Quota(**quota.model_dump()) for quota in scenario.quotas),
     )
 
 
-def _agent(part: AgentPart) -> scheduling.Agent:
-    said = part.model_dump(exclude={"cpus", "host_memory"})
+def _agent(part: AgentPart, shares: int) -> scheduling.Agent:
+    said = part.model_dump(exclude={"slots", "memory", "cpus", "host_memory"})
     return scheduling.Agent(
         **said,
+        slots=part.slots * shares,
+        memory=part.memory // shares,
         millicpus=scheduling.UNBOUNDED if part.cpus is None else round(part.cpus * 1000),
         host_memory=scheduling.UNBOUNDED if part.host_memory is None else part.host_memory,
     )

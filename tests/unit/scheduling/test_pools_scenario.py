@@ -94,6 +94,29 @@ def test_contradictions_are_told(tasks: str, mistake: str) -> None:
     assert mistake in said
 
 
+SHARED = """
+pool: {slots_per_device: 4}
+agents: [{id: a, slots: 2, gpu: H100, memory: 80G}]
+jobs: [{id: j}]
+tasks: [{id: held, job: j, slots: 5, state: running, on: {a: 5}},
+        {id: small, job: j, slots: 2, requested: 1, constraints: {memory: 20G}},
+        {id: large, job: j, slots: 1, requested: 2, constraints: {memory: 40G}},
+        {id: whole, job: j, slots: 4, requested: 3}]
+"""
+
+
+def test_devices_that_are_shared_count_by_their_shares() -> None:
+    """The scheduler counts shares as slots; an agent says its devices, and the memory of one."""
+    found = json.loads(simulate(SHARED, "--json")[1])
+    assert found["allocate"] == {"small": {"a": 2}}
+    assert {name: why["reason"] for name, why in found["waiting"].items()} == {
+        "large": "no_suitable_agent", "whole": "no_free_slots"
+    }  # fmt: skip
+    assert "hold 9 slots of agent 'a', which has 8" in simulate(SHARED.replace("5", "9"))[2]
+    for wrong in ("0", "65", "x"):
+        assert "pool.slots_per_device" in simulate(f"pool: {{slots_per_device: {wrong}}}")[2]
+
+
 def test_a_quota_is_of_a_user_or_of_a_group() -> None:
     assert "quotas[0]: needs either user or group" in simulate("quotas: [{slots: 1}]")[2]
     assert "quotas[0]: needs either user or group" in simulate("quotas: [{slots: 1, user: a, group: b}]")[2]
