@@ -10,6 +10,7 @@ it. Only the standard library is imported here.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.util
 import ipaddress
 import json
@@ -30,6 +31,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from detlab.launch import idle_watch
+from detlab.launch.handed import handing
 from detlab.launch.relays import Relays, Target, showing
 from detlab.trust import tls_context
 
@@ -200,37 +202,53 @@ def run(kind: str, env: Mapping[str, str]) -> int:
         return PORT_TAKEN
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
+    command, handed = command_of(kind, full["SHELL"]), None
     if full.get("DET_SERVICE_CERT_FILE"):
-        _over_a_network(full)
+        try:
+            handed = _over_a_network(full)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            _say(f"port {port} of {address} is in use by somebody else")
+            return PORT_TAKEN
+        command = handing(command, handed.fileno())
     # The whole process group gets a stop, so that the server needs no message from here.
-    child = subprocess.Popen(command_of(kind, full["SHELL"]), env=full, cwd=root)
+    child = subprocess.Popen(command, env=full, cwd=root, pass_fds=[] if handed is None else [handed.fileno()])
+    if handed is not None:
+        handed.close()  # the server's own is left: nobody waits at a port behind which it has ended
     watch = idle_watch.Watch(kind, full, child.pid)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
 
 
-def _over_a_network(env: MutableMapping[str, str]) -> None:
+def _over_a_network(env: MutableMapping[str, str]) -> socket.socket:
     """Have the server listen on loopback behind TLS, and find the Hub whose own address is the master's loopback.
+
+    Returns:
+        The socket for the server. It listens already: nobody else of this machine can have the port that the relay
+        leads to, before the server is there.
 
     Raises:
         OSError: The port was taken, or the certificate cannot be used.
     """
     relays = Relays()
     public = urlsplit(env["JUPYTERHUB_SERVICE_URL"])
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
+    listening = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+    port = int(listening.getsockname()[1])
     shown = showing(env["DET_SERVICE_CERT_FILE"], env["DET_SERVICE_KEY_FILE"])
     relays.add(env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"]), Target("127.0.0.1", port), shown)
     env["JUPYTERHUB_SERVICE_URL"] = urlunsplit(public._replace(netloc=f"127.0.0.1:{port}"))
     hub, master = urlsplit(env.get("JUPYTERHUB_API_URL", "")), urlsplit(env.get("DET_MASTER", ""))
     if not _is_loopback(hub.hostname) or not master.hostname or _is_loopback(master.hostname):
-        return
+        return listening
     trust = tls_context(env["DET_MASTER"])
-    where = Target(master.hostname, master.port or (443 if trust else 80), trust)
+    name = master.netloc.rpartition("@")[2]  # a server in front may choose the site by it
+    where = Target(master.hostname, master.port or (443 if trust else 80), trust, name)
     here = f"127.0.0.1:{relays.add('127.0.0.1', 0, where)}"
     for name in ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL"):
         if name in env:
             env[name] = urlunsplit(urlsplit(env[name])._replace(scheme="http", netloc=here))
+    return listening
 
 
 def _is_loopback(host: str | None) -> bool:

@@ -28,11 +28,13 @@ class Target:
         host: Name or address.
         port: Its port.
         trust: Whom to believe there; None: it speaks no TLS.
+        name: What requests are to say in `Host`, one for each connection; None: bytes pass as they are.
     """
 
     host: str
     port: int
     trust: ssl.SSLContext | None = None
+    name: str | None = None
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect.
@@ -82,6 +84,10 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tar
     except OSError:  # who asked sees a closed connection, as it would without a relay
         writer.close()
         return
+    if target.name is not None and not await _pass_head(reader, far_writer, target.name):
+        for end in (writer, far_writer):
+            end.close()
+        return
     ways = [asyncio.create_task(_pump(reader, far_writer)), asyncio.create_task(_pump(far_reader, writer))]
     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     for end in (writer, far_writer):
@@ -90,6 +96,21 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tar
     for end in (writer, far_writer):
         with contextlib.suppress(OSError):
             await end.wait_closed()
+
+
+async def _pass_head(source: asyncio.StreamReader, sink: asyncio.StreamWriter, name: str) -> bool:
+    """Pass on the head of a request with another `Host`; return whether it came.
+
+    The answer is to end the connection: a second request would have a head of its own in the midst of the bytes.
+    """
+    try:
+        first, *lines = (await source.readuntil(b"\r\n\r\n"))[:-4].split(b"\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+        return False
+    kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in {b"host", b"connection"}]
+    own = [b"Host: " + name.encode("ascii" if name.isascii() else "idna"), b"Connection: close"]
+    sink.write(b"\r\n".join([first, *own, *kept, b"", b""]))
+    return True
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
