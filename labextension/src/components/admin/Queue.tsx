@@ -3,19 +3,21 @@
 import { Fragment, useState, type ReactElement } from 'react';
 
 import { useStore, type Place } from '../../state/context';
-import type { QueueItem } from '../../state/wire';
+import type { PoolView, QueueItem } from '../../state/wire';
 import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
-import { byPool, JobWhy, usedWords, usePools, useQuotas, whose, whyOf } from '../jobs';
+import { allWaiting, byPool, JobWhy, usedWords, usePools, useQuotas, whose, whyOf } from '../jobs';
 import { nameText } from '../logs/text';
 import { Go, Sheet, View } from './parts';
+
+/** Of one's own the master sends no more in one look; there may be others. */
+const MOST_OWN = 200;
 
 export function Queue(): ReactElement {
   const { ready, queue, cluster, me } = useStore(snapshot => snapshot);
   const quotas = (useQuotas().data?.items ?? []).filter(quota => !me?.admin || quota.name === me.name);
-  const mine = queue.filter(item => item.mine).length;
-  const lead = queue.length ? `${plural(queue.length, 'request')} waiting, ${mine} of them yours` : undefined;
+  const pools = usePools();
   return (
-    <View title="Queue" lead={lead}>
+    <View title="Queue" lead={queue.length ? leadOf(queue, pools) : undefined}>
       {cluster?.draining && (
         <p className="det-banner" data-tone="paused" role="status">
           The cluster is draining: nothing new starts until its service is restarted.
@@ -34,9 +36,17 @@ export function Queue(): ReactElement {
             : 'But no node offers slots: what needs one will wait here.'}
         </EmptyState>
       )}
-      {queue.length > 0 && <QueueSheet queue={queue} />}
+      {queue.length > 0 && <QueueSheet queue={queue} pools={pools} />}
     </View>
   );
+}
+
+/** How many wait, and how many of those are one's own. */
+export function leadOf(queue: readonly QueueItem[], pools: readonly PoolView[]): string {
+  const all = allWaiting(queue, pools);
+  const mine = queue.filter(item => item.mine).length;
+  const yours = mine >= MOST_OWN && all > queue.length ? `${mine} or more` : String(mine);
+  return `${plural(all, 'request')} waiting, ${yours} of them yours`;
 }
 
 /** Whether it has to be said in which pool something waits. */
@@ -44,9 +54,8 @@ export function severalPools(queue: readonly QueueItem[]): boolean {
   return new Set(queue.map(item => item.pool)).size > 1;
 }
 
-function QueueSheet({ queue }: { queue: readonly QueueItem[] }): ReactElement {
+function QueueSheet({ queue, pools }: { queue: readonly QueueItem[]; pools: readonly PoolView[] }): ReactElement {
   const now = useNow(5000);
-  const pools = usePools();
   const pooled = severalPools(queue);
   const weighted = queue.some(item => item.weight !== 1);
   const head = (

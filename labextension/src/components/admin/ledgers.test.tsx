@@ -3,12 +3,12 @@ import userEvent from '@testing-library/user-event';
 import { expect, test } from 'vitest';
 
 import { ApiError } from '../../state/api';
-import type { UsageRow } from '../../state/wire';
+import type { PoolView, UsageRow } from '../../state/wire';
 import { show } from '../../testing/app';
 import { Audit, placeOf } from './Audit';
 import { Everybody } from './Everybody';
 import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
-import { Queue } from './Queue';
+import { leadOf, Queue } from './Queue';
 import { Service } from './Service';
 import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './slothours';
 import { Tokens } from './Tokens';
@@ -156,6 +156,16 @@ test('the queue tells pools and weights only where they differ', async () => {
   expect(heads()).toEqual(expect.arrayContaining(['Pool', 'Weight']));
   expect(within(table).getByText('default')).toBeTruthy();
   expect(table.textContent).toContain('2.5');
+});
+
+test('the queue says how many wait, not how many of them the master sent', async () => {
+  const pool = { name: 'default', scheduler: 'priority', preemption: false, tasks_waiting: 1234 } as PoolView;
+  const own = Array.from({ length: 200 }, (_, i) => waiting({ allocation_id: `m${i}`, mine: true }));
+  const few = [waiting(), ...own.slice(0, 2)];
+  show(<Queue />, { overview: overview({ queue: few }), pools: { items: [pool] } });
+  expect(await screen.findByText('1234 requests waiting, 2 of them yours')).toBeTruthy();
+  expect(leadOf(own, [pool])).toBe('1234 requests waiting, 200 or more of them yours');
+  expect(leadOf(few, [])).toBe('3 requests waiting, 2 of them yours');
 });
 
 test('an empty queue says what is free', async () => {

@@ -19,6 +19,19 @@ export function byPool(items: readonly QueueItem[], pools: readonly PoolView[] =
   return [...found].map(([name, own]) => ({ name, items: own })).filter(one => one.items.length > 0);
 }
 
+/** How many wait in a pool: the master sends only the first of them. The pool may have been asked for before the queue. */
+export function allOf(pool: PoolView | undefined, items: readonly QueueItem[]): number {
+  return Math.max(pool?.tasks_waiting ?? 0, items.length);
+}
+
+/** How many wait in all pools. */
+export function allWaiting(items: readonly QueueItem[], pools: readonly PoolView[]): number {
+  const names = new Set([...pools.map(pool => pool.name), ...items.map(item => item.pool)]);
+  return [...names].reduce(
+    (sum, name) => sum + allOf(pools.find(pool => pool.name === name), items.filter(item => item.pool === name)), 0
+  );
+}
+
 /** Whether a pool's jobs stand in one line for each priority. */
 export function ranked(pool: PoolView | undefined): boolean {
   return pool === undefined || pool.scheduler === 'priority';

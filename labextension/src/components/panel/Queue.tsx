@@ -4,7 +4,7 @@ import { ReactElement, useId, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { PoolView, QueueItem } from '../../state/wire';
-import { byPool, JobWhy, ranked, schedulerWord, usePools, whyOf } from '../jobs';
+import { allOf, byPool, JobWhy, ranked, schedulerWord, usePools, whyOf } from '../jobs';
 import { EmptyState, formatAge, plural, useNow } from '../common';
 import { nameText } from '../logs/text';
 
@@ -43,11 +43,6 @@ function Waiters({ queue, filter }: { queue: readonly QueueItem[]; filter: strin
       {rest > 0 && <li className="det-item det-soft">and {rest} more</li>}
     </ol>
   );
-}
-
-/** How many wait in a pool: the master sends only the first of them. The pool may have been asked for before the queue. */
-function allOf(pool: PoolView | undefined, items: readonly QueueItem[]): number {
-  return Math.max(pool?.tasks_waiting ?? 0, items.length);
 }
 
 function PoolHead({ name, pool, waiting }: { name: string; pool: PoolView | undefined; waiting: number }): ReactElement {
