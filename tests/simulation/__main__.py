@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _replay(seed: int, options: argparse.Namespace) -> int:
-    from simulation.world import Bench
+    from simulation.bench import Bench
     from simulation.worlds import world_of
 
     bench = Bench()
@@ -55,7 +55,7 @@ def _replay(seed: int, options: argparse.Namespace) -> int:
 
 
 def _chunk(first: int, last: int, options: argparse.Namespace) -> dict[str, Any]:
-    from simulation.world import Bench
+    from simulation.bench import Bench
     from simulation.worlds import world_of
 
     bench = Bench()

@@ -27,7 +27,8 @@ from simulation.node import Node
 from simulation.plan import ADMIN, PEOPLE, ZERO_SLOT_TASKS, CommandPlan, JobPlan, plan_of
 from simulation.promises import BrokenPromise, Promises
 from simulation.trial import LENGTH, HttpBridge
-from simulation.world import FAULTS_END, World
+from simulation.world import World
+from simulation.wreck import FAULTS_END
 
 AGAIN = 4.0
 """Seconds after which somebody submits anew what was refused, as it did not fit then."""
@@ -141,7 +142,7 @@ class Cluster(World):
                 )
                 running = [name for (name,) in rows]
             failing = rng.choice(running)
-            await self._node_fault("machine_restarted", next(node for node in self.nodes if node.name == failing))
+            await self.wreck.node_fault("machine_restarted", next(node for node in self.nodes if node.name == failing))
 
     # --- the course of things
 

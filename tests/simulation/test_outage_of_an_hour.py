@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 SIMULATE = """
 import json, sys
 from simulation.outage import Outage
-from simulation.world import Bench
+from simulation.bench import Bench
 
 found = {}
 

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
-import importlib
-import logging
-import os
 import random
 import shutil
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy import Engine
 
 from detlab.client.calls import Backoff
 from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
 from detlab.schemas.wire import Launch
-from detlab_hub.core.scheduling import Decision, Snapshot
-from detlab_hub.services import Caller, Settings, placement
-from detlab_hub.services import master as services
-from detlab_hub.store import InlineExecutor, Store, lease, migrate, store
+from detlab_hub.services import Caller, Settings
+from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.queries import tokens
 from simulation import faults as kinds
 from simulation.faults import Faults
 from simulation.gang import Ring
 from simulation.loop import EPOCH, Process, SimLoop, Stuck, as_thread, block
-from simulation.master import Doom, Master, copy_torn, default_settings, make_database
+from simulation.master import Master, copy_torn, default_settings
 from simulation.network import Network
 from simulation.node import AgentPace, Node
 from simulation.promises import BrokenPromise, Promises
 from simulation.trial import LENGTH, Course, HttpBridge
+from simulation.wreck import Wreck
 
 SLOTS = (2, 1, 1)
 TRIALS = 8
-FAULTS_END = 16.0
-"""Virtual seconds after which nothing new goes wrong."""
 PATIENCE = 600.0
 """Virtual seconds in which everything must have ended."""
 
@@ -98,6 +86,7 @@ class World:
         self.skew: dict[str, float] = {}
         self.masters: list[Master] = []
         self.nodes = self._make_nodes()
+        self.wreck = Wreck(self)
         self.experiment_ids: list[int] = []
         self._rings: dict[str, Ring] = {}
 
@@ -235,110 +224,8 @@ class World:
             node.key = setup.write_sync(lambda s, name=node.name: tokens.issue(s, "agent", name, None, EPOCH))
         setup.close()
 
-    # --- what goes wrong
-
     async def _wreck(self) -> None:
-        """Great faults, one after the other and sometimes two at once; small ones are the network's."""
-        wanted = self.rng.randrange(5, 9)
-        for _ in range(wanted):
-            await asyncio.sleep(self.rng.uniform(0.3, 2 * FAULTS_END / wanted))
-            await self._great_fault(self.rng.choice(kinds.MASTER if self.rng.random() < 0.45 else kinds.NODE))
-        # Enough for every seed, also where little was said.
-        while self.faults.total < kinds.LEAST:
-            await asyncio.sleep(0.3)
-            node = self.rng.choice(self.nodes)
-            self.faults.count("partition")
-            self.note("partition", node.name, "short")
-            self.network.partition(node.name, 0.5)
-
-    async def _great_fault(self, kind: str) -> None:
-        if kind in kinds.MASTER:
-            await self._master_fault(kind)
-        else:
-            await self._node_fault(kind, self.rng.choice(self.nodes))
-
-    async def _master_fault(self, kind: str) -> None:
-        living = [master for master in self.living() if master.services is not None and not master.process.paused]
-        if len(living) != 1 or len(self.living()) != 1:
-            return
-        master = living[0]
-        self.note("fault", kind, master.name)
-        match kind:
-            case "master_killed_at_an_await":
-                self.faults.count(kind)
-                master.process.fuse = self.rng.randrange(1, 60)
-            case "master_paused_past_its_lease":
-                self.faults.count(kind)
-                self.loop.world.spawn(self._pause_master(master))
-            case "disk_full_database":
-                self.faults.count(kind)
-                self.loop.world.spawn(self._fill_disk())
-            case _:
-                master.doom = Doom(kind, self.rng.randrange(1, 8))
-
-    async def _pause_master(self, master: Master) -> None:
-        master.process.pause()
-        await asyncio.sleep(self.rng.uniform(0.0, 5.0))
-        self.start_master()
-        await asyncio.sleep(self.rng.uniform(11.0, 15.0))
-        self.note("continues", master.name)
-        master.process.resume()
-
-    async def _fill_disk(self) -> None:
-        self.database_full = True
-        await asyncio.sleep(self.rng.uniform(1.0, 6.0))
-        self.database_full = False
-
-    async def _node_fault(self, kind: str, node: Node) -> None:
-        tasks = [
-            task for task in node.tasks.values() if task.launcher.process.alive and task.launcher.trial.process.alive
-        ]
-        task = self.rng.choice(tasks) if tasks else None
-        self.note("fault", kind, node.name)
-        match kind:
-            case "partition":
-                self.network.partition(node.name, self.rng.choice((1.0, 4.0, 9.0, 14.0)))
-            case "agent_killed" if node.agent is not None:
-                node.agent.process.kill()
-                self.loop.world.spawn(self._back(node))
-            case "launcher_killed" if task is not None:
-                task.launcher.process.kill()
-            case "trial_killed" if task is not None:
-                task.launcher.trial.end(-9)
-            case "trial_killed_torn_spool" if task is not None:
-                task.launcher.trial.end(-9)
-                with task.directory.stream("metrics").open("ab") as file:
-                    file.write(b'{"kind":"metrics","seq":')
-            case "trial_killed_torn_checkpoint" if task is not None:
-                task.launcher.trial.dies_saving = self.rng.choice(("files", "manifest", "commit"))
-                return
-            case "machine_restarted":
-                node.restart()
-                self.loop.world.spawn(self._back(node))
-            case "machine_paused_past_reconnect":
-                self.loop.world.spawn(self._freeze(node))
-            case "disk_full_spool":
-                node.disk_full = 1
-                return
-            case "clock_jump_forward" | "clock_jump_back":
-                machine = self.rng.choice(("master", node.name))
-                jump = self.rng.choice((0.5, 5.0, 40.0, 200.0))
-                self.skew[machine] = self.skew.get(machine, 0.0) + (jump if kind.endswith("forward") else -jump)
-            case _:
-                return
-        self.faults.count(kind)
-
-    async def _back(self, node: Node) -> None:
-        await asyncio.sleep(self.rng.choice((0.1, 1.0, 5.0, 10.0)))
-        node.start()
-
-    async def _freeze(self, node: Node) -> None:
-        frozen = node.processes()
-        for process in frozen:
-            process.pause()
-        await asyncio.sleep(self.rng.choice((3.0, 9.0, 14.0)))
-        for process in frozen:
-            process.resume()
+        await self.wreck.go_on()
 
     # --- running
 
@@ -418,138 +305,3 @@ def _config(seed: int, key: str) -> dict[str, Any]:
         "resources": {"slots_per_trial": 1},
         "max_restarts": 20,
     }
-
-
-# --- determinism
-
-
-@contextmanager
-def determined(seed: int, living: World | None = None) -> Iterator[None]:
-    """All randomness of the process comes from the seed, and no garbage is collected in the middle."""
-    rng = random.Random(f"entropy {seed}")
-    random.seed(seed)
-    kept = os.urandom, random._urandom
-    os.urandom = random._urandom = rng.randbytes  # the seam of `random` and `uuid`
-    gc.disable()
-    try:
-        yield
-    finally:
-        os.urandom, random._urandom = kept
-        gc.enable()
-
-
-class Bench:
-    """What many seeds share: a template database, and the seams of the process."""
-
-    def __init__(self) -> None:
-        root = Path("/dev/shm")
-        self.folder = Path(tempfile.mkdtemp(prefix="detlab-sim-", dir=root if root.is_dir() else None))
-        self.template = make_database(self.folder, lambda url: Store.open(url, holder="template"))
-        self.world: World | None = None
-        self._warm = False
-        importlib.import_module("numpy.random")  # draws randomness when it is first imported: not inside a seed
-        # The template has the newest schema: alembic would only read its scripts again at each start.
-        migrate.upgrade = lambda connection: None
-        migrate.check_schema = lambda connection, where: "head"
-        migrate._quick_check = lambda path, url: None  # a fresh copy is sound
-        lease._start_time = self._start_time  # of the simulated process
-        _share_compiled_statements()
-        asyncio.Event.__hash__ = _serial_hash  # see there
-        # No user tasks and no servers of the Hub are simulated: what looks for them need not.
-        services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
-        placement.schedule = self._judged(placement.schedule)
-        logging.getLogger().addHandler(_Errors(self))
-        logging.getLogger().setLevel(logging.ERROR)
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # of the dead
-
-    def _judged(self, schedule: Callable[[Snapshot], Decision]) -> Callable[[Snapshot], Decision]:
-        """The scheduler, whose decisions the promises judge before they become rows."""
-
-        def judged(snapshot: Snapshot) -> Decision:
-            decision = schedule(snapshot)
-            if self.world is not None:
-                self.world.promises.decided(snapshot, decision)
-            return decision
-
-        return judged
-
-    def _start_time(self, pid: int) -> int | None:
-        """Which simulated masters live; of real processes only our own is ever asked for."""
-        if self.world is not None and pid >= 10_000 and pid in self.world.living_pids:
-            return 1
-        return 0 if pid == os.getpid() else None
-
-    def run(
-        self, seed: int, *, calm: bool = False, kind: type[World] = World, look: Callable[[Any], None] | None = None
-    ) -> Outcome:
-        """Run one seed in a world of a kind; `look` sees that at its end, before it is put away."""
-        folder = self.folder / f"seed{seed}"
-        folder.mkdir()
-        _serials.clear()
-        try:
-            with determined(seed):
-                self.world = kind(seed, folder, self.template, calm=calm)
-                outcome = self.world.run(look)
-                self.world = None
-            if not self._warm:
-                # What is loaded by now stays: the collector need not look at it again and again.
-                self._warm = True
-                gc.collect()
-                gc.freeze()
-            gc.collect()
-            return outcome
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def close(self) -> None:
-        """Remove everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _share_compiled_statements() -> None:
-    """Every life of a master makes engines of its own and would compile every statement again."""
-
-    def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
-        first: list[Engine] = []
-
-        def made(*args: Any) -> Engine:
-            engine = make(*args)
-            if not first:
-                first.append(engine)
-            other = first[0]
-            if other is engine:
-                engine.connect().close()
-            engine.dialect, engine._compiled_cache = other.dialect, other._compiled_cache
-            return engine
-
-        return made
-
-    store.writer_engine = sharing(store.writer_engine)
-    store.reader_engine = sharing(store.reader_engine)
-
-
-class _Errors(logging.Handler):
-    """An exception that product code logs as a failure of its own is one."""
-
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(logging.ERROR)
-        self._bench = bench
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
-        world = self._bench.world
-        if world is not None and record.exc_info and record.levelno == logging.ERROR and world.loop.process().alive:
-            world.loop.errors.append(f"logged: {record.getMessage()}: {record.exc_info[1]!r}")
-
-
-_serials: list[int] = []
-
-
-def _serial_hash(event: asyncio.Event) -> int:
-    """Events lie in sets: by their address the order would differ from run to run."""
-    try:
-        return event._serial
-    except AttributeError:
-        event._serial = len(_serials)
-        _serials.append(0)
-        return event._serial
