@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from detlab.schemas.wire import Hello, MasterMessage
 from detlab_hub.backends.base import Node, node_of
@@ -28,6 +28,11 @@ class Connection:
     last_heard: float
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
+    node: Node = field(init=False)
+    """What it said that it has. One object for as long as the connection: who asks again sees that nothing changed."""
+
+    def __post_init__(self) -> None:
+        self.node = _node(self.hello)
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Agents:
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
-        self._missed[connection.agent_id] = (_node(connection, suspect=True), connection.last_heard)
+        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heard)
         return True
 
     def forgive(self, seconds: float) -> None:
@@ -140,18 +145,20 @@ class Agents:
         # Copied in one go: views are made in reader threads while agents come and go.
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
-            _node(connection, suspect=now - connection.last_heard > self.suspect_after) for connection in connections
+            replace(connection.node, suspect=True)
+            if now - connection.last_heard > self.suspect_after
+            else connection.node
+            for connection in connections
         ]
         return tuple(sorted((*present, *(node for node, _ in missed)), key=lambda n: n.id))
 
 
-def _node(connection: Connection, *, suspect: bool) -> Node:
-    hello = connection.hello
+def _node(hello: Hello) -> Node:
     return node_of(
         hello.agent_id,
         hello.slots,
         serves_user=hello.serves_user,
-        suspect=suspect,
+        suspect=False,
         runtimes=hello.runtimes,
         pool=hello.pool,
         labels=hello.labels,

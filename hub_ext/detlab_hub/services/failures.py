@@ -179,6 +179,18 @@ def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> st
     return f"never reported {experiment.metric!r}{instead}"
 
 
+def with_warning(said: list[str], new: str) -> list[str]:
+    """Warnings of an experiment's trials, with one more; beyond a number they are counted.
+
+    The list is written as a whole with each: without a bound ten thousand trials would write it ten thousand times.
+    """
+    if len(said) < WARNED_TRIALS:
+        return [*said, new]
+    counted = _AND_MORE.fullmatch(said[-1])
+    more = 1 + (int(counted[1]) if counted else 0)
+    return [*(said[:-1] if counted else said), f"and {more} more trials, each with a warning of its own"]
+
+
 def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
     """The card of a trial whose report the search cannot use."""
     reported = sorted(report)
@@ -202,3 +214,6 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
 TAIL_NAMES = 20
 WARNED_NAMES = 5
 WARNED_CHARS = 80
+WARNED_TRIALS = 100
+"""Warnings of trials in the row of their experiment."""
+_AND_MORE = re.compile(r"and (\d+) more trials, each with a warning of its own")

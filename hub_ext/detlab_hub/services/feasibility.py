@@ -14,22 +14,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
-from detlab_hub.backends.base import Node
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services import instancenotes, quotas
+from detlab_hub.services.fewagents import Present
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.offers import agent_of, constraints_of, known_node
 from detlab_hub.services.queuing import WHERE, demands, pool_for, request_fields
 from detlab_hub.services.shell import Shell
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AgentRow
 
 AWAY_SECONDS = 86400.0
 """An agent that was there within so long is expected back."""
+_LATELY = Prepared(
+    select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,24 @@ class Wish:
     single_node: bool = True
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Agents on which something is judged, and those few of them that suffice to see that it could start."""
+
+    agents: Sequence[Agent]
+    few: Sequence[Agent]
+
+    def of_any_runtime(self, runtime: str) -> Judged:
+        """The same, if each could run tasks in this way."""
+        return Judged(_with_runtime(self.agents, runtime), _with_runtime(self.few, runtime))
+
+
+def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
+    if all(runtime in agent.runtimes for agent in agents):
+        return agents
+    return tuple(replace(agent, runtimes=frozenset({runtime})) for agent in agents)
+
+
 async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     """Return warnings about a wish that has to wait for more than its turn.
 
@@ -69,30 +91,32 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     """
     now = shell.clock()
     pool = pool_for(shell.settings, wish.resources, wish.slots)
-    nodes = [node for node in shell.backend.nodes(now) if node.pool == pool.name]
+    there = shell.present.of(pool.name, (node for node in shell.backend.nodes(now) if node.pool == pool.name))
     over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
     if over is not None:
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
-    present, known, kinds = await shell.read(lambda s: _agents(s, nodes, pool.name, now))
+    away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
     to_come = () if pool.provider is None else await shell.read(partial(_to_come, pool=pool, provider=pool.provider))
-    anyhow = tuple(replace(agent, runtimes=frozenset({wish.runtime})) for agent in (*known, *to_come))
-    never = _impossible(anyhow, wish, pool)
+    known, few = (*there.agents, *away), there.few(wish.slots)
+    every = Judged((*known, *to_come), (*few, *away, *to_come))
+    never = _impossible(every.of_any_runtime(wish.runtime), wish, pool)
     if never is not None:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
             f"no agent could ever run {wish.what}: {never.detail}{most}",
             hint=f"lower {wish.where}, or see `det agent list`",
         )
-    unready = _impossible((*known, *to_come), wish, pool)
+    unready = _impossible(every, wish, pool)
     if unready is not None:
         where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
         return [_waits(wish, where, unready.detail)]
     _check_image(wish, known, kinds)
-    missing = _impossible((*present, *to_come), wish, pool) if present else None
+    now_there = Judged((*there.agents, *to_come), (*few, *to_come))
+    missing = _impossible(now_there, wish, pool) if there.agents else None
     if missing is None:
         return _none_yet(pool, known, len(shell.settings.pools.by_name))
-    away = sorted(agent.id for agent in known if agent not in present and _could_run(agent, wish))
-    return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(away)} could run it and is away")]
+    names = sorted(agent.id for agent in away if _could_run(agent, wish))
+    return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
 
 
 def _to_come(s: Session, pool: PoolConfig, provider: Mapping[str, Any]) -> tuple[Agent, ...]:
@@ -107,8 +131,14 @@ def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Prob
     return [Problem(WHERE, f"pool {pool.name} has no agent yet", "it waits until one comes", "warning")]
 
 
-def _impossible(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
+def _impossible(judged: Judged, wish: Wish, pool: PoolConfig) -> Reason | None:
     """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
+    if _alone_on(judged.few, wish, pool) is None:
+        return None
+    return _alone_on(judged.agents, wish, pool)  # with the numbers of all of them
+
+
+def _alone_on(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
     asked = request_fields({"resources": wish.resources})
     task = Task(
         "it",
@@ -137,23 +167,26 @@ def _waits(wish: Wish, path: str, why: str) -> Problem:
     return Problem(path, f"{wish.what} waits until an agent can run it: {why}", "see `det agent list`", "warning")
 
 
-def _agents(
-    s: Session, nodes: Sequence[Node], pool: str, now: float
-) -> tuple[tuple[Agent, ...], tuple[Agent, ...], dict[str, str]]:
-    """The agents of a pool that are there, all that count, and the kind of slots of each; empty and open all."""
-    present = tuple(agent_of(replace(node, suspect=False)) for node in nodes)
-    rows = s.scalars(select(AgentRow).where(AgentRow.pool == pool)).all()
-    there = {agent.id for agent in present}
-    away = tuple(
-        agent_of(replace(known_node(row), suspect=False))
-        for row in rows
-        if row.id not in there and row.slots and now - row.last_seen < AWAY_SECONDS
-    )
-    return present, present + away, {row.id: kind_of_slots(row) for row in rows}
+def _beside(
+    s: Session, there: Present, wish: Wish, pool: str, now: float
+) -> tuple[tuple[Agent, ...], Mapping[str, str]]:
+    """Agents of a pool that count and are away; for containers with several images the kind of slots of each, too."""
+    here = {node.id for node in there.nodes}
+    lately = _LATELY.all(s, {"pool": pool, "since": now - AWAY_SECONDS})
+    missed = [row.id for row in lately if row.id not in here]
+    rows = s.scalars(select(AgentRow).where(AgentRow.id.in_(missed))).all() if missed else ()
+    away = tuple(agent_of(replace(known_node(row), suspect=False)) for row in rows if row.slots)
+    if not _names_images(wish):
+        return away, {}
+    return away, {row.id: kind_of_slots(row) for row in s.scalars(select(AgentRow).where(AgentRow.pool == pool))}
 
 
-def _check_image(wish: Wish, known: Sequence[Agent], kinds: dict[str, str]) -> None:
-    if wish.runtime != "docker" or not isinstance(wish.image, dict):
+def _names_images(wish: Wish) -> bool:
+    return wish.runtime == "docker" and isinstance(wish.image, dict)
+
+
+def _check_image(wish: Wish, known: Sequence[Agent], kinds: Mapping[str, str]) -> None:
+    if not _names_images(wish):
         return
     able = [agent for agent in known if _could_run(agent, wish) and "docker" in agent.runtimes]
     there = sorted({kinds.get(agent.id, "cpu") for agent in able})

@@ -266,7 +266,7 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     # The names once: a search of thousands of trials with a mistyped metric has one warning of each in one row.
     brief = f"never reported {experiment.metric!r}"
     known = any(brief in said for said in experiment.warnings)
-    experiment.warnings = [*experiment.warnings, f"trial {row.id} {brief if known else warning}"]
+    experiment.warnings = failures.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:

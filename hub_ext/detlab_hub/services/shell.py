@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.services.fairplaces import FairPlaces
+from detlab_hub.services.fewagents import Remembered
 from detlab_hub.services.knowntasks import KnownTasks
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.pending import Pending
@@ -48,6 +49,8 @@ class Shell:
     searches: Searches = field(default_factory=Searches)
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
+    present: Remembered = field(default_factory=Remembered)
+    """The agents of each pool, as a lone task is judged by them."""
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     """Somebody may have a place now, or waits for one."""
     room: asyncio.Event = field(default_factory=asyncio.Event)

@@ -6,6 +6,7 @@ import pytest
 from services_scripted import ALICE, asha, config, report, training
 
 from detlab.schemas.wire import EndReason, ExperimentState, SlotView, TrialState
+from detlab_hub.services import failures
 
 
 def failing(code: int, lines: tuple[str, ...] = ()):
@@ -173,6 +174,17 @@ async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
     (trial,) = await world.trials(made.id)
     assert trial.warnings == ["never reported 'loss'"]
     assert view.warnings == [f"trial {trial.id} never reported 'loss'"]
+
+
+async def test_services_warnings_of_many_trials_are_counted_beyond_a_number(make_world, monkeypatch):
+    monkeypatch.setattr(failures, "WARNED_TRIALS", 2)
+    world = await make_world(failing(0))
+    await world.add_agent(slots=2)
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 5, "max_concurrent_trials": 2}))
+    view = await world.finish(made.id)
+    assert len(view.warnings) == 3
+    assert view.warnings[2] == "and 3 more trials, each with a warning of its own"
+    assert all(trial.warnings == ["never reported 'loss'"] for trial in await world.trials(made.id))
 
 
 async def test_services_the_warning_about_a_missing_metric_names_what_was_reported(make_world):
