@@ -23,6 +23,7 @@ from detlab_hub.store.queries import rollups, serieslines
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.queries.columns import Column, Key, Said, columns_of
 from detlab_hub.store.queries.lookup import forget, memo_of, name_ids, series_of
+from detlab_hub.store.queries.newest import newest_points
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
@@ -219,18 +220,22 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, columns: dict[Key, Co
     appended: list[PointRow] = []
     replaced: list[dict[str, Any]] = []
     merged: list[tuple[SeriesLine, _Merge]] = []
+    newest = newest_points(s)
     for series, column in pairs:
         rows, finite = _rows(series.id, run, column)
         if not _is_append(series, column):
+            newest.forget(series.id)
             replaced += (dict(zip(COLUMNS, row, strict=True)) for row in rows)
             merged.append((series, _fold_among(series, column, stored)))
             continue
         appended += rows
+        before = series.count, series.last_step
         series.unrolled += len(rows)
         if finite:
             values.fold_finite(series, column.steps[-1], column.values)
         else:
             values.fold(series, zip(column.steps, column.values, strict=True))
+        newest.appended(before, series, rows)
     if appended:
         append_points(s, appended)
     if replaced:

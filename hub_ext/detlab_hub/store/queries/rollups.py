@@ -7,7 +7,7 @@ where a stored point changes, those from there on are cut off and made again wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -15,7 +15,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import driver_of, fetch
-from detlab_hub.store.queries.appending import append_rows
+from detlab_hub.store.queries.appending import PointRow, append_rows
+from detlab_hub.store.queries.newest import NewestPoints, newest_points
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.tables import Point, Rollup
 from detlab_hub.store.tables.base import encode_bulk
@@ -27,14 +28,17 @@ BATCH = 64
 
 Row = tuple[int, float | None, int, float]
 """step, value, flag, time"""
-_step = itemgetter(0)
+_step = itemgetter(1)
+_row: Callable[[PointRow], Row] = itemgetter(1, 3, 4, 5)
 
 
 _COLUMNS = ("series_id", "first_step", "last_step", "count", "kept")
-_TAIL = "SELECT step, value, flag, time FROM points WHERE series_id = ? AND step > ? ORDER BY step LIMIT ?"
+_TAIL = (
+    "SELECT series_id, step, run, value, flag, time FROM points WHERE series_id = ? AND step > ? ORDER BY step LIMIT ?"
+)
 _TAILS = (
     "SELECT tail.* FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS wanted (id, beyond, most), LATERAL ("
-    "SELECT series_id, step, value, flag, time FROM points WHERE series_id = wanted.id AND step > wanted.beyond"
+    "SELECT series_id, step, run, value, flag, time FROM points WHERE series_id = wanted.id AND step > wanted.beyond"
     " ORDER BY step LIMIT wanted.most) AS tail"
 )
 
@@ -48,28 +52,53 @@ def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
     wanted = [(series, count * CHUNK) for series, count in ready if count >= 1]
     if not wanted:
         return
+    newest = newest_points(s)
     made: list[tuple[Any, ...]] = []
-    for (series, _), rows in zip(wanted, _tails(s, wanted), strict=True):
+    for series, rows in _tails(s, newest, wanted):
         whole = len(rows) // CHUNK * CHUNK
         for begin in range(0, whole, CHUNK):
-            part = rows[begin : begin + CHUNK]
+            part = [_row(row) for row in rows[begin : begin + CHUNK]]
             made.append((series.id, part[0][0], part[-1][0], CHUNK, encode_bulk(extremes(part))))
         if whole:
-            series.rolled_step = rows[whole - 1][0]
+            series.rolled_step = rows[whole - 1][1]
             series.unrolled -= whole
+            newest.rolled(series, whole)
     append_rows(s, "rollups", _COLUMNS, made)
 
 
-def _tails(s: Session, wanted: Sequence[tuple[SeriesLine, int]]) -> list[Sequence[Row]]:
-    """Read the first so many points beyond the rollups of each series."""
-    asked = [(series.id, _rolled(series), most) for series, most in wanted]
+def _tails(
+    s: Session, newest: NewestPoints, wanted: Sequence[tuple[SeriesLine, int]]
+) -> Iterator[tuple[SeriesLine, Sequence[PointRow]]]:
+    """The first so many points beyond the rollups of each series, as a rule those that are remembered."""
+    unknown: list[tuple[SeriesLine, int]] = []
+    for series, most in wanted:
+        rows = newest.of(series)
+        if rows is None:
+            unknown.append((series, most))
+        else:
+            yield series, rows[:most]
+    if not unknown:
+        return
+    for (series, most), rows in zip(unknown, _read(s, unknown), strict=True):
+        first = rows[:most]
+        if len(rows) == series.unrolled:
+            newest.read(series, rows)
+        yield series, first
+
+
+def _read(s: Session, wanted: Sequence[tuple[SeriesLine, int]]) -> list[list[PointRow]]:
+    """Read them, and those behind them where that is all and not many more: then they are known from here on."""
+    asked = [
+        (series.id, _rolled(series), series.unrolled if series.unrolled < most + 2 * CHUNK else most)
+        for series, most in wanted
+    ]
     # As the driver gives them: what Core makes of thousands of rows takes longer than all else of a report.
     if driver_of(s)[0].dialect.name == "sqlite":
-        return [cast("Sequence[Row]", fetch(s, _TAIL, one)) for one in asked]
+        return [cast("list[PointRow]", fetch(s, _TAIL, one)) for one in asked]
     # A question and an answer cost more than what is in them: one for all.
-    found: dict[int, list[Row]] = {series.id: [] for series, _ in wanted}
+    found: dict[int, list[PointRow]] = {series.id: [] for series, _ in wanted}
     for row in fetch(s, _TAILS, tuple(map(list, zip(*asked, strict=True)))):
-        found[row[0]].append(cast("Row", row[1:]))
+        found[row[0]].append(cast("PointRow", row))
     for rows in found.values():
         rows.sort(key=_step)
     return list(found.values())
