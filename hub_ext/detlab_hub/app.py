@@ -100,6 +100,9 @@ class DetHub(Application):
     preemptions_per_hour = Integer(
         6, min=0, help="A trial that was preempted so often within an hour keeps its slots."
     ).tag(config=True)
+    checkpoint_near = Float(
+        15.0, min=0.0, help="A trial whose next checkpoint is due within so many seconds is preempted after it."
+    ).tag(config=True)
     agent_reconnect_wait = Float(
         25.0, help="Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."
     ).tag(config=True)
@@ -242,6 +245,7 @@ class DetHub(Application):
             agent_reconnect_wait=self.agent_reconnect_wait,
             pools=self._pools(),
             preemptions_per_hour=self.preemptions_per_hour,
+            checkpoint_near=self.checkpoint_near,
             tasks_keep=self.tasks_keep_days * 86400.0,
             log_retention_days=self.log_retention_days,
             log_cleaning_hour=self.log_cleaning_hour,

@@ -27,7 +27,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.scheduling import Job, Task
-from detlab_hub.services import audit, feasibility, offers, placement, removal, views
+from detlab_hub.services import audit, feasibility, offers, placement, removal, views, waiting
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
@@ -115,6 +115,9 @@ class Experiments:
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """What would happen to the first trial now."""
         shell, slots = self._shell, slots_per_trial(config)
+        if shell.draining:
+            pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
+            return ForecastView(pool=pool, reason=waiting.DRAINING, detail=waiting.UNTIL_RESTART)
         now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
         fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)

@@ -249,18 +249,20 @@ class Services:
 
     async def schedule(self) -> None:
         """Assign what can start now and note why everything else waits."""
-        nodes = self.connections.nodes(self.shell.clock())
-        draining, refusals = self.shell.draining, dict(self.shell.refusals)
+        shell = self.shell
+        nodes = self.connections.nodes(shell.clock())
+        draining, refusals = shell.draining, dict(shell.refusals)
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
             verdict = placement.place(turn, nodes, refusals, self._known_tasks, draining=draining)
             self._pass_cost = self._cpu_clock() - began
-            if verdict.texts != self.shell.pending_reasons:
+            if verdict.texts != shell.pending_reasons:
                 turn.changed_cluster()
             return verdict
 
-        self.shell.pending_reasons, self.shell.pending_codes = await self.shell.write(place)
+        verdict = await shell.write(place)
+        shell.pending_reasons, shell.pending_codes, shell.saving = verdict
 
     async def tidy(self) -> None:
         """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""

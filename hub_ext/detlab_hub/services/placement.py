@@ -24,6 +24,7 @@ from detlab_hub.services.pending import Pending
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
 from detlab_hub.services.settings import Settings
+from detlab_hub.services.sparing import saves_soon
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, PartRow
 
@@ -35,6 +36,8 @@ class Verdict(NamedTuple):
 
     texts: Pending
     codes: dict[str, str]
+    saving: frozenset[str] = frozenset()
+    """Who is to leave, and is asked after the checkpoint that is near."""
 
 
 def _in_order(scene: Scene, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
@@ -96,14 +99,14 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
             (row.id for row in scene.pending), "the cluster is draining: nothing new starts until it is restarted"
         )
         return _in_order(scene, texts, dict.fromkeys(texts, ""))
-    pools = turn.settings.pools
+    pools, saving = turn.settings.pools, set[str]()
     wanted = {scene.holders[job_of(row)].pool for row in scene.pending}
     for name, pool in pools.by_name.items():
         if name not in wanted:
             continue
         snapshot = scene.snapshot(pool)
         decision = schedule(snapshot)
-        _carry_out(turn, scene, name, snapshot, decision)
+        saving |= _carry_out(turn, scene, name, snapshot, decision)
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
     for row in scene.pending:
@@ -111,11 +114,11 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
         if pools.of(lost) is None:
             texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
             codes[row.id] = "no_agent"
-    return _in_order(scene, texts, codes)
+    return _in_order(scene, texts, codes)._replace(saving=frozenset(saving))
 
 
-def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision) -> None:
-    """What a pass decided becomes rows, and messages after the commit."""
+def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision) -> set[str]:
+    """What a pass decided becomes rows, and messages after the commit; who is asked to leave later."""
     free = _free_slots(scene)
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():
@@ -127,9 +130,14 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
         _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
         scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
+    saving = set[str]()
     for allocation_id in decision.release:
         row = turn.session.get_one(AllocationRow, allocation_id)
+        if saves_soon(turn, row):
+            saving.add(row.id)
+            continue
         ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
+    return saving
 
 
 def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:

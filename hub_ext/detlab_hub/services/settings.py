@@ -43,6 +43,8 @@ class Settings:
     pools: Pools = field(default_factory=Pools)
     preemptions_per_hour: int = 6
     """A trial that was preempted so often within an hour keeps its slots (I10)."""
+    checkpoint_near: float = 15.0
+    """A trial whose checkpoint is due within so many seconds is preempted after it; 0: at once."""
     agent_suspect_after: float = 10.0
     """Without a heartbeat for this long an agent gets no new work."""
     agent_reconnect_wait: float = 25.0

@@ -257,6 +257,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     turn.session.flush()
     newest = checkpoints.latest(turn.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
+    turn.outbox.saved_allocations.add(row.id)
     view = _tell_checkpoint(turn, made)
     turn.changed_trial(trial)
     turn.changed_experiment(experiment.id)

@@ -40,6 +40,8 @@ class Outbox:
     """Trials and user tasks with new log lines, or an end."""
     wake_streams: bool = False
     kick_scheduler: bool = False
+    saved_allocations: set[str] = field(default_factory=set)
+    """Allocations that have committed a checkpoint: who is to leave after one may be asked now."""
 
 
 @dataclass

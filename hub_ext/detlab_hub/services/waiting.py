@@ -18,6 +18,7 @@ _TRIED = 3
 """Of so many different ones it is tried what would let them start: each try is a pass."""
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
+UNTIL_RESTART = "the cluster is draining: nothing new starts until it is restarted"
 STARTING = "starting"
 """It starts with the next pass."""
 
@@ -112,7 +113,7 @@ def _view(one: Live, told: _Told, places: Mapping[str, int], ahead: int, now: fl
     code, detail = STARTING, "it starts with the next pass of the scheduler"
     reason = told.decision.waiting.get(one.allocation_id)
     if told.draining:
-        code, detail = DRAINING, "the cluster is draining: nothing new starts until it is restarted"
+        code, detail = DRAINING, UNTIL_RESTART
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
     seconds = told.starts.get(one.allocation_id)

@@ -397,3 +397,12 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
         "waits for a task of somebody else to give back their slots",
     )
     assert [why for _, why, _, _ in await attempts(world, 1)] == [None], "a question changes nothing"
+
+
+async def test_a_dry_run_of_a_draining_cluster_says_that_nothing_starts(make_world):
+    world = await make_world(training(40), pools=PREEMPTING)
+    await node(world, "one", 2)
+    world.services.shell.draining = True
+    reply = await world.services.experiments.create(BOB, CreateExperiment(config=config(), dry_run=True))
+    assert (reply.forecast.agent_id, reply.forecast.reason) == (None, "draining")
+    assert "until it is restarted" in reply.forecast.detail

@@ -9,7 +9,13 @@ from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, Reason
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.sharing import _beyond_offers, _start_later, _start_or_reserve, _start_zero_slot_tasks
+from detlab_hub.core.scheduling.sharing import (
+    _beyond_offers,
+    _start_later,
+    _start_or_reserve,
+    _start_zero_slot_tasks,
+    _take,
+)
 from detlab_hub.core.scheduling.victims import Victims
 
 
@@ -53,6 +59,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
+    gathered: list[tuple[Task, list[Task]]] = []
     going_on = True
     while going_on:
         plain_fill(shares, capacity)
@@ -64,7 +71,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
                     continue
                 share.pending.remove(task)
                 going_on = True
-                if planner.allowed(task) and _start_or_reserve(planner, task, victims):
+                if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
                     share.held += task.slots
                     share.fixed += task.slots
     for share in shares:
@@ -73,6 +80,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    _take(planner, gathered)
     _start_later(planner, put_off)
     return planner.decision()
 

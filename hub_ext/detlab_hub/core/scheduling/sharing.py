@@ -20,6 +20,7 @@ from operator import attrgetter
 
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.needless import spared
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
@@ -85,6 +86,7 @@ def by_fair_share(planner: Planner) -> None:
     # What runs on agents that take no new work is held, too.
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
+    gathered: list[tuple[Task, list[Task]]] = []
     going_on = True
     while going_on:
         fill(shares, capacity)
@@ -97,7 +99,7 @@ def by_fair_share(planner: Planner) -> None:
                     still.append(task)
                     continue
                 # Whether it gets slots or cannot: what it does not take is offered to the others in the next round.
-                if planner.allowed(task) and _start_or_reserve(planner, task, victims):
+                if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
                     share.held += task.slots
                     share.fixed += task.slots
             if len(still) < len(share.pending):
@@ -109,11 +111,12 @@ def by_fair_share(planner: Planner) -> None:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    _take(planner, gathered)
     _start_later(planner, put_off)
 
 
-def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
-    """Start the task, or have slots released for it; whether it gets any."""
+def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: list[tuple[Task, list[Task]]]) -> bool:
+    """Start the task, or have slots released for it and note from whom; whether it gets any."""
     placement, chosen = planner.rooms.fit(task), list[Task]()
     if placement is not None and (now := planner.now(task, placement)) is not None:
         planner.start(task, now)
@@ -125,8 +128,17 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims) -> bool:
         return False
     planner.release += [victim for victim in chosen if not victim.leaving]
     planner.reserve(task, placement)
-    planner.wait(task, planner.releasing(task, chosen))
+    gathered.append((task, chosen))
     return True
+
+
+def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None:
+    """Let those keep their slots that are not needed after all, and say who waits for whom."""
+    kept = spared(planner, planner.release[::-1], [task for task, _ in gathered])
+    planner.release = [victim for victim in planner.release if victim.id not in kept]
+    for task, chosen in gathered:
+        gone = [victim for victim in chosen if victim.id not in kept]
+        planner.wait(task, planner.releasing(task, gone))
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
@@ -293,8 +305,10 @@ def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = f
     if not planner.allowed(task):
         return False
     placement = planner.rooms.fit(task, avoid=avoid)
-    if placement is None:
+    # What is being released for others may leave more than they need: that is free only when it is left.
+    now = None if placement is None else planner.now(task, placement)
+    if now is None or not avoid.isdisjoint(now):
         planner.wait(task, next_in_line=not avoid)
         return False
-    planner.start(task, placement)
+    planner.start(task, now)
     return True

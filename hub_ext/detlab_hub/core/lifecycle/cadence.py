@@ -1,0 +1,38 @@
+"""When a trial's next checkpoint is due, as far as the last ones tell it.
+
+Whoever is asked to leave just before a checkpoint saves twice within a moment; whoever saves by a clock of its own only
+loses what it has done since the last one. So the master waits for a checkpoint that is near, and asks when it is
+committed (kueue#8522). Nothing has to be remembered for that: it is judged anew in each pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+ENOUGH = 3
+"""Checkpoints of one attempt whose two distances tell whether they come regularly."""
+_ALIKE = 1.5
+"""The longer distance is at most so many times the shorter one."""
+_LATE = 0.1
+"""A checkpoint is waited for by so much of a distance longer than it should take."""
+
+
+def is_near(times: Sequence[float], now: float, within: float) -> bool:
+    """Whether a checkpoint is to be expected so soon that it is worth waiting for.
+
+    Those that come more often than every `2 * within` seconds are not waited for: one is never far behind, and so
+    nobody is waited for again at once after the checkpoint has come.
+
+    Args:
+        times: When the last checkpoints of the attempt were committed, oldest first.
+        now: The time.
+        within: So many seconds ahead is near, and as late may it come; 0: nothing is.
+    """
+    if len(times) < ENOUGH or within <= 0.0:
+        return False
+    before, between, last = times[-ENOUGH:]
+    shorter, longer = sorted((between - before, last - between))
+    if shorter <= 0.0 or longer > _ALIKE * shorter or shorter < 2.0 * within:
+        return False
+    due = last + longer
+    return due - within <= now <= due + min(_LATE * longer, within)
