@@ -12,7 +12,7 @@ from detlab.schemas.shares import device_of, divide
 from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.backends.base import Node, node_of
 from detlab_hub.core.scheduling import ANYWHERE, UNBOUNDED, Agent, AgentState, Constraints, Pools, Task, TaskState
-from detlab_hub.core.scheduling.fitting import Kind, suits
+from detlab_hub.core.scheduling.shapes import Kind, suits
 from detlab_hub.store.tables import AgentRow
 
 _log = logging.getLogger(__name__)

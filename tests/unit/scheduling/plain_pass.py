@@ -19,7 +19,10 @@ from detlab_hub.core.scheduling import (
     schedule,
     sharing,
 )
-from detlab_hub.core.scheduling.fitting import Node, Placement, Rooms, hash_of, suits
+from detlab_hub.core.scheduling.fitting import Rooms
+from detlab_hub.core.scheduling.several import Placement
+from detlab_hub.core.scheduling.shapes import suits
+from detlab_hub.core.scheduling.sizes import Node, hash_of
 
 
 class PlainRooms(Rooms):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from detlab_hub.core.scheduling.fitting import Kind, Node, Placement, Rooms, Shape, Shapes, suits
+from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import MEBIBYTE, Limits, count_bytes, count_cpus, count_slots, demanded
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
@@ -20,6 +20,9 @@ from detlab_hub.core.scheduling.model import (
     TaskState,
 )
 from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.core.scheduling.several import Placement
+from detlab_hub.core.scheduling.shapes import Kind, Shape, Shapes, suits
+from detlab_hub.core.scheduling.sizes import Node, Order
 
 _NAMED = 5
 """So many agents or tasks are named in a reason; the others are counted."""
@@ -38,6 +41,7 @@ class Planner:
         limits: What jobs and users hold.
         pending: Tasks that could start if there were room, in queue order. Those that could not, whatever the other
             tasks do, have their reason already and are in nobody's way.
+        shapes: Theirs, in the same order.
         running: Tasks that hold slots, in queue order.
         started: What starts in this pass, so far.
         release: Whose slots are to be given back, so far.
@@ -49,43 +53,48 @@ class Planner:
         self.limits = Limits(snapshot)
         self.agents = snapshot.agents
         self._private = snapshot.private
-        shapes = Shapes(snapshot.agents)
-        self.rooms = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
+        pool, agents = snapshot.pool, snapshot.agents
+        shapes, order = Shapes(agents), Order(agent.id for agent in agents)
+        self.rooms = Rooms(pool, agents, shapes=shapes, order=order)
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
-        self._free = Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
-        """What is really free at the end of the pass: nothing is reserved here or released."""
-        self._whole = Rooms(snapshot.pool, snapshot.agents, empty=True, shapes=shapes)
-        all_open = all(agent.state is AgentState.ENABLED for agent in snapshot.agents)
-        self._idle = self._whole if all_open else Rooms(snapshot.pool, snapshot.agents, shapes=shapes)
+        self._whole = Rooms(pool, agents, empty=True, shapes=shapes, order=order)
+        all_open = all(agent.state is AgentState.ENABLED for agent in agents)
+        self._idle = self._whole if all_open else Rooms(pool, agents, shapes=shapes, order=order)
         self._waiting: dict[str, Reason] = {}
-        self._for_room: list[tuple[Task, bool]] = []
+        self._for_room: list[tuple[Task, Shape, bool]] = []
+        self.wait_for_room = self._for_room.append
+        """`wait` without a reason, for many."""
         self._never: dict[Shape, Reason | None] = {}
-        ordered = in_order(snapshot.tasks, snapshot.jobs)
-        self.running = [task for task in ordered if task.state is TaskState.RUNNING]
+        pending, self.running = _told_apart(in_order(snapshot.tasks, snapshot.jobs))
         for task in self.running:
             self.rooms.place(task, task.on)
-            self._free.place(task, task.on)
-        self.pending = self._possible([task for task in ordered if task.state is TaskState.PENDING])
+        self._free = self.rooms.copy()
+        """What is really free at the end of the pass: nothing is reserved here or released."""
+        self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
-    def _possible(self, tasks: Sequence[Task]) -> list[Task]:
+    def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
         """Those that could start if there were room; of the others it is noted why they could not."""
-        never, shape_of, unlimited = self._never, self.rooms.shape, self.limits.none
+        never, unlimited = self._never, self.limits.none
+        firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
+        for shape, task in firsts.items():
+            never[shape] = self._look_whether_ever(task)
+        if unlimited and not any(never.values()):
+            return tasks, shapes
         possible: list[Task] = []
-        for task in tasks:
+        theirs: list[Shape] = []
+        for task, shape in zip(tasks, shapes, strict=True):
             reason = None if unlimited else self.limits.never(task)
             if reason is None:
-                shape = shape_of(task)
-                if shape not in never:
-                    never[shape] = self._look_whether_ever(task)
                 reason = never[shape]
                 if reason is not None and reason.code is ReasonCode.NO_AGENT and not unlimited:
                     reason = self.limits.now(task) or reason  # an agent that came would not help
             if reason is None:
                 possible.append(task)
+                theirs.append(shape)
             else:
                 self._waiting[task.id] = reason
-        return possible
+        return possible, theirs
 
     # --- what is decided ----------------------------------------------------------------------------------
 
@@ -140,16 +149,16 @@ class Planner:
             next_in_line: With fewer slots it would start now, if there were room for those.
         """
         if reason is None:
-            self._for_room.append((task, next_in_line))
+            self.wait_for_room((task, self.rooms.known[task.id], next_in_line))
         else:
             self._waiting[task.id] = reason
 
     def decision(self) -> Decision:
         """What was decided; asked once, at the end."""
         known: dict[bool, dict[Shape, Reason]] = {True: {}, False: {}}
-        shapes, waiting = self.rooms.known, self._waiting
-        for task, next_in_line in self._for_room:
-            shape, alike = shapes[task.id], known[next_in_line]
+        waiting = self._waiting
+        for task, shape, next_in_line in self._for_room:
+            alike = known[next_in_line]
             reason = alike.get(shape)
             if reason is None:
                 reason = alike[shape] = self._no_room(task, next_in_line)
@@ -178,6 +187,8 @@ class Planner:
         """Why the task could not start if no other task were there; None if it could."""
         if not self.agents:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
+        if self._whole.fit(task) is not None and (self._idle is self._whole or self._idle.fit(task) is not None):
+            return None
         suitable = self.rooms.suitable(task)
         if not suitable:
             why = why_unsuitable(task, self.agents, private=self._private)
@@ -185,11 +196,9 @@ class Planner:
         if self._whole.fit(task) is None:
             explain = _why_too_much if self._whole.fits_but_for_demands(task) else _why_too_large
             return Reason(ReasonCode.TOO_LARGE, explain(task, suitable, len(self.agents)))
-        if self._idle.fit(task) is None:
-            closed = [agent for agent in suitable if agent.state is not AgentState.ENABLED]
-            told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
-            return Reason(ReasonCode.AGENTS_UNAVAILABLE, named(told, "; "))
-        return None
+        closed = [agent for agent in suitable if agent.state is not AgentState.ENABLED]
+        told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
+        return Reason(ReasonCode.AGENTS_UNAVAILABLE, named(told, "; "))
 
     def _no_room(self, task: Task, next_in_line: bool) -> Reason:
         short = (task.millicpus or task.memory) and self._free.fit(task) is None
@@ -234,6 +243,12 @@ class Planner:
         else:
             told = count_slots(most) if most else ""
         return f"; would start now with {told}" if told else ""
+
+
+def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """Those that wait, and those that run."""
+    waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
+    return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
 
 
 def free_slots(slots: int) -> str:

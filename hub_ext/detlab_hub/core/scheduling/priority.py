@@ -15,42 +15,52 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fitting import Placement, Rooms, Shape
+from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
+from detlab_hub.core.scheduling.order import Place, by_weight, of_one_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.several import Placement
+from detlab_hub.core.scheduling.shapes import Shape
 from detlab_hub.core.scheduling.victims import Victims
 
+_Waiting: TypeAlias = tuple[Task, Shape]
+_Failed: TypeAlias = tuple[Task, Shape, bool]
+"""Who did not fit; whether nobody else had failed to: with fewer slots it would have started."""
 _TRIES = 3000
 """So many times at most, victims by who waits for them, it is looked whether one of them could be spared."""
 
 
 def by_priority(planner: Planner) -> None:
     """Schedule a pool by priority; apart those that ask for no slots, CPUs or memory: they are in nobody's way."""
-    _Pass(planner, zero=True).run()
-    _Pass(planner, zero=False).run()
+    waiting = list(zip(planner.pending, planner.shapes, strict=True))
+    aside = [one for one in waiting if not one[0].slots and one[0].aside]
+    if aside:
+        _Pass(planner, aside, zero=True).run()
+        waiting = [one for one in waiting if one[0].slots or not one[0].aside]
+    _Pass(planner, waiting, zero=False).run()
 
 
 class _Pass:
     """One pass over the tasks that ask for something, or over those that do not."""
 
-    def __init__(self, planner: Planner, *, zero: bool) -> None:
+    def __init__(self, planner: Planner, waiting: Sequence[_Waiting], *, zero: bool) -> None:
         self._planner = planner
         self._jobs = planner.jobs
         self._preempts = planner.pool.preemption
-        self._levels: dict[int, list[Task]] = {}
+        self._levels: defaultdict[int, list[_Waiting]] = defaultdict(list)
         """Who waits, by priority and in queue order."""
-        for task in planner.pending:
-            if task.aside is zero:
-                self._levels.setdefault(self._jobs[task.job].priority, []).append(task)
-        kept = [task for task in planner.running if task.aside is zero and self._preempts]
-        candidates = sorted(
-            (task for task in kept if task.preemptible and not task.leaving), key=self._rank, reverse=True
-        )
+        jobs = self._jobs
+        for one in waiting:
+            self._levels[jobs[one[0].job].priority].append(one)
+        kept = [task for task in planner.running if task.aside is zero] if self._preempts else []
+        candidates = [task for task in kept if task.preemptible and not task.leaving]
+        candidates.sort(key=self._priority)  # those of one priority are in queue order, and stay so
+        candidates.reverse()
         # Those that are on their way out cost nobody anything: they come first, whoever waits.
         self._leaving = [task for task in kept if task.leaving]
         self._bounds = [(self._priority(task), position_of(self._jobs[task.job])) for task in reversed(candidates)]
@@ -58,10 +68,8 @@ class _Pass:
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
         """Who waits for slots that are released, and those that were chosen for it."""
-        jobs = [
-            self._jobs[name] for name in {task.job for tasks in (planner.running, planner.pending) for task in tasks}
-        ]
-        weights = Counter(priority for priority, _ in {(job.priority, job.weight) for job in jobs})
+        names = {task.job for tasks in (planner.running, planner.pending) for task in tasks}
+        weights = Counter(priority for priority, _ in {(jobs[name].priority, jobs[name].weight) for name in names})
         self._unequal = {priority for priority, count in weights.items() if count > 1}
         """Priorities whose jobs have different weights."""
         self._awaiting: set[str] = set()
@@ -70,8 +78,6 @@ class _Pass:
         """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
-        self._first: set[str] = set()
-        """Who did not fit when nobody else had failed to: with fewer slots they would have started."""
         self._heads: list[Task] = []
         """Tasks that did not fit and that others may not keep from starting."""
         self._head_shapes: set[Shape] = set()
@@ -90,42 +96,47 @@ class _Pass:
         """Level by level."""
         for priority in sorted(self._levels):
             failed = self._start_level(self._levels[priority])
-            self._add_heads([task for task in failed if not task.overdue])
+            self._add_heads([task for task, _, _ in failed if not task.overdue])
             self._make_rooms(failed)
         self._spare()
 
-    def _start_level(self, level: list[Task]) -> list[Task]:
+    def _start_level(self, level: list[_Waiting]) -> list[_Failed]:
         """Start whom of one priority there is room for; who did not fit."""
-        planner, rooms = self._planner, self._planner.rooms
-        known, full, unlimited = rooms.known, rooms.failed, planner.limits.none
-        failed: list[Task] = []
-        for task, tell in by_weight(level, self._jobs, planner.limits.by_job):
-            if not unlimited and not planner.allowed(task):
-                tell(False)
-                continue
-            if full.get(known[task.id]) == rooms.widened:  # as `fit` would find: thousands wait, and few are alike
-                tell(False)
-                self._fail(task, failed)
-            else:
-                tell(self._try(task, failed))
-            if task.overdue and failed and failed[-1] is task:
-                self._add_heads([task])
+        failed: list[_Failed] = []
+        tasks = [task for task, _ in level]
+        if of_one_weight(tasks, self._jobs):
+            self._start_in_order(level, failed)
+        else:
+            shapes = self._planner.rooms.known
+            for task, tell in by_weight(tasks, self._jobs, self._planner.limits.by_job):
+                tell(self._start_in_order([(task, shapes[task.id])], failed))
         return failed
 
-    def _fail(self, task: Task, failed: list[Task]) -> None:
-        failed.append(task)
-        if not self._heads:
-            self._first.add(task.id)
-        if self._leaving:
-            self._await(task)
+    def _start_in_order(self, level: Sequence[_Waiting], failed: list[_Failed]) -> bool:
+        """Start whom there is room for, one after the other; whether the last one started."""
+        planner, rooms = self._planner, self._planner.rooms
+        full, unlimited, leaving = rooms.failed, planner.limits.none, self._leaving
+        started = False
+        for task, shape in level:
+            started = False
+            if not (unlimited or planner.allowed(task)):
+                continue
+            # As `fit` would find: thousands wait, and few are alike.
+            placement = None if full.get(shape) == rooms.widened else rooms.fit(task)
+            if placement is not None:
+                started = self._try(task, placement)
+                continue
+            failed.append((task, shape, not self._heads))
+            if leaving:
+                self._await(task)
+            if task.overdue:
+                self._add_heads([task])
+        return started
 
-    def _try(self, task: Task, failed: list[Task]) -> bool:
-        """Start the task if it fits and may; whether it did."""
+    def _try(self, task: Task, placement: Placement) -> bool:
+        """Start the task where it fits if it may; whether it did."""
         planner = self._planner
-        placement = planner.rooms.fit(task)
-        if placement is None:
-            self._fail(task, failed)
-        elif (now := self._at_once(task, placement)) is not None:
+        if (now := self._at_once(task, placement)) is not None:
             planner.start(task, now)
             return True
         elif self._preempts:
@@ -188,16 +199,16 @@ class _Pass:
             self._for_whom.append((task, gone))
             self._planner.reserve(task, placement)
 
-    def _make_rooms(self, tasks: Sequence[Task]) -> None:
+    def _make_rooms(self, failed: Sequence[_Failed]) -> None:
         """Take slots for those that did not fit, one after the other; what it cannot be done for waits for room."""
         planner, rooms, hopeless = self._planner, self._planner.rooms, self._hopeless
-        shapes, awaiting, first = rooms.known, self._awaiting, self._first
-        unlimited, preempts, limit_of = planner.limits.none, self._preempts, self._limits
-        for task in tasks:
+        awaiting, unlimited, preempts = self._awaiting, planner.limits.none, self._preempts
+        limit_of, wait_for_room = self._limits, planner.wait_for_room
+        for task, shape, first in failed:
             if task.id in awaiting or not (unlimited or planner.allowed(task)):
                 continue  # what was started and reserved since it failed counts
             if preempts:
-                shape, candidates = shapes[task.id], limit_of.get(task.job)
+                candidates = limit_of.get(task.job)
                 if candidates is None:
                     candidates = limit_of[task.job] = self._behind_in_queue(self._jobs[task.job])
                 # Where more who might leave were too few, fewer are.
@@ -206,7 +217,7 @@ class _Pass:
                     if self._make_room(task, candidates):
                         continue
                     hopeless[shape] = rooms.widened, candidates
-            planner.wait(task, next_in_line=task.id in first and not self._released)
+            wait_for_room((task, shape, first and not self._released))
 
     def _make_room(self, task: Task, candidates: int) -> bool:
         """Whether the task finds room, if need be by taking slots from some of so many candidates."""

@@ -9,12 +9,15 @@ how many free slots, and nothing but what is on its own agents makes room for a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fitting import Kind, Node, Placement, Room, Rooms, Shape
+from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.several import Placement
+from detlab_hub.core.scheduling.shapes import Kind, Shape
+from detlab_hub.core.scheduling.sizes import Node, Room
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
 """Which agents a task may have: its kind, and those that it blocks."""
@@ -28,14 +31,14 @@ class _Reaches:
     """For tasks of so many slots on one agent: how far one has to go in the row of candidates on each agent.
 
     Attributes:
-        heap: (number of the last candidate that has to go, agent); true or, where something was placed since, too low.
+        heap: (number of the last candidate that has to go, agent), as a heap; true or too low, as where something was
+            placed since.
         seen: So many changes are in it.
     """
 
     __slots__ = ("heap", "seen")
 
     def __init__(self, heap: list[tuple[int, str]], seen: int) -> None:
-        heapify(heap)
         self.heap = heap
         self.seen = seen
 
@@ -43,10 +46,10 @@ class _Reaches:
 class _Left:
     """What is free on an agent, for tasks that ask for CPUs or memory."""
 
-    __slots__ = ("_kind", "_memory", "_millicpus", "_slots")
+    __slots__ = ("_memory", "_millicpus", "_shape", "_slots")
 
-    def __init__(self, node: Node, kind: Kind) -> None:
-        self._kind = kind
+    def __init__(self, node: Node, shape: Shape) -> None:
+        self._shape = shape
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
     def change(self, task: Task, slots: int, sign: int) -> None:
@@ -57,8 +60,8 @@ class _Left:
 
     @property
     def slots(self) -> int:
-        """As many as tasks of the kind find: none where they find too little else."""
-        wanted = self._kind
+        """As many as tasks of the shape find: none where they find too little else."""
+        wanted = self._shape
         short = (wanted.millicpus and self._millicpus < wanted.millicpus) or (
             wanted.memory and self._memory < wanted.memory
         )
@@ -83,10 +86,12 @@ class Victims:
                 self._by_agent.setdefault(name, []).append(number)
         self._suits: dict[_Where, frozenset[str]] = {}
         self._rows: dict[_Where, tuple[list[int], int]] = {}
-        self._reaches: dict[tuple[int, _Where], _Reaches] = {}
+        self._reaches: dict[Shape, _Reaches] = {}
         self._gained: list[str] = []
         """Agents on which candidates were taken, one after the other."""
         self._failed: dict[Shape, int] = {}
+        self.looked = 0
+        """How often it was looked how far one has to go on an agent."""
 
     @property
     def count(self) -> int:
@@ -137,10 +142,12 @@ class Victims:
         last = self._first_reach(shape, limit)
         if last is None:
             return None
+        if len(self._candidates[last].on) == 1 and not shape.demanding:
+            return self._on_its_agent(last, shape.slots)
         # Of all that stand before the last one only those on the agents where it makes the room are needed.
         near = self._may_have(shape).intersection(self._candidates[last].on)
-        agents = {name for name in near if self._reach(name, shape.slots, shape.kind) == last}
-        left = {name: _Left(self._rooms.nodes[name], shape.kind) for name in agents}
+        agents = {name for name in near if self._reach(name, shape) == last}
+        left = {name: _Left(self._rooms.nodes[name], shape) for name in agents}
         row = sorted({number for name in agents for number in self._by_agent[name] if number <= last})
         chosen = [number for number in row if not self._taken[number]]
         for number in chosen:
@@ -153,6 +160,18 @@ class Victims:
                 self._add(left, number, 1)
         return chosen
 
+    def _on_its_agent(self, last: int, slots: int) -> list[int]:
+        """Those on the one agent of the last that has to go, without whom that would not be enough."""
+        ((name, _),) = self._candidates[last].on.items()
+        chosen = [number for number in self._by_agent[name] if number <= last and not self._taken[number]]
+        held = [self._candidates[number].on[name] for number in chosen]
+        spare = self._rooms.nodes[name].free + sum(held) - slots
+        for place in range(len(chosen) - 1, -1, -1):
+            if held[place] <= spare:
+                spare -= held[place]
+                del chosen[place]
+        return chosen
+
     def _add(self, left: dict[str, _Left], number: int, sign: int) -> None:
         task = self._candidates[number]
         for name, slots in task.on.items():
@@ -160,53 +179,67 @@ class Victims:
                 left[name].change(task, slots, sign)
 
     def _first_reach(self, shape: Shape, limit: int) -> int | None:
-        """The number of the last candidate that has to go until one agent has so many free slots; None: never."""
-        slots, where, names = shape.slots, (shape.kind, shape.blocked_nodes), self._may_have(shape)
-        known = self._reaches.get((slots, where))
-        if known is None:
-            known = self._reaches[slots, where] = _Reaches(
-                list(self._all_reaches(slots, names, shape.kind)), len(self._gained)
-            )
-        heap = known.heap
-        if known.seen < len(self._gained):
-            # Where somebody left who stands further back, one need not go as far as before.
-            for entry in self._all_reaches(slots, names.intersection(self._gained[known.seen :]), shape.kind):
-                heappush(heap, entry)
-            known.seen = len(self._gained)
+        """The number of the last candidate that has to go until one agent has room; None: it never has."""
+        heap = self._reaches_of(shape).heap
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
-            now = self._reach(name, slots, shape.kind)  # others may have been placed there
+            now = self._reach(name, shape)
             if now == reach:
                 return reach
-            heappop(heap)
-            if now is not None:
-                heappush(heap, (now, name))
+            if now is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (now, name))
         return None
 
-    def _all_reaches(self, slots: int, names: Iterable[str], kind: Kind) -> Iterable[tuple[int, str]]:
-        reaches = ((self._reach(name, slots, kind), name) for name in names)
-        return ((reach, name) for reach, name in reaches if reach is not None)
+    def _reaches_of(self, shape: Shape) -> _Reaches:
+        """How far one has to go at least on each agent; how far really is looked up where it matters.
 
-    def _reach(self, name: str, slots: int, kind: Kind) -> int | None:
-        """The number of the last candidate that has to go for so many free slots on an agent; None: never."""
-        if kind.demanding:
-            return self._reach_with_all(name, slots, kind)
-        free = self._rooms.nodes[name].free
+        Tasks are as different as they like, above all in CPUs and memory: of few of them all agents are looked at.
+        """
+        known, gained = self._reaches.get(shape), self._gained
+        if known is None or (shape.demanding and known.seen + _STALE < len(gained)):
+            known = self._reaches[shape] = self._begun(shape)
+        elif known.seen < len(gained):
+            # Where somebody left who stands further back, one need not go as far as before.
+            for name in self._may_have(shape).intersection(gained[known.seen :]):
+                first = self._first_left(name)
+                if first is not None:
+                    heappush(known.heap, (first, name))
+            known.seen = len(gained)
+        return known
+
+    def _begun(self, shape: Shape) -> _Reaches:
+        """As far as tasks have to go that ask for slots alone; for those, to the first candidate of each agent."""
+        if shape.demanding:
+            heap = self._reaches_of(self._rooms.undemanding(shape)).heap.copy()
+        else:
+            firsts = ((self._first_left(name), name) for name in self._may_have(shape))
+            heap = [(first, name) for first, name in firsts if first is not None]
+            heapify(heap)
+        return _Reaches(heap, len(self._gained))
+
+    def _first_left(self, name: str) -> int | None:
+        return next((number for number in self._by_agent[name] if not self._taken[number]), None)
+
+    def _reach(self, name: str, shape: Shape) -> int | None:
+        """The number of the last candidate that has to go for room on an agent; None: there never is."""
+        self.looked += 1
+        slots, node = shape.slots, self._rooms.nodes[name]
+        if shape.demanding:
+            left = _Left(node, shape)
+            for number in self._by_agent[name]:
+                if not self._taken[number]:
+                    task = self._candidates[number]
+                    left.change(task, task.on[name], 1)
+                    if left.slots >= slots:
+                        return number
+            return None
+        free = node.free
         for number in self._by_agent[name]:
             if not self._taken[number]:
                 free += self._candidates[number].on[name]
                 if free >= slots:
-                    return number
-        return None
-
-    def _reach_with_all(self, name: str, slots: int, kind: Kind) -> int | None:
-        """The same for tasks that ask for CPUs or memory, too."""
-        left = _Left(self._rooms.nodes[name], kind)
-        for number in self._by_agent[name]:
-            if not self._taken[number]:
-                task = self._candidates[number]
-                left.change(task, task.on[name], 1)
-                if left.slots >= slots:
                     return number
         return None
 
@@ -216,7 +249,7 @@ class Victims:
         """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
         where = shape.kind, shape.blocked_nodes
         names, room = self._may_have(shape), self._rooms.room_for(shape)
-        change = (self._counting_all if shape.kind.demanding else self._counting_slots)(shape, names, room)
+        change = (self._counting_all if shape.demanding else self._counting_slots)(shape, names, room)
         chosen: list[int] = []
         for number in self._row(where, names):
             if number >= limit:
@@ -260,7 +293,7 @@ class Victims:
                 if name in names:
                     left = lefts.get(name)
                     if left is None:
-                        left = lefts[name] = _Left(self._rooms.nodes[name], shape.kind)
+                        left = lefts[name] = _Left(self._rooms.nodes[name], shape)
                     before = left.slots
                     left.change(task, slots, sign)
                     room.change(before, left.slots)
