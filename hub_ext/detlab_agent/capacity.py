@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from detlab_agent.runtimes.memory import control_groups
+from detlab_agent.runtimes.memory import control_groups, groups_of
 
 
 def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:
@@ -19,8 +19,13 @@ def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:
     found = [float(affinity or len(os.sched_getaffinity(0)))]
     for group in control_groups(root):
         with contextlib.suppress(OSError, ValueError):  # no quota ("max"), or a group without the cpu controller
-            quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
-            found.append(int(quota) / int(period))
+            most, period = (group / "cpu.max").read_text(encoding="ascii").split()
+            found.append(int(most) / int(period))
+    for group in groups_of(root, "cpu"):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            quota = int((group / "cpu.cfs_quota_us").read_text(encoding="ascii"))
+            if quota > 0:  # -1: none
+                found.append(quota / int((group / "cpu.cfs_period_us").read_text(encoding="ascii")))
     return min(found)
 
 
@@ -37,4 +42,7 @@ def usable_memory(root: Path = Path("/")) -> int | None:
     for group in control_groups(root):
         with contextlib.suppress(OSError, ValueError):  # no limit ("max"), or a group without the memory controller
             found.append(int((group / "memory.max").read_text(encoding="ascii")))
+    for group in groups_of(root, "memory"):
+        with contextlib.suppress(OSError, ValueError):  # without a limit it is larger than any machine
+            found.append(int((group / "memory.limit_in_bytes").read_text(encoding="ascii")))
     return min(found, default=None)

@@ -1,4 +1,4 @@
-"""How much memory is free: of the machine, and of every control group (version 2) that this process is in."""
+"""How much memory is free: of the machine, and of every control group (version 2 or 1) that this process is in."""
 
 from __future__ import annotations
 
@@ -21,18 +21,46 @@ def free_memory(root: Path = Path("/")) -> int:
         with contextlib.suppress(OSError, ValueError):  # no limit, or a group without the memory controller
             limit = int((group / "memory.max").read_text(encoding="ascii"))
             used = int((group / "memory.current").read_text(encoding="ascii"))
-            found.append(limit - used + _cached_files(group))
+            found.append(limit - used + _cached_files(group, "inactive_file "))
+    for group in groups_of(root, "memory"):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((group / "memory.limit_in_bytes").read_text(encoding="ascii"))
+            used = int((group / "memory.usage_in_bytes").read_text(encoding="ascii"))
+            found.append(limit - used + _cached_files(group, "total_inactive_file "))
     return min(found, default=0)
 
 
 def control_groups(root: Path) -> Iterator[Path]:
     """Yield this process's control group and those around it."""
-    top = root / "sys/fs/cgroup"
-    name = ""
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::/"):
-                name = line.removeprefix("0::/")
+    name = next((path for controllers, path in _memberships(root) if not controllers), "")
+    yield from _up(root / "sys/fs/cgroup", name)
+
+
+def groups_of(root: Path, controller: str) -> Iterator[Path]:
+    """Yield this process's control group of one controller of version 1, and those around it.
+
+    Where version 2 is in charge there is none.
+    """
+    for controllers, name in _memberships(root):
+        if controller in controllers.split(","):
+            tops = [root / "sys/fs/cgroup" / folder for folder in (controllers, controller)]
+            top = next((top for top in tops if top.is_dir()), None)
+            if top is not None:
+                yield from _up(top, name)
+
+
+def _memberships(root: Path) -> list[tuple[str, str]]:
+    """The control groups of this process: (controllers of version 1, path); no controllers for version 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    fields = [line.split(":", 2) for line in lines]
+    return [(found[1], found[2].lstrip("/")) for found in fields if len(found) == 3]
+
+
+def _up(top: Path, name: str) -> Iterator[Path]:
+    """Yield a group and those around it; in a container often only the top is there, and is the container's own."""
     place = top / name
     while place != top and top in place.parents:
         yield place
@@ -40,10 +68,10 @@ def control_groups(root: Path) -> Iterator[Path]:
     yield top
 
 
-def _cached_files(group: Path) -> int:
+def _cached_files(group: Path, entry: str) -> int:
     """Return what the group holds of files and nobody used lately: the kernel drops it first."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
-            if line.startswith("inactive_file "):
+            if line.startswith(entry):
                 return int(line.split()[1])
     return 0
