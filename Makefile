@@ -18,7 +18,8 @@ DEMO_DIR ?= demo-output
 # Two cores keep two workers busy; with three, whole clusters starve each other. A worker has a cluster and a browser.
 TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
 SEEDS ?= 0:10000
-QUICK_TESTS := tests/simulation tests/unit tests/integration/services tests/integration/store
+SIMULATED_TESTS := tests/simulation
+QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
 CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
@@ -34,7 +35,11 @@ ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # the code that shows each time: what is drawn at random is drawn alike in both tries where CI is set.
 TRIES := $(BIN)/python -m pytest --durations 25 -m "not alone"
 QUICK := $(TRIES) -o cache_dir=.pytest_cache/quick $(QUICK_TESTS)
-CLUSTERS := $(TRIES) -o cache_dir=.pytest_cache/clusters $(QUICK_TESTS:%=--ignore=%)
+CLUSTERS := $(TRIES) -o cache_dir=.pytest_cache/clusters $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
+# Simulations have a time of their own and wait for nobody, so they run all the while on what the others, who wait for
+# processes and browsers, leave of the processors. Their output comes when the others are through.
+SIMULATED := $(TRIES) -o cache_dir=.pytest_cache/simulated $(SIMULATED_TESTS)
+SIMULATED_LOG := .pytest_cache/simulated.log
 again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try of what failed, alone" && \
 	grep -q :: .pytest_cache/$(1)/v/cache/lastfailed && $(2) --last-failed --maxfail 3 -v; }; }
 export SKIP_JUPYTER_BUILDER = 1
@@ -51,9 +56,13 @@ demo: setup  ## run the main job on real data and print where its results are
 test:  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lint
 	@$(BIN)/python -m compileall -q $(SOURCES)
-	@failed=0; \
+	@failed=0; mkdir -p $(dir $(SIMULATED_LOG)); \
+	setsid sh tests/testbed/aside.sh sh -c '$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || \
+		$(call again,simulated,$(SIMULATED))' > $(SIMULATED_LOG) 2>&1 & aside=$$!; \
+	trap 'kill -- -$$aside 2>/dev/null' EXIT; trap 'exit 130' HUP INT TERM; \
 	$(QUICK) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,quick,$(QUICK)) || failed=1; \
 	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,clusters,$(CLUSTERS)) || failed=1; \
+	echo "==> simulations"; wait $$aside || failed=1; cat $(SIMULATED_LOG); \
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
 

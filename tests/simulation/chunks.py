@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simulation import patience
 from simulation.faults import KINDS, LEAST
 
 TESTS = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ def simulate(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "simulation", *arguments, "--json", str(report)]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=880)
+    done = patience.run(command, 880, env=environment)
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     result: dict[str, Any] = json.loads(report.read_text())

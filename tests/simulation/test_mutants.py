@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from simulation import patience
+
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
@@ -58,12 +60,10 @@ def simulate(folder: Path, first: int, end: int) -> subprocess.CompletedProcess[
     paths = [folder / "harness", folder / "hub_ext", HERE.parent]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "simulation", "--seeds", f"{first}:{end}", "--stop"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=580
-    )
+    return patience.run(command, 580, env=environment, cwd=folder)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2 * patience.WALL + patience.MARGIN)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught(name: str, tmp_path: Path) -> None:
     for root in ROOTS:

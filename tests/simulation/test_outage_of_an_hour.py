@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from simulation import patience
 from simulation.chunks import TESTS
 from simulation.outage import HOUR, LENGTH, SAVED_STEP, SAVER_LENGTH, SEEN, STEP, TRIALS, saver
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(patience.WALL + patience.MARGIN)
 SIMULATE = """
 import json, sys
 from simulation.outage import Outage
@@ -47,7 +47,7 @@ def found() -> dict[str, Any]:
     """What there was at the end, from a process of its own."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-c", SIMULATE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    done = patience.run(command, 280, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     seen: dict[str, Any] = json.loads(done.stdout)
     assert seen["problem"] is None, seen["problem"]

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from simulation.chunks import TRIALS, check_kinds, simulate
+from simulation.patience import MARGIN, WALL
 from simulation.seeds import NAMED, NAMED_CLUSTERS
+
+pytestmark = pytest.mark.timeout(2 * WALL + MARGIN)
 
 
 @pytest.mark.parametrize("seed", sorted(NAMED), ids=lambda seed: f"seed-{seed}")

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from simulation.chunks import ODD, check_chunk, check_kinds
+from simulation.patience import MARGIN, WALL
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(WALL + MARGIN)
 @pytest.mark.parametrize("chunk", ODD)
 def test_every_promise_holds(chunk: int, tmp_path: Path) -> None:
     check_chunk(chunk, tmp_path)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(len(ODD) * WALL + MARGIN)
 def test_every_kind_of_fault_happened(tmp_path: Path) -> None:
     """Over the chunks of this file; prints how often."""
     check_kinds(ODD, tmp_path)
