@@ -14,7 +14,7 @@ from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.wire import GrantRequest, LogRecord
 from detlab_hub.services import logretention
 from detlab_hub.services.logretention import next_cleaning
-from detlab_hub.store.queries import experiments, logchunks, logcuts, logs
+from detlab_hub.store.queries import logchunks, logcuts, logs
 from detlab_hub.store.tables import LogChunk, LogCut
 
 DAY = 86400.0
@@ -243,9 +243,18 @@ async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world):
     assert left == [0, 0]
 
 
-async def test_what_is_being_deleted_is_left_to_that(make_world, monkeypatch):
-    monkeypatch.setattr(experiments, "delete_rows", lambda *args: True)
+async def test_what_is_being_deleted_is_left_to_that(make_world):
+    """A master that died after it had said that an experiment is to go: what of it is there is the deletion's."""
     world = await make_world(says)
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
-    await world.services.experiments.delete(ALICE, experiment_id)
+    world.services.shell.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
+    with pytest.raises(CrashError):
+        await world.services.experiments.delete(ALICE, experiment_id)
+    world.services.shell.store = world.store
+    assert (await world.view(experiment_id)).state == "DELETING"
     assert await clean(world, 1) == 0
+    chunks = await world.services.shell.read(lambda s: s.scalar(select(func.count()).select_from(LogChunk)))
+    assert chunks == LINES
+    await world.reboot()
+    with pytest.raises(NotFound):
+        await world.view(experiment_id)

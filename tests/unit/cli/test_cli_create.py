@@ -1,6 +1,9 @@
 """Submitting, waiting for and steering experiments by `det`, against a fake master."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -168,18 +171,17 @@ def test_waiting_in_vain(master, det) -> None:
     assert "runs on" in result.stderr
 
 
-def test_an_interrupt_stops_watching_only(master, det, monkeypatch: pytest.MonkeyPatch) -> None:
-    from detlab.client.resources import Experiment
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
+def test_an_interrupt_stops_watching_only(master) -> None:
     master.add_experiment()
-    monkeypatch.setattr(Experiment, "wait", interrupted)
-    result = det("e", "wait", 1)
-    assert result.exit_code == 130
-    assert "Experiment 1 runs on" in result.stderr
-    assert "det experiment kill 1" in result.stderr
+    command = [sys.executable, "-c", "from detlab.cli import main; main()", "e", "wait", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        master.await_request("GET", "experiments/1/stream")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Experiment 1 runs on" in errors
+    assert "det experiment kill 1" in errors
+    assert "Traceback" not in errors
     assert master.experiments[1].state is ExperimentState.ACTIVE
 
 
