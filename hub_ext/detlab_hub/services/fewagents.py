@@ -46,7 +46,7 @@ class Remembered:
             pool: Its name.
             nodes: All nodes of it.
         """
-        there = tuple(nodes)
+        there = tuple(replace(node, suspect=False) if node.suspect else node for node in nodes)
         known = self._of.get(pool)
         if known is None or known.nodes != there:  # the same objects, mostly, for which a comparison is a look
             known = self._of[pool] = _present(there)
@@ -54,10 +54,10 @@ class Remembered:
 
 
 def _present(nodes: Sequence[Node]) -> Present:
-    agents = tuple(agent_of(replace(node, suspect=False)) for node in nodes)
+    agents = tuple(agent_of(node) for node in nodes)
     kinds: dict[Node, list[Agent]] = {}
     for node, agent in zip(nodes, agents, strict=True):
         # Slots are counted: their names tell apart what is alike.
-        alike = replace(node, id="", slots=("",) * len(node.slots), suspect=False)
+        alike = replace(node, id="", slots=("",) * len(node.slots))
         kinds.setdefault(alike, []).append(agent)
     return Present(tuple(nodes), agents, tuple(tuple(kind) for kind in kinds.values()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 
 
 class Pending(dict[str, str]):
@@ -21,3 +22,13 @@ class Pending(dict[str, str]):
             pool = pools.get(allocation_id, "")
             lines[pool] += 1
             self.places[allocation_id] = lines[pool]
+
+    @cached_property
+    def of_experiments(self) -> dict[int, str]:
+        """Why most of its trials wait, by experiment: counted once for a pass, however many look."""
+        votes: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for allocation_id, text in self.items():
+            number = allocation_id.partition(".")[0]
+            if number.isdigit():
+                votes[int(number)][text] += 1
+        return {experiment: count.most_common(1)[0][0] for experiment, count in votes.items()}

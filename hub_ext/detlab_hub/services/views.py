@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -62,7 +62,7 @@ def experiment_views(
     counts = _trial_counts(s, ids)
     bests = _bests(s, rows)
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
-    waiting = _dominant_reasons(reasons, set(ids))
+    waiting = reasons.of_experiments
     rights = rights_to(s, caller, rows)
     return [
         _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
@@ -200,15 +200,6 @@ def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
     before = [uuid for steps, uuid in saved if steps < step]
     after = [uuid for steps, uuid in saved if steps > step]
     return before[-1] if before else (after[0] if after else None)
-
-
-def _dominant_reasons(reasons: Reasons, ids: set[int]) -> dict[int, str]:
-    votes: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for allocation_id, text in reasons.items():
-        number = allocation_id.partition(".")[0]
-        if number.isdigit() and (experiment := int(number)) in ids:
-            votes[experiment][text] += 1
-    return {experiment: count.most_common(1)[0][0] for experiment, count in votes.items()}
 
 
 # --- trials
