@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
 from detlab.errors import ConfigError, NotFound
-from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, ProblemView
+from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
 from detlab_magics.plaintext import in_notebook, name_cells, plain
@@ -222,7 +222,9 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
     return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
 
 
-def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None) -> None:
+def logs(
+    session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None, node: str | None = None
+) -> None:
     """Print a trial's output, with cells named where their lines appear in tracebacks."""
     if tail < 0:
         raise MagicError("--tail must be 0 (all) or more")
@@ -232,19 +234,23 @@ def logs(session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank
     if gone.removed:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(gone.removed_at))
         print(f"[{gone.removed:,} lines from before {day} were removed by retention]")
-    last = None
-    for line in trial.logs(tail=tail or None, rank=rank):
+    several, last = len(trial.nodes) > 1, None
+    for line in trial.logs(tail=tail or None, rank=rank, node=node):
         last = line.id
-        _print_line(line.rank, line.text, cells)
+        _print_line(line, cells, several=several)
     if not follow:
         return
-    for line in trial.iter_logs(follow=True, after=last, rank=rank):
-        _print_line(line.rank, line.text, cells)
+    for line in trial.iter_logs(follow=True, after=last, rank=rank, node=node):
+        _print_line(line, cells, several=several)
 
 
-def _print_line(rank: int | None, text: str, cells: Mapping[str, Any]) -> None:
-    shown = plain(name_cells(text.expandtabs(), cells), 4000)
-    print(shown if rank is None else f"[rank={rank}] {shown}")
+def _print_line(line: LogLine, cells: Mapping[str, Any], *, several: bool) -> None:
+    """Print a line, with its node where there are several and with its rank where it has one."""
+    shown = plain(name_cells(line.text.expandtabs(), cells), 4000)
+    where = [plain(line.node, 200)] if several and line.node else []
+    if line.rank is not None:
+        where.append(f"rank={line.rank}")
+    print(f"[{' '.join(where)}] {shown}" if where else shown)
 
 
 def status(session: KernelSession) -> Status:

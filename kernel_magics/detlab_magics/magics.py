@@ -219,6 +219,7 @@ class DetMagics(Magics):
     @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
     @argument("--follow", "-f", action="store_true", help="go on until the trial ends")
     @argument("--rank", type=int, help="only this rank's lines")
+    @argument("--node", help="only lines that were written on this agent")
     @line_magic
     @short_errors
     def det_logs(self, line: str) -> None:
@@ -231,7 +232,7 @@ class DetMagics(Magics):
         from detlab_magics import actions
 
         args = parse_line(self.det_logs, line)
-        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank)
+        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank, node=args.node)
 
     @magic_arguments()
     @_id_argument

@@ -33,6 +33,7 @@ class LogOptions:
     head: int | None = None
     rank: int | None = None
     search: str | None = None
+    node: str | None = None
     picking: Picking = field(default_factory=Picking)
 
 
@@ -43,6 +44,7 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
     @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
+    @click.option("--node", metavar="AGENT", help="Only lines that were written on this agent.")
     @click.option("--search", metavar="TEXT", help="Only lines with this text.")
     @click.option("--regex", metavar="PATTERN", help="Only lines in which this regular expression is found.")
     @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines at least as severe.")
@@ -56,6 +58,7 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
         tail: int | None,
         head: int | None,
         rank: int | None,
+        node: str | None,
         search: str | None,
         regex: str | None,
         level: str | None,
@@ -67,15 +70,18 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
         if head is not None and (follow or tail is not None):
             raise click.UsageError("--head shows the first lines: leave out --tail and -f")
         wanted = picking(level, stream, since, until, regex, time.time())
-        return function(*args, options=LogOptions(follow, tail, head, rank, search, wanted), **more)
+        return function(*args, options=LogOptions(follow, tail, head, rank, search, node, wanted), **more)
 
     return wrapped
 
 
-def line_text(line: LogLine, *, trial: bool) -> str:
-    """Return a line as it is printed: trial and rank where there are several."""
+def line_text(line: LogLine, *, trial: bool, node: bool = False) -> str:
+    """Return a line as it is printed: trial, node and rank where there are several."""
     prefix = f"[trial {line.trial_id}] " if trial else ""
-    rank = f"[rank {line.rank}] " if line.rank is not None else ""
+    where = [clean(line.node)] if node and line.node else []
+    if line.rank is not None:
+        where.append(f"rank {line.rank}")
+    rank = f"[{' '.join(where)}] " if where else ""
     text = line.text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show of a progress bar
     return f"{prefix}{rank}{clean(text)}"
 
@@ -94,10 +100,11 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
         if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
             note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
-            _print(line, as_json, prefixed)
+            _print(line, as_json, prefixed, _several(trial))
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
-            note(f"{_title(trial)} has no output{' like that' if options.search or options.picking.picky else ' yet'}.")
+            picked = options.search or options.node or options.picking.picky
+            note(f"{_title(trial)} has no output{' like that' if picked else ' yet'}.")
     if not options.follow:
         return 0
     try:
@@ -111,27 +118,37 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
 def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
     """Return what is written so far and was asked for."""
     if options.head is not None or (options.picking.picky and options.tail != 0):
-        asked = source.search_logs(options.search, rank=options.rank, **options.picking.asked())
+        asked = source.search_logs(options.search, rank=options.rank, node=options.node, **options.picking.asked())
         every = options.picking.of(asked)
         return list(deque(every, options.tail) if options.head is None else islice(every, options.head))
     # With `--tail 0 -f` the last line is fetched for its id alone.
     fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
-    return source.logs(fetch, rank=options.rank, search=options.search)
+    return source.logs(fetch, rank=options.rank, search=options.search, node=options.node)
 
 
 def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
     """Print the output of a trial or a user task after a line until it has ended."""
     notes = connection_notes(what=_title(trial)) if isinstance(trial, Task) else connection_notes()
-    lines = trial.iter_logs(follow=True, after=after, rank=options.rank, search=options.search, notice=notes)
+    lines = trial.iter_logs(
+        follow=True, after=after, rank=options.rank, search=options.search, node=options.node, notice=notes
+    )
+    several: bool | None = None
     for line in options.picking.of(lines):
-        _print(line, as_json, prefixed)
+        if several is None:  # it may have had no place yet when it was asked about
+            several = _several(trial.reload() if isinstance(trial, Trial) and not trial.nodes else trial)
+        _print(line, as_json, prefixed, several)
 
 
-def _print(line: LogLine, as_json: bool, prefixed: bool) -> None:
+def _several(source: Trial | Task) -> bool:
+    """Whether it runs on several agents, or did: nobody wants the name of the only one on each line."""
+    return isinstance(source, Trial) and len(source.nodes) > 1
+
+
+def _print(line: LogLine, as_json: bool, prefixed: bool, several: bool) -> None:
     if as_json:
         say(json_text(line.model_dump_json()))
     else:
-        say(line_text(line, trial=prefixed))
+        say(line_text(line, trial=prefixed, node=several))
 
 
 def print_experiment_logs(experiment: Experiment, trial_id: int | None, options: LogOptions, as_json: bool) -> int:

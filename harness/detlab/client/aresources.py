@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_operations, operations
+from detlab.client import log_operations, log_reading, operations
 from detlab.client.calls import Flow, Progress
 from detlab.client.downloads import DownloadMode, download
 from detlab.client.facts import (
@@ -18,7 +19,6 @@ from detlab.client.facts import (
     first_page,
     gone,
     granted_to,
-    next_logs,
     no_checkpoint,
     reports,
     states_feed,
@@ -301,12 +301,13 @@ class AsyncTrial(TrialFacts):
         return AsyncExperiment(self._session, await self._session.run(operations.experiment(self.experiment_id)))
 
     async def logs(
-        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None
+        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
     ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return (await self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search)))[0]
-        return [line async for line in self.iter_logs(rank=rank, search=search)]
+            call = operations.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
+            return (await self._session.run(call))[0]
+        return [line async for line in self.iter_logs(rank=rank, search=search, node=node)]
 
     async def iter_logs(
         self,
@@ -315,6 +316,7 @@ class AsyncTrial(TrialFacts):
         after: int | None = None,
         rank: int | None = None,
         search: str | None = None,
+        node: str | None = None,
         notice: Notice | None = None,
     ) -> AsyncIterator[LogLine]:
         """Yield its output line by line.
@@ -324,21 +326,18 @@ class AsyncTrial(TrialFacts):
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
             search: Only lines that hold this text.
+            node: Only lines that were written on this agent.
             notice: Told about every break of the connection while following.
         """
         if follow:
             async for line in self._follow_logs(after, notice):
-                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                if log_reading.wanted(line, rank, search, node):
                     yield line
             return
-        position = after
-        while True:
-            page = await self._session.run(operations.trial_logs(self.id, after=position, rank=rank, search=search))
-            for line in page[0]:
-                yield line
-            position = next_logs(page, position)
-            if position is None:
-                return
+        async for line in log_reading.lines_async(
+            self._session, partial(operations.trial_logs_after, self.id, rank=rank, search=search, node=node), after
+        ):
+            yield line
 
     async def removed_logs(self) -> RemovedLogs:
         """Return how much of its output retention has removed, and when."""
@@ -354,6 +353,7 @@ class AsyncTrial(TrialFacts):
         stream: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        node: str | None = None,
     ) -> AsyncIterator[LogLine]:
         """Yield the lines of its output so far that are like that; the master looks for them.
 
@@ -365,17 +365,14 @@ class AsyncTrial(TrialFacts):
             stream: Written there: stdout, stderr or launcher.
             since: From then on, in seconds since the epoch.
             until: Before then.
+            node: Written on this agent.
         """
-        more: dict[str, Any] = {"regex": regex, "level": level, "stream": stream, "since": since, "until": until}
-        position: int | None = None
-        while True:
-            call = operations.trial_logs(self.id, after=position, rank=rank, search=search, **more)
-            page = await self._session.run(call)
-            for line in page[0]:
-                yield line
-            position = next_logs(page, position)
-            if position is None:
-                return
+        like: dict[str, Any] = {
+            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
+            "since": since, "until": until,
+        }  # fmt: skip
+        async for line in log_reading.lines_async(self._session, partial(operations.trial_logs_after, self.id, **like)):
+            yield line
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
         return follow_async(

@@ -222,6 +222,12 @@ class TrialFacts:
         """State as of the last answer; `reload` asks anew."""
         return self.view.state
 
+    @property
+    def nodes(self) -> list[str]:
+        """Agents of its last attempt, as of the last answer; empty before it has any."""
+        over = dict.fromkeys(slot.rpartition("/")[0] for slot in self.view.slots if "/" in slot)
+        return list(over) or ([self.view.agent_id] if self.view.agent_id else [])
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, TrialFacts) and other.id == self.id
 

@@ -230,6 +230,11 @@ def trial_logs(
     return log_lines(f"trials/{int(trial_id)}/logs", params)
 
 
+def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+    """The page of log lines after one."""
+    return trial_logs(trial_id, after=after, **wanted)
+
+
 def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:
     """One page of log lines and the id to ask for more after; with `tail` so many, if there are."""
     tail = params["tail"]

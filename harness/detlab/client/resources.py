@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_operations, operations
+from detlab.client import log_operations, log_reading, operations
 from detlab.client.calls import Flow, Progress
 from detlab.client.downloads import DownloadMode, download
 from detlab.client.facts import (
@@ -18,7 +19,6 @@ from detlab.client.facts import (
     first_page,
     gone,
     granted_to,
-    next_logs,
     no_checkpoint,
     reports,
     states_feed,
@@ -298,11 +298,13 @@ class Trial(TrialFacts):
         """Return its experiment."""
         return Experiment(self._session, self._session.run(operations.experiment(self.experiment_id)))
 
-    def logs(self, tail: int | None = None, *, rank: int | None = None, search: str | None = None) -> list[LogLine]:
+    def logs(
+        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
+    ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search))[0]
-        return list(self.iter_logs(rank=rank, search=search))
+            return self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
+        return list(self.iter_logs(rank=rank, search=search, node=node))
 
     def iter_logs(
         self,
@@ -311,6 +313,7 @@ class Trial(TrialFacts):
         after: int | None = None,
         rank: int | None = None,
         search: str | None = None,
+        node: str | None = None,
         notice: Notice | None = None,
     ) -> Iterator[LogLine]:
         """Yield its output line by line.
@@ -320,20 +323,17 @@ class Trial(TrialFacts):
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
             search: Only lines that hold this text.
+            node: Only lines that were written on this agent.
             notice: Told about every break of the connection while following.
         """
         if follow:
             for line in self._follow_logs(after, notice):
-                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                if log_reading.wanted(line, rank, search, node):
                     yield line
             return
-        position = after
-        while True:
-            page = self._session.run(operations.trial_logs(self.id, after=position, rank=rank, search=search))
-            yield from page[0]
-            position = next_logs(page, position)
-            if position is None:
-                return
+        yield from log_reading.lines(
+            self._session, partial(operations.trial_logs_after, self.id, rank=rank, search=search, node=node), after
+        )
 
     def removed_logs(self) -> RemovedLogs:
         """Return how much of its output retention has removed, and when."""
@@ -349,6 +349,7 @@ class Trial(TrialFacts):
         stream: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        node: str | None = None,
     ) -> Iterator[LogLine]:
         """Yield the lines of its output so far that are like that; the master looks for them.
 
@@ -360,16 +361,13 @@ class Trial(TrialFacts):
             stream: Written there: stdout, stderr or launcher.
             since: From then on, in seconds since the epoch.
             until: Before then.
+            node: Written on this agent.
         """
-        more: dict[str, Any] = {"regex": regex, "level": level, "stream": stream, "since": since, "until": until}
-        position: int | None = None
-        while True:
-            call = operations.trial_logs(self.id, after=position, rank=rank, search=search, **more)
-            page = self._session.run(call)
-            yield from page[0]
-            position = next_logs(page, position)
-            if position is None:
-                return
+        like: dict[str, Any] = {
+            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
+            "since": since, "until": until,
+        }  # fmt: skip
+        return log_reading.lines(self._session, partial(operations.trial_logs_after, self.id, **like))
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(

@@ -122,6 +122,11 @@ def task_logs(
     return log_lines(_path("tasks", task_id, "logs"), params)
 
 
+def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+    """The page of log lines after one."""
+    return task_logs(task_id, after=after, **wanted)
+
+
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
     """The files that a task handed over."""
     return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))

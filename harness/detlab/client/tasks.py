@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detlab.client import log_reading
 from detlab.client import task_operations as operations
-from detlab.client.facts import next_logs
 from detlab.client.following import Notice, follow
 from detlab.client.session import Session
 from detlab.client.task_facts import (
@@ -96,11 +97,13 @@ class Task(TaskFacts):
             raise timed_out(self.view, timeout)
         return self.up
 
-    def logs(self, tail: int | None = None, *, rank: int | None = None, search: str | None = None) -> list[LogLine]:
+    def logs(
+        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
+    ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return self._session.run(operations.task_logs(self.id, tail=tail, rank=rank, search=search))[0]
-        return list(self.iter_logs(rank=rank, search=search))
+            return self._session.run(operations.task_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
+        return list(self.iter_logs(rank=rank, search=search, node=node))
 
     def iter_logs(
         self,
@@ -109,6 +112,7 @@ class Task(TaskFacts):
         after: int | None = None,
         rank: int | None = None,
         search: str | None = None,
+        node: str | None = None,
         notice: Notice | None = None,
     ) -> Iterator[LogLine]:
         """Yield its output line by line.
@@ -118,20 +122,17 @@ class Task(TaskFacts):
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
             search: Only lines that hold this text.
+            node: Only lines that were written on this agent.
             notice: Told about every break of the connection while following.
         """
         if follow:
             for line in self._follow_logs(after, notice):
-                if (rank is None or line.rank == rank) and (search is None or search in line.text):
+                if log_reading.wanted(line, rank, search, node):
                     yield line
             return
-        position = after
-        while True:
-            page = self._session.run(operations.task_logs(self.id, after=position, rank=rank, search=search))
-            yield from page[0]
-            position = next_logs(page, position)
-            if position is None:
-                return
+        yield from log_reading.lines(
+            self._session, partial(operations.task_logs_after, self.id, rank=rank, search=search, node=node), after
+        )
 
     def search_logs(
         self,
@@ -143,6 +144,7 @@ class Task(TaskFacts):
         stream: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        node: str | None = None,
     ) -> Iterator[LogLine]:
         """Yield the lines of its output so far that are like that; the master looks for them.
 
@@ -154,16 +156,13 @@ class Task(TaskFacts):
             stream: Written there: stdout, stderr or launcher.
             since: From then on, in seconds since the epoch.
             until: Before then.
+            node: Written on this agent.
         """
-        more: dict[str, Any] = {"regex": regex, "level": level, "stream": stream, "since": since, "until": until}
-        position: int | None = None
-        while True:
-            call = operations.task_logs(self.id, after=position, rank=rank, search=search, **more)
-            page = self._session.run(call)
-            yield from page[0]
-            position = next_logs(page, position)
-            if position is None:
-                return
+        like: dict[str, Any] = {
+            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
+            "since": since, "until": until,
+        }  # fmt: skip
+        return log_reading.lines(self._session, partial(operations.task_logs_after, self.id, **like))
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)

@@ -162,6 +162,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         found = [line for line in lines if line.id > after]
         if "rank" in self.query:
             found = [line for line in found if line.rank == int(self.query["rank"])]
+        if "node" in self.query:
+            found = [line for line in found if line.node == self.query["node"]]
         if "search" in self.query:
             found = [line for line in found if self.query["search"] in line.text]
         if "tail" in self.query:

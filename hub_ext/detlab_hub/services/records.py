@@ -86,7 +86,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
             fresh.append(_plain(record, turn.now))
     if batch.stream == "logs":
         counted.logs_seq = mark
-        _take_logs(taking, fresh)
+        _take_logs(taking, fresh, None if row.nodes < 2 else node)
         logpolicies.note(turn, trial, row.run, counted.agent_id, found)
     else:
         counted.metrics_seq = mark
@@ -131,7 +131,7 @@ def _plain(record: Record, now: float) -> Record:
     return record.model_copy(update=fixed) if fixed else record
 
 
-def _take_logs(taking: _Taking, records: Sequence[Record]) -> None:
+def _take_logs(taking: _Taking, records: Sequence[Record], node: int | None) -> None:
     lines = []
     for record in records:
         if isinstance(record, LogRecord):
@@ -139,7 +139,7 @@ def _take_logs(taking: _Taking, records: Sequence[Record]) -> None:
         else:
             _refuse(taking, record.seq, "record.stream", f"a {record.kind} record is not a log line")
     if lines:
-        logs.append(taking.turn.session, taking.trial.id, taking.row.run, lines)
+        logs.append(taking.turn.session, taking.trial.id, taking.row.run, lines, node)
         taking.turn.outbox.wake_logs.add(taking.trial.id)
 
 

@@ -81,6 +81,8 @@ class LogsQuery(Wire):
     before: RowId | None = None
     """Only lines with a smaller id; without `after` the last ones of them."""
     rank: int | None = Field(None, ge=0, lt=2**31)
+    node: str | None = Field(None, max_length=200)
+    """Only lines that were written on this agent."""
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None
     """Only lines at least as severe."""
     search: str | None = Field(None, max_length=200)

@@ -188,11 +188,12 @@ export class FixtureApi implements Api {
 
   private logs(query: URLSearchParams): { items: LogLine[]; next: null; older: number | null } {
     const rank = query.get('rank');
+    const node = query.get('node');
     const search = query.get('search')?.toLowerCase();
     const least = LEVELS.indexOf(query.get('level') as Level);
     const before = Number(query.get('before') ?? Infinity);
     const all = Array.from({ length: this.of.logs }, (_, i) => made.logLine(i + 1, this.of.hostile && i % 2 ? { text: made.HOSTILE.log } : {}));
-    const fitting = all.filter(line => (rank === null || line.rank === Number(rank)) && (!search || line.text.toLowerCase().includes(search))
+    const fitting = all.filter(line => (rank === null || line.rank === Number(rank)) && (node === null || line.node === node) && (!search || line.text.toLowerCase().includes(search))
       && LEVELS.indexOf(line.level as Level) >= least && line.id < before);
     const items = fitting.slice(-Number(query.get('tail') ?? query.get('limit') ?? 1000));
     return { items, next: null, older: items.length < fitting.length ? items[0]!.id : null };

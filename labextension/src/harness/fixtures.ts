@@ -165,7 +165,7 @@ export function logLine(id: number, over: Partial<LogLine> = {}): LogLine {
   const draw = random(id);
   const level = id % 41 === 7 ? 'ERROR' : id % 19 === 3 ? 'WARNING' : id % 3 === 0 ? 'INFO' : null;
   return {
-    id, trial_id: 117, task_id: null, run: 1, rank: id < 4 ? null : id % 4, stdtype: id < 4 ? 'launcher' : id % 5 ? 'stdout' : 'stderr', level,
+    id, trial_id: 117, task_id: null, run: 1, rank: id < 4 ? null : id % 4, node: 'ada-box', stdtype: id < 4 ? 'launcher' : id % 5 ? 'stdout' : 'stderr', level,
     time: BEGAN + id * 0.25, text: id < 4 ? ['bundle unpacked', 'started python3 train.py', '4 ranks are up'][id - 1] ?? 'launcher'
       : `${level ? `${level}: ` : ''}${WORDS[id % WORDS.length]} ${(draw() * 10).toFixed(4)} (step ${id})`, ...over
   };

@@ -335,6 +335,7 @@ export interface LogLine {
   task_id: string | null;
   run: number;
   rank: number | null;
+  node: string | null;
   stdtype: 'stdout' | 'stderr' | 'launcher';
   level: string | null;
   time: number;

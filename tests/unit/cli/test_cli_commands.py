@@ -36,6 +36,21 @@ def test_logs_of_several_trials(master, det) -> None:
     assert [json.loads(line)["text"] for line in lines] == ["line 0", "line 2"]
 
 
+@pytest.mark.parametrize("follow", [(), ("-f", "--tail", 9)], ids=["once", "follow"])
+def test_lines_of_several_nodes_tell_theirs_and_are_picked_by_it(master, det, follow) -> None:
+    master.add_experiment()
+    trial = master.add_trial(1)
+    master.trials[1] = trial.model_copy(update={"slots": ["a/cuda0", "b/cuda0"], "state": TrialState.COMPLETED})
+    master.log(1, "one", rank=0, node="a")
+    master.log(1, "two", rank=1, node="b")
+    master.log(1, "three", node="b")
+    assert det("t", "logs", 1, *follow).stdout == "[a rank 0] one\n[b rank 1] two\n[b] three\n"
+    assert det("t", "logs", 1, "--node", "b", *follow).stdout == "[b rank 1] two\n[b] three\n"
+    assert det("t", "logs", 1, "--node", "b", "--rank", 1, *follow).stdout == "[b rank 1] two\n"
+    master.trials[1] = trial.model_copy(update={"slots": ["cuda0"], "agent_id": "a", "state": TrialState.COMPLETED})
+    assert det("t", "logs", 1, "--node", "a", *follow).stdout == "[rank 0] one\n", "one node needs no name"
+
+
 @pytest.mark.parametrize("tail", [None, 0, 2])
 def test_following_logs_misses_and_repeats_nothing(master, det, tail: int | None) -> None:
     master.add_trial(master.add_experiment().id)

@@ -318,6 +318,8 @@ class LogLine(Wire):
     """Of a notebook, shell, command …; then trial_id is 0."""
     run: int = 0
     rank: int | None = None
+    node: str | None = None
+    """The agent on which it was written, where that is known."""
     stdtype: Literal["stdout", "stderr", "launcher"] = "stdout"
     level: str | None = None
     time: float = 0.0

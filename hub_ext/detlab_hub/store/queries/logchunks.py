@@ -35,6 +35,8 @@ class Stored(NamedTuple):
     level: str | None
     time: float
     text: str
+    node: int | None = None
+    """Of an attempt over several agents: on which, in their order."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def _pack(lines: Sequence[Stored]) -> Packed:
         "l": _column([line.level for line in lines]),
     }
     first, last = lines[0].id, lines[-1].id
+    nodes = [line.node for line in lines]
+    if any(node is not None for node in nodes):
+        facts["a"] = _column(nodes)
     if last - first != len(lines) - 1:
         facts["i"] = [line.id for line in lines]
     body = "\n".join(texts)
@@ -138,7 +143,7 @@ def unpacked(first: int, lines: int, facts: dict[str, Any], body: str) -> Iterat
     """Return the lines of a chunk."""
     ids: Iterable[int] = facts.get("i") or range(first, first + lines)
     columns = (_spread(facts[name], lines) for name in "rslt")
-    return map(Stored, ids, *columns, _texts(body, facts.get("n")))
+    return map(Stored, ids, *columns, _texts(body, facts.get("n")), _spread(facts.get("a"), lines))
 
 
 def _spread(column: Any, lines: int) -> list[Any]:

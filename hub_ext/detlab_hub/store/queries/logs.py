@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,9 +28,10 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine, LogRecord
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.queries import logchunks
+from detlab_hub.store.queries import logchunks, lognodes
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.queries.logchunks import LEVELS, Packed, Stored
+from detlab_hub.store.queries.lognodes import Nodes
 from detlab_hub.store.tables import LogChunk, LogCut, clean_text
 from detlab_hub.store.tables.base import decode_json, encode_bulk
 
@@ -73,6 +74,8 @@ def _newest(of: Any) -> Prepared:
 _NEWEST_OF_TRIAL = _newest(LogChunk.trial_id)
 _NEWEST_OF_TASK = _newest(LogChunk.task_id)
 _REWRITE = Prepared(update(LogChunk).where(LogChunk.id == bindparam("chunk_id")), _CHANGING)
+Places: TypeAlias = Mapping[int, frozenset[int | None]]
+"""By attempt, which of its agents are wanted."""
 Holder: TypeAlias = int | str
 """A trial's number, or a user task's id."""
 _Chunk: TypeAlias = Row[tuple[int, int, int, int, Any, str]]
@@ -90,14 +93,22 @@ def cut_line(text: str) -> str:
 # --- writing
 
 
-def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord]) -> int:
-    """Append lines of a trial (its number) or a user task (its id) in order; return how many."""
+def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord], node: int | None = None) -> int:
+    """Append lines of a trial (its number) or a user task (its id) in order; return how many.
+
+    Args:
+        s: The transaction.
+        holder: Whose.
+        run: Of which attempt.
+        records: The lines.
+        node: On which of the attempt's agents, in their order; None where it has one.
+    """
     if not records:
         return 0
     opened, before, last = _open_chunk(s, holder, run)
     capitals = _no_capitals if _is_sqlite(s) else logchunks.capitals
     lines = before + [
-        Stored(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text))
+        Stored(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text), node)
         for at, record in enumerate(records, 1)
     ]
     chunks = list(logchunks.packed(lines))
@@ -177,6 +188,8 @@ class Wanted:
     """Seconds since the epoch, the first moment."""
     until: float | None = None
     """Seconds since the epoch, the first moment that is too late."""
+    node: str | None = None
+    """Only lines that were written on this agent."""
     chars: int | None = None
     """The page is full, too, when its lines have so much text."""
 
@@ -193,7 +206,7 @@ class Wanted:
     @property
     def picky(self) -> bool:
         """Whether lines are left out."""
-        chosen = (self.rank, self.level, self.stream, self.since, self.until)
+        chosen = (self.rank, self.level, self.stream, self.since, self.until, self.node)
         return bool(self.search) or any(one is not None for one in chosen)
 
     def takes(self, line: Stored) -> bool:
@@ -259,11 +272,13 @@ def _gathered(
 ) -> tuple[list[LogLine], int | None]:
     """Return the lines that are wanted, in the order of the question, and the edge behind them."""
     lines: list[LogLine] = []
+    nodes = lognodes.of(s, holder)
+    places = None if wanted.node is None else lognodes.runs_on(nodes, wanted.node)
     chars, looked, end = 0, 0, clock() + SECONDS
     needle = _folded(clean_text(wanted.search)) if wanted.search else b""
-    for stretch in _walk(s, holder, wanted):
+    for stretch in _walk(s, holder, wanted, places):
         for chunk in stretch.chunks:
-            for line in _taken(chunk, holder, wanted, needle):
+            for line in _taken(chunk, holder, wanted, needle, nodes, places):
                 lines.append(line)
                 chars += len(line.text)
                 if len(lines) == wanted.count or (wanted.chars is not None and chars >= wanted.chars):
@@ -311,13 +326,19 @@ def _lines(chunk: _Chunk) -> Iterator[Stored]:
     return logchunks.unpacked(chunk.first, chunk.lines, chunk.facts, chunk.body)
 
 
-def _taken(chunk: _Chunk, holder: Holder, wanted: Wanted, needle: bytes) -> Iterator[LogLine]:
+def _taken(
+    chunk: _Chunk, holder: Holder, wanted: Wanted, needle: bytes, nodes: Nodes, places: Places | None
+) -> Iterator[LogLine]:
     """Yield the lines of a chunk that are wanted, in the order of the question."""
     trial_id, task_id = (0, holder) if isinstance(holder, str) else (holder, None)
+    names = nodes.get(chunk.run, {})
+    where = None if places is None else places.get(chunk.run, frozenset())
     lines: Iterable[Stored] = _lines(chunk)
     for line in reversed(list(lines)) if wanted.backwards else lines:
+        if where is not None and line.node not in where:
+            continue
         if wanted.takes(line) and (not needle or needle in _folded(line.text)):
-            yield _wire_line(line, chunk.run, trial_id, task_id)
+            yield _wire_line(line, chunk.run, trial_id, task_id, names.get(line.node))
 
 
 @dataclass(frozen=True)
@@ -331,7 +352,7 @@ class _Stretch:
     """From where the next one goes on, as a position of a page; None in the last one."""
 
 
-def _walk(s: Session, holder: Holder, wanted: Wanted) -> Iterator[_Stretch]:
+def _walk(s: Session, holder: Holder, wanted: Wanted, places: Places | None) -> Iterator[_Stretch]:
     """Yield the chunks with lines that are wanted, in the order of the question and no further than it goes."""
     inside = [_of(holder)]
     if wanted.before is not None:
@@ -342,6 +363,8 @@ def _walk(s: Session, holder: Holder, wanted: Wanted) -> Iterator[_Stretch]:
     if wanted.after:
         inside.append(LogChunk.last > wanted.after)
     query = _chunks().where(*_conditions(s, wanted))
+    if places is not None:
+        query = query.where(LogChunk.run.in_(sorted(places)))
     yield from _stretches(s, query, inside, backwards=wanted.backwards)
 
 
@@ -420,7 +443,7 @@ def _folded(text: str) -> bytes:
     return text.encode().lower()
 
 
-def _wire_line(line: Stored, run: int, trial_id: int, task_id: str | None) -> LogLine:
+def _wire_line(line: Stored, run: int, trial_id: int, task_id: str | None, node: str | None) -> LogLine:
     return LogLine.model_construct(
         id=line.id,
         trial_id=trial_id,
@@ -428,6 +451,7 @@ def _wire_line(line: Stored, run: int, trial_id: int, task_id: str | None) -> Lo
         run=run,
         rank=line.rank,
         stdtype=line.stdtype,  # type: ignore[arg-type]  # one of the three: it came as such
+        node=node,
         level=line.level,
         time=line.time,
         text=line.text,

@@ -8,6 +8,7 @@ import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common
 import { LinkNotice } from '../experiment/LinkNotice';
 import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
+import { nameText } from './text';
 
 /** Height of a line, pixels. */
 const LINE = 18;
@@ -26,9 +27,9 @@ export function LogView({ base, label, visible = true }: {
   const [follow, setFollow] = useState(true);
   const search = useSettled(filter.search, TYPING_MS);
   const { feed, state } = useFeed(({ api }) => new LogFeed(api, base), base, visible);
-  const { rank, level } = filter;
-  useEffect(() => void feed?.start({ rank, level, search }), [feed, rank, level, search]);
-  const again = (): void => void feed?.start({ rank, level, search });
+  const { rank, node, level } = filter;
+  useEffect(() => void feed?.start({ rank, node, level, search }), [feed, rank, node, level, search]);
+  const again = (): void => void feed?.start({ rank, node, level, search });
   const wanted = useDeferredValue(filter);
   const buffer = state?.buffer;
   const lines = useMemo(
@@ -40,8 +41,8 @@ export function LogView({ base, label, visible = true }: {
   return (
     <div className="det-logs">
       <Filters
-        filter={filter} onFilter={setFilter} ranks={[...buffer.ranks].sort((a, b) => a - b)} times={times} onTimes={setTimes}
-        follow={follow} onFollow={setFollow} ended={state.link.kind === 'ended'}
+        filter={filter} onFilter={setFilter} ranks={[...buffer.ranks].sort((a, b) => a - b)} nodes={[...buffer.nodes].sort()}
+        times={times} onTimes={setTimes} follow={follow} onFollow={setFollow} ended={state.link.kind === 'ended'}
       />
       <LinkNotice link={state.link} onRetry={again} />
       {state.error && <ErrorBanner error={state.error} what="Logs" onRetry={again} />}
@@ -74,7 +75,7 @@ function NoLines({ filter, busy, state, onClear }: {
   filter: LogFilter; busy: boolean; state: LogState; onClear: () => void;
 }): ReactElement {
   if (busy) return <Loading what="Searching" />;
-  const filtered = filter.rank !== null || filter.level !== '' || filter.search !== '';
+  const filtered = filter.rank !== null || filter.node !== '' || filter.level !== '' || filter.search !== '';
   if (filtered) {
     return (
       <EmptyState title="No line matches.">
@@ -85,10 +86,11 @@ function NoLines({ filter, busy, state, onClear }: {
   return <EmptyState title={state.link.kind === 'ended' ? 'It has written nothing.' : 'Nothing written yet; lines appear here as they come.'} />;
 }
 
-function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, ended }: {
+function Filters({ filter, onFilter, ranks, nodes, times, onTimes, follow, onFollow, ended }: {
   filter: LogFilter;
   onFilter: (filter: LogFilter) => void;
   ranks: readonly number[];
+  nodes: readonly string[];
   times: boolean;
   onTimes: (on: boolean) => void;
   follow: boolean;
@@ -112,6 +114,18 @@ function Filters({ filter, onFilter, ranks, times, onTimes, follow, onFollow, en
           {ranks.map(rank => <option key={rank} value={rank}>{rank}</option>)}
         </select>
       </span>
+      {nodes.length > 1 && (
+        <span className="det-labelled">
+          <label htmlFor={`${id}-n`}>Node</label>
+          <select
+            id={`${id}-n`} className="det-input" value={filter.node}
+            onChange={event => onFilter({ ...filter, node: event.target.value })}
+          >
+            <option value="">all</option>
+            {nodes.map(node => <option key={node} value={node}>{nameText(node)}</option>)}
+          </select>
+        </span>
+      )}
       <span className="det-labelled">
         <label htmlFor={`${id}-l`}>Level</label>
         <select
@@ -186,6 +200,11 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   );
 }
 
+function place(line: ShownLine): string | undefined {
+  const words = [line.rank === null ? '' : `rank ${line.rank}`, line.node === null ? '' : `on ${nameText(line.node)}`].filter(Boolean);
+  return words.length ? words.join(' ') : undefined;
+}
+
 function Line({ line, top, search, times, ranked }: {
   line: ShownLine; top: number; search: string; times: boolean; ranked: boolean;
 }): ReactElement {
@@ -193,7 +212,7 @@ function Line({ line, top, search, times, ranked }: {
     <div className="det-log-line" data-level={line.level ?? undefined} data-std={line.stdtype} style={{ transform: `translateY(${top}px)` }}>
       {times && <span className="det-log-time">{formatTime(line.time)}</span>}
       {ranked && (
-        <span className="det-log-rank" style={{ color: rankColour(line.rank) }} title={line.rank === null ? undefined : `rank ${line.rank}`}>
+        <span className="det-log-rank" style={{ color: rankColour(line.rank) }} title={place(line)}>
           {line.rank === null ? '' : `[${line.rank}]`}
         </span>
       )}

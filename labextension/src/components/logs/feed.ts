@@ -12,6 +12,7 @@ export const TAIL = 2000;
 /** What the service is asked to pick; the rest is picked here. */
 export interface LogQuery {
   rank: number | null;
+  node: string;
   level: Level | '';
   search: string;
 }
@@ -33,7 +34,7 @@ interface Page {
 export class LogFeed extends Feed<LogState> {
   private follower: Follower | null = null;
   private head = 0;
-  private query: LogQuery = { rank: null, level: '', search: '' };
+  private query: LogQuery = { rank: null, node: '', level: '', search: '' };
   private round = 0;
   private waiting: LogLine[] = [];
   private held = false;
@@ -48,9 +49,10 @@ export class LogFeed extends Feed<LogState> {
     const round = (this.round += 1);
     this.query = query;
     const buffer = new LogBuffer();
-    // Ranks that were seen stay choosable when only one is shown.
+    // Ranks and nodes that were seen stay choosable when only one is shown.
     this.state.buffer.ranks.forEach(rank => buffer.ranks.add(rank));
-    const picky = query.rank !== null || query.level !== '' || query.search !== '';
+    this.state.buffer.nodes.forEach(node => buffer.nodes.add(node));
+    const picky = query.rank !== null || query.node !== '' || query.level !== '' || query.search !== '';
     try {
       // Where the log ends now, before the lines that fit: what is written in between comes with both, once.
       const head = picky ? (await this.api.get<Page>(`${this.base}?tail=1`)).items[0]?.id ?? 0 : 0;
@@ -121,6 +123,7 @@ export class LogFeed extends Feed<LogState> {
 function params(query: LogQuery): string {
   const parts = [];
   if (query.rank !== null) parts.push(`&rank=${query.rank}`);
+  if (query.node) parts.push(`&node=${encodeURIComponent(query.node)}`);
   if (query.level) parts.push(`&level=${query.level}`);
   if (query.search) parts.push(`&search=${encodeURIComponent(query.search)}`);
   return parts.join('');

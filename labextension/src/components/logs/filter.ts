@@ -9,12 +9,14 @@ export type Level = (typeof LEVELS)[number];
 export interface LogFilter {
   /** null: all. */
   rank: number | null;
+  /** An agent; '': all. */
+  node: string;
   /** The least severe that is shown; '' shows lines without a level, too. */
   level: Level | '';
   search: string;
 }
 
-export const NO_FILTER: LogFilter = { rank: null, level: '', search: '' };
+export const NO_FILTER: LogFilter = { rank: null, node: '', level: '', search: '' };
 
 /** Lines kept in memory; the oldest go first. */
 export const KEPT = 50_000;
@@ -23,6 +25,7 @@ export const KEPT = 50_000;
 export interface ShownLine {
   id: number;
   rank: number | null;
+  node: string | null;
   level: string | null;
   stdtype: string;
   time: number;
@@ -34,6 +37,7 @@ export function shownLine(line: LogLine): ShownLine {
   return {
     id: line.id,
     rank: line.rank,
+    node: line.node ?? null,
     level: line.level,
     stdtype: line.stdtype,
     time: line.time,
@@ -45,6 +49,7 @@ export function shownLine(line: LogLine): ShownLine {
 /** Whether a line passes the filter. Severity counts from the filter's level up; case does not count in a search. */
 export function passes(line: ShownLine, filter: LogFilter): boolean {
   if (filter.rank !== null && line.rank !== filter.rank) return false;
+  if (filter.node && line.node !== filter.node) return false;
   if (filter.level && severity(line.level) < severity(filter.level)) return false;
   return !filter.search || line.text.toLowerCase().includes(filter.search.toLowerCase());
 }
@@ -59,6 +64,7 @@ export class LogBuffer {
   /** Lines that were let go because there were too many. */
   dropped = 0;
   ranks = new Set<number>();
+  nodes = new Set<string>();
 
   constructor(private readonly kept = KEPT) {}
 
@@ -71,7 +77,7 @@ export class LogBuffer {
     const last = this.last;
     const fresh = more.map(shownLine).filter(line => line.id > last || line.id === 0);
     for (const line of fresh) {
-      if (line.rank !== null && this.ranks.size < 4096) this.ranks.add(line.rank);
+      this.note(line);
       this.lines.push(line);
     }
     const surplus = this.lines.length - this.kept;
@@ -91,9 +97,15 @@ export class LogBuffer {
   prepend(older: readonly LogLine[]): void {
     const first = this.lines[0]?.id ?? Infinity;
     const fresh = older.map(shownLine).filter(line => line.id < first);
-    for (const line of fresh) if (line.rank !== null && this.ranks.size < 4096) this.ranks.add(line.rank);
+    fresh.forEach(line => this.note(line));
     const room = Math.max(0, this.kept - this.lines.length);
     this.lines = [...fresh.slice(Math.max(0, fresh.length - room)), ...this.lines];
+  }
+
+  /** What can be chosen. */
+  private note(line: ShownLine): void {
+    if (line.rank !== null && this.ranks.size < 4096) this.ranks.add(line.rank);
+    if (line.node !== null && this.nodes.size < 4096) this.nodes.add(line.node);
   }
 
   clear(): void {

@@ -143,6 +143,21 @@ describe('the view', () => {
     expect(screen.queryByText('harmless')).toBeNull();
   });
 
+  it('of several nodes asks the service for one, and says where a line was written', async () => {
+    const line = (id: number, node: string): ReturnType<typeof logLine> => logLine(id, { rank: 1, node, level: null, text: `line of ${node}` });
+    const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
+      'trials/5/logs': { items: [line(11, 'east'), line(12, 'west')] },
+      'GET trials/5/logs?tail=1': { items: [line(12, 'west')] },
+      'GET trials/5/logs?tail=2000&node=east': { items: [line(11, 'east')] }
+    });
+    const node = await screen.findByLabelText<HTMLSelectElement>('Node');
+    expect(screen.getByTitle('rank 1 on west')).toBeTruthy();
+    fireEvent.change(node, { target: { value: 'east' } });
+    await waitFor(() => expect(screen.queryByText('line of west')).toBeNull());
+    await waitFor(() => expect(api.asked).toContain('GET trials/5/logs?tail=2000&node=east'));
+    expect([...node.options].map(option => option.value)).toEqual(['', 'east', 'west']);
+  });
+
   it('asks the service for a rank, shows only its lines, and keeps the others choosable', async () => {
     const line = (id: number, rank: number | null): ReturnType<typeof logLine> => logLine(id, { rank, level: null, text: `line of ${rank ?? 'the launcher'}` });
     const { api } = show(<LogView base="trials/5/logs" label="Logs" />, {
