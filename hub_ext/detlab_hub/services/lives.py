@@ -33,7 +33,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import accounting, failures, logpolicies, tasklives
+from detlab_hub.services import accounting, failures, logpolicies, losses, tasklives
 from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launches
 from detlab_hub.services.queuing import request_fields
@@ -182,6 +182,8 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
         elif (why := logpolicies.canceled_retries(trial)) is not None:
             lasting, card = True, logpolicies.without_retries(card, why)
         trial.failure = card.model_dump()
+    elif (given_up := losses.given_up(turn, trial, row, kind)) is not None:
+        kind, lasting, trial.failure = allocations.EndKind.FAILED, True, given_up.model_dump()
     apply_trial(turn, trial, trials.AttemptEnded(kind, lasting, slain))
 
 

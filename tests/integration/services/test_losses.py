@@ -1,0 +1,56 @@
+"""A trial that its machines die of is not tried for ever; one that gets on is, however often its machines are lost."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, config, deaf, training
+
+from detlab.schemas.wire import TrialState
+from detlab_hub.services import losses
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(losses, "MOST_LOSSES", 3)
+
+
+async def loses(world, times):
+    """The agent that has the trial goes away for too long and comes back, so often."""
+    agent = world.agents["node"]
+    for _ in range(times):
+        await world.steps(6, 1.0)
+        agent.drop()
+        await world.steps(30, 1.0)
+        agent.online = True
+        await world.steps(3, 1.0)
+
+
+async def trial_of(world, made):
+    (trial,) = await world.trials(made.id)
+    return await world.services.trials.get(ALICE, trial.id)
+
+
+async def test_a_trial_that_is_lost_again_and_again_without_getting_on_is_given_up(make_world):
+    world = await make_world(deaf(3))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, 2)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 3)
+    await loses(world, 1)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 0, 3)
+    assert trial.card.kind == "lost"
+    assert trial.card.message == (
+        "3 attempts in a row, all from its beginning, were lost with their agents, the last with node"
+    )
+    assert trial.card.command == f"det trial logs {trial.id}"
+
+
+async def test_a_trial_that_saves_in_between_goes_on_however_often_its_agent_is_lost(make_world):
+    world = await make_world(training(10_000, save_every=1))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, 6)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 7)
