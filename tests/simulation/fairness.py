@@ -13,17 +13,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from detlab.schemas.shares import devices_of
 from detlab_hub.core.scheduling import AgentState, Decision, ReasonCode, Scheduler, Snapshot, Task, TaskState
 from detlab_hub.core.scheduling.fitting import Rooms
-from detlab_hub.core.scheduling.priority import all_fit
+from detlab_hub.core.scheduling.needless import all_fit
 from detlab_hub.services import Caller
 from simulation.master import as_json
 from simulation.plan import PEOPLE, ZERO_SLOT_TASKS
 from simulation.promises import PLACED, Promises
 
 if TYPE_CHECKING:
+    from detlab.schemas.wire import Launch
     from simulation.master import Master
     from simulation.network import Request
+    from simulation.node import Node
 
 AN_HOUR = 3600.0
 PROMPT = 5.0
@@ -35,7 +38,8 @@ _LIVE = (
     "SELECT a.id, a.trial_id, a.state, a.agent_id, a.slots, a.slots_needed, a.owner, "
     "coalesce(a.task_id, a.experiment_id), "
     "a.preempt_reason, a.preempt_at, a.nodes, a.started_at, a.max_time, a.exit_reason, "
-    "coalesce(e.resource_pool, t.resource_pool), e.max_slots, coalesce(e.owner_groups, t.owner_groups), a.constraints "
+    "coalesce(e.resource_pool, t.resource_pool), e.max_slots, "
+    "a.millicpus, a.memory, coalesce(e.owner_groups, t.owner_groups), a.constraints "
     "FROM allocations a LEFT JOIN experiments e ON e.id = a.experiment_id LEFT JOIN tasks t ON t.id = a.task_id"
 )
 
@@ -61,6 +65,8 @@ class Held:
     exit_reason: str | None
     pool: str
     max_slots: int | None
+    millicpus: int
+    memory: int
     groups: frozenset[str]
     labels: frozenset[tuple[str, str]]
 
@@ -68,6 +74,11 @@ class Held:
     def placed(self) -> bool:
         """Whether it holds its slots."""
         return self.state in PLACED
+
+    @property
+    def aside(self) -> bool:
+        """Whether it needs nothing that another one may need."""
+        return not (self.needed or self.millicpus or self.memory)
 
     @property
     def seats(self) -> dict[str, tuple[str, ...]]:
@@ -108,6 +119,20 @@ class Fairness(Promises):
     """Rows as they were read -> what they say: most are as they were at the commit before."""
     _preempted: defaultdict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """trial -> when each of its attempts was preempted, by allocation"""
+
+    # --- at each start on a machine
+
+    def begins(self, node: Node, launch: Launch) -> None:
+        """See `Promises`; and what tasks are told to take of a device is no more than all of it."""
+        super().begins(node, launch)
+        taken = Counter[str]()
+        for other in (launch, *(task.launch for task in node.tasks.values() if task.alive)):
+            devices = devices_of(other.slots)
+            taken.update(dict(zip(devices, other.info.device_shares or [1.0] * len(devices), strict=True)))
+        for device, part in sorted(taken.items()):
+            if part > 1.0 + 1e-9:
+                self._broken("shares", f"with {launch.allocation_id} tasks take {part:g} of {device}")
+        self.checks["shares of devices"] += bool(launch.info.device_shares)
 
     # --- at each pass of the scheduler
 
@@ -189,6 +214,7 @@ class Fairness(Promises):
             new = [one for one in now.values() if one.placed and one.id in before and not before[one.id].placed]
             for one in new:
                 self._judge_place(one, now, self._rules, rules)
+            self._judge_demands(new, now)
             self._judge_quotas(new, now, self._rules, rules)
             self._judge_ends(before, now)
             self._judge_clocks(master, now)
@@ -230,10 +256,8 @@ class Fairness(Promises):
             if parts != one.seats:
                 self._broken("gangs", f"{one.id} has the slots {one.seats}, and the parts {parts}")
             self.checks["gangs placed"] += 1
-        if not one.needed:
-            beside = [
-                other for other in all_now.values() if other.placed and (other.agent, other.needed) == (one.agent, 0)
-            ]
+        if one.aside:
+            beside = [other for other in all_now.values() if other.placed and other.agent == one.agent and other.aside]
             if len(beside) > ZERO_SLOT_TASKS:
                 self._broken("agents", f"{one.agent} has {len(beside)} tasks without slots")
             self.checks["zero-slot placements"] += 1
@@ -252,6 +276,19 @@ class Fairness(Promises):
             self._broken("pools", f"{one.id} of the pool {one.pool} starts on {agent} of {node.pool}")
         if not one.labels <= set(node.labels.items()):
             self._broken("pools", f"{one.id} wants {sorted(one.labels)}, {agent} is {dict(node.labels)}")
+
+    def _judge_demands(self, new: list[Held], now: dict[str, Held]) -> None:
+        """Who has got a place in this commit finds the CPUs and the memory there that they asked for."""
+        agents = {agent for one in new if one.millicpus or one.memory for agent in one.seats}
+        nodes = {node.name: node for node in self.world.nodes if node.name in agents}
+        for name in sorted(agents):
+            on = [other for other in now.values() if other.placed and name in other.seats]
+            cpus, memory = sum(one.millicpus for one in on) / 1000, sum(one.memory for one in on)
+            has = nodes[name]
+            if (has.cpus is not None and cpus > has.cpus) or (has.memory is not None and memory > has.memory):
+                asked = f"{cpus:g} CPUs and {memory} bytes of {name}, which has {has.cpus} and {has.memory}"
+                self._broken("demands", f"{[one.id for one in on]} hold {asked}")
+            self.checks["demands"] += has.cpus is not None
 
     def _judge_gangs(self) -> None:
         """A part that failed or is lost ends the others: they are told so in the same commit."""

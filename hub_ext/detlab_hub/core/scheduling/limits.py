@@ -62,17 +62,19 @@ class Limits:
         self.by_job: Counter[str] = Counter()
         self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
         self._by_quota: Counter[Quota] = Counter({quota: quota.elsewhere for quota in snapshot.quotas})
+        runs = TaskState.RUNNING
         for task in snapshot.tasks:
-            if task.state is TaskState.RUNNING:
+            if task.state is runs:
                 self.hold(task)
 
     def hold(self, task: Task) -> None:
         """A task holds its slots."""
-        if task.slots == 0:
+        if not task.slots:
             return
         self.by_job[task.job] += task.slots
-        for quota in self._of(task):
-            self._by_quota[quota] += task.slots
+        if not self._no_quotas:
+            for quota in self._of(task):
+                self._by_quota[quota] += task.slots
 
     def _of(self, task: Task) -> list[Quota]:
         if self._no_quotas:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
@@ -32,9 +33,9 @@ def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
 
 def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
     """Tasks, those first that are ahead in the queue."""
-    by_job: dict[str, list[Task]] = {}
+    by_job: defaultdict[str, list[Task]] = defaultdict(list)
     for task in tasks:
-        by_job.setdefault(task.job, []).append(task)
+        by_job[task.job].append(task)
     together: dict[tuple[float, float], list[Task]] = {}
     for name, own in by_job.items():
         job = jobs[name]

@@ -22,7 +22,8 @@ from typing import TypeAlias
 from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.order import Place, by_weight, of_one_weight, place_of, position_of
+from detlab_hub.core.scheduling.needless import spared
+from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.several import Placement
 from detlab_hub.core.scheduling.shapes import Shape
@@ -31,17 +32,14 @@ from detlab_hub.core.scheduling.victims import Victims
 _Waiting: TypeAlias = tuple[Task, Shape]
 _Failed: TypeAlias = tuple[Task, Shape, bool]
 """Who did not fit; whether nobody else had failed to: with fewer slots it would have started."""
-_TRIES = 3000
-"""So many times at most, victims by who waits for them, it is looked whether one of them could be spared."""
 
 
 def by_priority(planner: Planner) -> None:
     """Schedule a pool by priority; apart those that ask for no slots, CPUs or memory: they are in nobody's way."""
     waiting = list(zip(planner.pending, planner.shapes, strict=True))
-    aside = [one for one in waiting if not one[0].slots and one[0].aside]
-    if aside:
-        _Pass(planner, aside, zero=True).run()
-        waiting = [one for one in waiting if one[0].slots or not one[0].aside]
+    if any(shape.aside for shape in set(planner.shapes)):
+        _Pass(planner, [one for one in waiting if one[1].aside], zero=True).run()
+        waiting = [one for one in waiting if not one[1].aside]
     _Pass(planner, waiting, zero=False).run()
 
 
@@ -63,15 +61,13 @@ class _Pass:
         candidates.reverse()
         # Those that are on their way out cost nobody anything: they come first, whoever waits.
         self._leaving = [task for task in kept if task.leaving]
-        self._bounds = [(self._priority(task), position_of(self._jobs[task.job])) for task in reversed(candidates)]
+        ahead = (jobs[task.job] for task in reversed(candidates))
+        self._bounds = [(job.priority, position_of(job)) for job in ahead]
         self._victims = Victims(planner.rooms, [*self._leaving, *candidates])
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
         """Who waits for slots that are released, and those that were chosen for it."""
-        names = {task.job for tasks in (planner.running, planner.pending) for task in tasks}
-        weights = Counter(priority for priority, _ in {(jobs[name].priority, jobs[name].weight) for name in names})
-        self._unequal = {priority for priority, count in weights.items() if count > 1}
-        """Priorities whose jobs have different weights."""
+        self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
         """Who did not fit, and will when those are gone that are leaving."""
         self._hopeless: dict[Shape, tuple[int, int]] = {}
@@ -95,19 +91,19 @@ class _Pass:
     def run(self) -> None:
         """Level by level."""
         for priority in sorted(self._levels):
-            failed = self._start_level(self._levels[priority])
-            self._add_heads([task for task, _, _ in failed if not task.overdue])
+            failed = self._start_level(self._levels[priority], priority)
+            if not (self._preempts and self._heads):  # with preemption the first one says it all
+                self._add_heads([task for task, _, _ in failed if not task.overdue])
             self._make_rooms(failed)
         self._spare()
 
-    def _start_level(self, level: list[_Waiting]) -> list[_Failed]:
+    def _start_level(self, level: list[_Waiting], priority: int) -> list[_Failed]:
         """Start whom of one priority there is room for; who did not fit."""
         failed: list[_Failed] = []
-        tasks = [task for task, _ in level]
-        if of_one_weight(tasks, self._jobs):
+        if priority not in self._unequal:
             self._start_in_order(level, failed)
         else:
-            shapes = self._planner.rooms.known
+            tasks, shapes = [task for task, _ in level], self._planner.rooms.known
             for task, tell in by_weight(tasks, self._jobs, self._planner.limits.by_job):
                 tell(self._start_in_order([(task, shapes[task.id])], failed))
         return failed
@@ -243,38 +239,22 @@ class _Pass:
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""
-        released = {task.id: task for task in self._released}
-        if len(released) * len(self._for_whom) <= _TRIES and len(self._for_whom) > 1:
-            rooms = Rooms(self._planner.pool, self._planner.agents)
-            for task in self._planner.running:
-                if task.id not in released and not task.leaving:
-                    rooms.place(task, task.on)
-            for task, placement in self._planner.started.values():
-                rooms.place(task, placement)
-            for victim in sorted(self._released, key=self._rank):  # the most valuable first
-                rooms.place(victim, victim.on)
-                if all_fit(rooms, [task for task, _ in self._for_whom]):
-                    del released[victim.id]
-                else:
-                    rooms.remove(victim, victim.on)
+        kept = spared(self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom])
+        released = {task.id: task for task in self._released if task.id not in kept}
         self._planner.release += released.values()
         for task, victims in self._for_whom:
             gone = [victim for victim in victims if victim.leaving or victim.id in released]
             self._planner.wait(task, self._planner.releasing(task, gone))
 
 
-def all_fit(rooms: Rooms, tasks: Sequence[Task]) -> bool:
-    """Whether the tasks fit, one after the other; the rooms are afterwards as they were."""
-    placed: list[tuple[Task, Placement]] = []
-    for task in tasks:
-        placement = rooms.fit(task)
-        if placement is None:
-            break
-        rooms.place(task, placement)
-        placed.append((task, placement))
-    for task, placement in placed:
-        rooms.remove(task, placement)
-    return len(placed) == len(tasks)
+def _unequal(planner: Planner) -> frozenset[int]:
+    """The priorities whose jobs have different weights."""
+    jobs = planner.jobs
+    if len({job.weight for job in jobs.values()}) <= 1:
+        return frozenset()
+    names = {task.job for tasks in (planner.running, planner.pending) for task in tasks}
+    weights = Counter(priority for priority, _ in {(jobs[name].priority, jobs[name].weight) for name in names})
+    return frozenset(priority for priority, count in weights.items() if count > 1)
 
 
 def earliest_start(planner: Planner, head: Task) -> float | None:

@@ -39,6 +39,7 @@ class Shape:
         millicpus: Of the task: agents with less left are as good as full.
         memory: The same.
         demanding: Whether it asks for CPUs or memory.
+        aside: Whether it needs nothing that another task may need.
     """
 
     slots: int
@@ -48,6 +49,7 @@ class Shape:
     millicpus: int
     memory: int
     demanding: bool
+    aside: bool
 
 
 class Shapes:
@@ -119,7 +121,7 @@ class Shapes:
         key = slots, single_node, kind, blocked, millicpus, memory
         found = self._shapes.get(key)
         if found is None:
-            found = self._shapes[key] = Shape(*key, demanding=bool(millicpus or memory))
+            found = self._shapes[key] = Shape(*key, bool(millicpus or memory), not (slots or millicpus or memory))
         return found
 
 

@@ -208,9 +208,11 @@ class Room:
         self._several = several and heterogeneous
         parts = [slots, *(each for each in range(slots // 2, 0, -1) if slots % each == 0)] if several else [slots]
         self._parts = tuple(enumerate(parts))
-        free = [(size.free, len(keys)) for size, keys in sizes.items()]
-        self._counts = [sum(count for slots, count in free if slots >= each) for each in parts]
-        self._total = sum(slots * count for slots, count in free)
+        agents: dict[int, int] = {}
+        for (free, _), ranks in sizes.items():
+            agents[free] = agents.get(free, 0) + len(ranks)
+        self._counts = [sum([count for free, count in agents.items() if free >= each]) for each in parts]
+        self._total = sum([free * count for free, count in agents.items()])
 
     def change(self, before: int, after: int) -> None:
         """An agent has another number of free slots."""
@@ -223,7 +225,11 @@ class Room:
         """Whether the task would fit."""
         if self._several and self._total >= self._slots:
             return True
-        return any(self._counts[place] * each >= self._slots for place, each in self._parts)
+        slots, counts = self._slots, self._counts
+        for place, each in self._parts:  # asked after each candidate
+            if counts[place] * each >= slots:
+                return True
+        return False
 
 
 def first_before(end: int, ranks: Sequence[int]) -> int:

@@ -117,9 +117,16 @@ class Victims:
         if chosen is None:
             self._failed[shape] = limit
             return None, []
+        victims = [self._candidates[number] for number in chosen]
         for number in chosen:
             self._take(number)
-        return self._rooms.fit(task), [self._candidates[number] for number in chosen]
+        if self._on_one_agent(task, shape, victims):
+            return {name: task.slots for name in victims[0].on}, victims  # nowhere else did anything change
+        return self._rooms.fit(task), victims
+
+    def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
+        """Whether the task can be nowhere else than on the one agent of those who leave."""
+        return task.slots > 0 and (shape.single_node or task.slots == 1) and all(len(one.on) == 1 for one in victims)
 
     def _take(self, number: int) -> None:
         self._taken[number] = 1
@@ -220,7 +227,11 @@ class Victims:
         return _Reaches(heap, len(self._gained))
 
     def _first_left(self, name: str) -> int | None:
-        return next((number for number in self._by_agent[name] if not self._taken[number]), None)
+        taken = self._taken
+        for number in self._by_agent[name]:
+            if not taken[number]:
+                return number
+        return None
 
     def _reach(self, name: str, shape: Shape) -> int | None:
         """The number of the last candidate that has to go for room on an agent; None: there never is."""
@@ -235,10 +246,10 @@ class Victims:
                     if left.slots >= slots:
                         return number
             return None
-        free = node.free
+        free, taken, candidates = node.free, self._taken, self._candidates
         for number in self._by_agent[name]:
-            if not self._taken[number]:
-                free += self._candidates[number].on[name]
+            if not taken[number]:
+                free += candidates[number].on[name]
                 if free >= slots:
                     return number
         return None
