@@ -55,7 +55,17 @@ class Cluster(World):
 
     def _make_nodes(self) -> list[Node]:
         return [
-            Node(self, number, machine.slots, pool=machine.pool, labels=machine.labels, zero_slot_tasks=ZERO_SLOT_TASKS)
+            Node(
+                self,
+                number,
+                machine.slots,
+                pool=machine.pool,
+                labels=machine.labels,
+                zero_slot_tasks=ZERO_SLOT_TASKS,
+                shares=machine.shares,
+                cpus=machine.cpus,
+                memory=machine.memory,
+            )
             for number, machine in enumerate(self.plan.machines)
         ]
 

@@ -84,12 +84,14 @@ class Process:
 class _Handle(asyncio.TimerHandle):
     """A callback of a process, with or without a time."""
 
-    __slots__ = ("order", "process")
+    __slots__ = ("process",)
 
     def __init__(self, when: float, callback: Any, args: Any, loop: SimLoop, context: Any, process: Process) -> None:
-        super().__init__(when, callback, args, loop, context)
+        # What the bases do, without asking for a context or a trace of the source: every callback is one of these.
+        self._when, self._scheduled = when, False
+        self._callback, self._args, self._loop, self._context = callback, args, loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
         self.process = process
-        self.order = 0
 
 
 class SimLoop(asyncio.AbstractEventLoop):

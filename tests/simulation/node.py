@@ -38,7 +38,7 @@ _UNLABELED: Mapping[str, str] = {}
 class AgentPace:
     """Seconds: between heartbeats, of silence that end a connection, and at most between two attempts to connect."""
 
-    heartbeat: float = 2.0
+    heartbeat: float = 3.0
     silence: float = 8.0
     cap: float = 5.0
 
@@ -202,7 +202,7 @@ class Agent:
         return await self.node.world.network.dial(token)
 
     def _hello(self) -> Hello:
-        slots = [SlotView(id=slot, allocation_id=self.table.holder(slot)) for slot in self.node.slots]
+        slots = [SlotView(id=device, allocation_id=self.table.holder(device)) for device in self.node.devices]
         return Hello(
             agent_id=self.node.name,
             process=self.node.name,
@@ -211,6 +211,9 @@ class Agent:
             pool=self.node.pool,
             labels=dict(self.node.labels),
             max_zero_slot_tasks=self.node.zero_slot_tasks,
+            cpus=self.node.cpus,
+            memory=self.node.memory,
+            shares=True,
         )
 
     async def _deliver(self, task: Any) -> None:
@@ -242,10 +245,17 @@ class Node:
         pool: str = DEFAULT_POOL,
         labels: Mapping[str, str] = _UNLABELED,
         zero_slot_tasks: int = 100,
+        shares: int = 1,
+        cpus: float | None = None,
+        memory: int | None = None,
     ) -> None:
         self.world, self.pool, self.labels, self.zero_slot_tasks = world, pool, labels, zero_slot_tasks
-        self.name = f"node{number}"
-        self.slots = [f"{self.name}-{slot}" for slot in range(slots)]
+        self.name, self.cpus, self.memory = f"node{number}", cpus, memory
+        self.devices = [f"{self.name}-{device}" for device in range(slots // shares)]
+        self.slots = [
+            f"{device}.{share}" if shares > 1 else device for device in self.devices for share in range(shares)
+        ]
+        """As the master calls them: shares of the devices, where its pool divides those."""
         self.rng = random.Random(f"{world.seed} {self.name}")
         self.directory: Path = world.folder / self.name
         self.directory.mkdir()

@@ -19,19 +19,30 @@ PEOPLE: Mapping[str, frozenset[str]] = {
 GROUPS = ("speech", "vision")
 ZERO_SLOT_TASKS = 2
 """Tasks without slots that an agent takes."""
+GIB = 1 << 30
 ENDLESS = 60
 """Steps of a trial that ends by its `max_time`: more than it comes to."""
-_TRIALS = (8, 9)
-"""Trials of all jobs together: at least, and at most."""
+_TRIALS = ((8, 9), (4, 5), (4, 5))
+"""Trials of all jobs together, at least and at most: two of three clusters are small."""
+LEAST_TRIALS = 4
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One with an agent."""
+    """One with an agent.
+
+    Attributes:
+        shares: Into so many slots each of its devices is divided.
+        cpus: That its tasks may ask for together; None: they are not counted.
+        memory: Bytes of memory, likewise.
+    """
 
     slots: int
     pool: str
     labels: Mapping[str, str]
+    shares: int = 1
+    cpus: float | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class JobPlan:
         pools: In which it could run.
         gang: Its trials are wider than any agent of their pools.
         max_time: Seconds that an attempt of its may take; its trials would go on for much longer.
+        demands: CPUs and memory that a trial of it asks for, by the names of the config.
     """
 
     name: str
@@ -59,6 +71,7 @@ class JobPlan:
     halving: bool = False
     gang: bool = False
     max_time: float | None = None
+    demands: Mapping[str, float] = field(default_factory=dict)
 
     def config(self, seed: int, length: int) -> dict[str, Any]:
         """What is submitted."""
@@ -75,6 +88,7 @@ class JobPlan:
             "is_single_node": not self.gang,
             "max_time": self.max_time,
             "constraints": {"labels": dict(self.labels)},
+            **self.demands,
         }
         return {
             "name": self.name,
@@ -97,6 +111,7 @@ class CommandPlan:
         at: Seconds until it is submitted.
         seconds: So long it takes, if it may.
         max_time: Seconds that it may run.
+        demands: See `JobPlan`.
     """
 
     name: str
@@ -106,10 +121,11 @@ class CommandPlan:
     slots: int
     seconds: int
     max_time: float | None
+    demands: Mapping[str, float] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
         """What is submitted."""
-        resources = {"slots": self.slots, "resource_pool": self.pool, "max_time": self.max_time}
+        resources = {"slots": self.slots, "resource_pool": self.pool, "max_time": self.max_time, **self.demands}
         return {
             "entrypoint": "true",
             "environment": {"environment_variables": [f"LENGTH={self.seconds}"]},
@@ -144,9 +160,10 @@ def plan_of(seed: int) -> Plan:
     rng = random.Random(f"cluster {seed}")
     storm = rng.random() < 0.4
     pools = _pools(rng, storm=storm)
-    machines = _machines(rng, tuple(pools.by_name))
+    pools, machines = _shared(random.Random(f"shares {seed}"), pools, _machines(rng, tuple(pools.by_name)))
     jobs = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
     commands = _commands(random.Random(f"commands {seed}"), machines)
+    machines, jobs, commands = _demanding(random.Random(f"demands {seed}"), machines, jobs, commands)
     return Plan(pools, machines, jobs, commands, rng.choice((1, 2, 2, 6)), storm)
 
 
@@ -173,8 +190,39 @@ def _machines(rng: random.Random, pools: tuple[str, ...]) -> tuple[Machine, ...]
     return tuple(machines)
 
 
+def _shared(rng: random.Random, pools: Pools, machines: tuple[Machine, ...]) -> tuple[Pools, tuple[Machine, ...]]:
+    """In every third seed the devices of a pool are shared."""
+    if rng.random() > 1 / 3:
+        return pools, machines
+    name, parts = rng.choice(list(pools.by_name)), rng.choice((2, 2, 3))
+    by_name = {**pools.by_name, name: replace(pools.by_name[name], slots_per_device=parts)}
+    divided = (
+        replace(machine, slots=machine.slots * parts, shares=parts) if machine.pool == name else machine
+        for machine in machines
+    )
+    return replace(pools, by_name=by_name), tuple(divided)
+
+
+def _demanding(
+    rng: random.Random, machines: tuple[Machine, ...], jobs: tuple[JobPlan, ...], commands: tuple[CommandPlan, ...]
+) -> tuple[tuple[Machine, ...], tuple[JobPlan, ...], tuple[CommandPlan, ...]]:
+    """In every second seed CPUs and memory are counted; whatever is asked for fits on each machine by itself."""
+    if rng.random() < 0.5:
+        return machines, jobs, commands
+
+    def demands() -> dict[str, float]:
+        asked = {"cpus": rng.choice((None, 0.5, 1, 2)), "memory": rng.choice((None, GIB, 2 * GIB, 3 * GIB))}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    return (
+        tuple(replace(one, cpus=rng.choice((2, 2.5, 4)), memory=rng.choice((3, 4, 6)) * GIB) for one in machines),
+        tuple(replace(job, demands=demands()) for job in jobs),
+        tuple(replace(command, demands=demands()) for command in commands),
+    )
+
+
 def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tuple[JobPlan, ...]:
-    least, most = _TRIALS
+    least, most = rng.choice(_TRIALS)
     jobs: list[JobPlan] = []
     while sum(job.trials for job in jobs) < least:
         place = len(jobs)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 TERMINAL = {"COMPLETED", "CANCELED", "ERROR"}
+_PLACES = f"SELECT id, agent_id, slots FROM allocations WHERE state IN {PLACED!r}"
 
 
 class BrokenPromise(AssertionError):
@@ -68,6 +69,8 @@ class Promises:
     _began: set[tuple[int, int]] = field(default_factory=set)
     _replayed: dict[int, list[Any]] = field(default_factory=dict)
     """experiment -> its journal when it was replayed last"""
+    _placed: list[Any] | None = None
+    """What held slots at the last commit"""
     _sound: set[tuple[str, str, int]] = field(default_factory=set)
     """Checkpoints that were read whole: uuid, digest, steps"""
 
@@ -146,17 +149,18 @@ class Promises:
             self.check_all()
 
     def _check_slots(self) -> None:
+        self.checks["I2 in the database"] += 1
+        placed = self._all(_PLACES)
+        if placed == self._placed:
+            return  # looked at already
         owners: dict[tuple[str, str], str] = {}
-        marks = ",".join("?" * len(PLACED))
-        for name, agent, slots in self._all(
-            f"SELECT id, agent_id, slots FROM allocations WHERE state IN ({marks})", *PLACED
-        ):
+        for name, agent, slots in placed:
             for slot in json.loads(slots):
                 where, _, one = slot.rpartition("/")  # a gang's slots name their agents
                 other = owners.setdefault((where or agent, one), name)
                 if other != name:
                     self._broken("I2", f"slot {slot} belongs to {other} and {name}")
-        self.checks["I2 in the database"] += 1
+        self._placed = placed
 
     def _check_attempts(self) -> None:
         """Points of an attempt that is not the newest may become fewer, never more."""
