@@ -32,7 +32,8 @@ c.DetHub.pools = {
     "default": {"scheduler": "priority", "preemption": True, "description": "urgent work takes slots"},
     "fair": {"scheduler": "fair_share", "description": "everybody has a share"},
     "elastic": {
-        "description": "its agents come when work does",
+        "description": "its agents come when work does; half a device is a slot",
+        "slots_per_device": 2,
         "provider": {"type": "local", "slots": 1, "max_instances": 1, "max_idle_agent_period": 20},
     },
 }

@@ -37,6 +37,11 @@ def test_the_kept_notebook_is_an_executed_one_that_names_no_place_of_a_machine()
         "drained",
         "Failed",
         "elastic",
+        "log policy 'exploded'",
+        "no agent has the labels",
+        "5000 CPUs",
+        "1/2 of cpu0",
+        "was lost with agent node-2",
     ):
         assert word in told
     text = KEPT.read_text(encoding="utf-8")
