@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-WALL = 3000
-"""Seconds after which one counts as hung even where others have the processors."""
+WALL = 4500
+"""Seconds after which one counts as hung, longer than others may have the processors."""
 MARGIN = 60
 
 
