@@ -19,10 +19,11 @@ from detlab_hub.services.idle import say
 from detlab_hub.services.lives import apply_trial
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 _log = logging.getLogger(__name__)
-_OVER = (
+_OVER = Prepared(
     select(AllocationRow.id)
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
     .where(
@@ -42,7 +43,7 @@ def due(s: Session, now: float) -> list[str]:
 
     One that leaves for another node is among them: it shall not come back. One whose trial its user has paused is not.
     """
-    return list(s.connection().execute(_OVER, {"now": now}).scalars())
+    return [row[0] for row in _OVER.all(s, {"now": now})]
 
 
 def act(turn: Turn, allocation_id: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, or_, select, union
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 
@@ -35,13 +37,16 @@ def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:
     """The agents that have an allocation in one of these states, or a part of one that has not ended."""
-    whole = select(AllocationRow.agent_id).where(
-        AllocationRow.state.in_(states), AllocationRow.agent_id.is_not(None), AllocationRow.nodes < 2
-    )
+    return {agent for query in _agents_with(frozenset(states)) for (agent,) in query.all(s, {}) if agent}
+
+
+@functools.cache
+def _agents_with(states: frozenset[str]) -> tuple[Prepared, Prepared]:
+    """Asked at every tick, and so compiled once: each state is a value of the statements."""
+    placed = or_(*(AllocationRow.state == state for state in sorted(states)))
+    whole = select(AllocationRow.agent_id).where(placed, AllocationRow.agent_id.is_not(None), AllocationRow.nodes < 2)
     some = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
-    some = some.where(AllocationRow.state.in_(states), PartRow.end.is_(None))
-    found = s.connection().execute(union(whole, some)).scalars()
-    return {agent for agent in found if agent}
+    return Prepared(whole), Prepared(some.where(placed, PartRow.end.is_(None)))
 
 
 def places(s: Session, states: Collection[str]) -> list[tuple[str, str, list[str]]]:
