@@ -109,3 +109,19 @@ def test_small_pools_too() -> None:
         for snapshot in (random_snapshot(seed), some_leaving(random_snapshot(seed), seed)):
             fast, plain = schedule(snapshot), plain_schedule(snapshot)
             assert (fast.allocate, fast.release, fast.waiting) == (plain.allocate, plain.release, plain.waiting), seed
+
+
+def test_tasks_that_all_ask_for_different_cpus_and_memory_too() -> None:
+    """They share one index of agents, and what is known of how far one has to go for less."""
+    released = 0
+    for seed in range(7000, 7060):
+        draw, snapshot = random.Random(seed), crowded(seed)
+        tasks = [
+            one if one.on else replace(one, millicpus=draw.randrange(6000), memory=draw.randrange(40 << 30))
+            for one in snapshot.tasks
+        ]
+        snapshot = replace(snapshot, tasks=tuple(tasks))
+        fast, plain = schedule(snapshot), plain_schedule(snapshot)
+        released += bool(fast.release)
+        assert (fast.allocate, fast.release, fast.waiting) == (plain.allocate, plain.release, plain.waiting), seed
+    assert released > 10

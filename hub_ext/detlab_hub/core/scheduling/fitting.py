@@ -45,7 +45,7 @@ class Rooms:
         self._pool = pool
         self._shapes = Shapes(agents) if shapes is None else shapes
         self.shape = self._shapes.of
-        self.undemanding = self._shapes.undemanding
+        self.coarser, self.undemanding = self._shapes.coarser, self._shapes.undemanding
         self.known = self._shapes.known
         self._order = Order(agent.id for agent in agents) if order is None else order
         ranks = self._order.ranks

@@ -66,6 +66,8 @@ class Planner:
         self.wait_for_room = self._for_room.append
         """`wait` without a reason, for many."""
         self._never: dict[Shape, Reason | None] = {}
+        self._totals: dict[tuple[Kind, frozenset[str]], int] = {}
+        self._roomy: dict[Shape, Sequence[Node]] = {}
         pending, self.running = _told_apart(in_order(snapshot.tasks, snapshot.jobs))
         for task in self.running:
             self.rooms.place(task, task.on)
@@ -208,7 +210,7 @@ class Planner:
             return Reason(ReasonCode.BEHIND, "there is room, kept for tasks that come first")
         if task.slots == 0:
             return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
-        total = sum(agent.slots for agent in self.rooms.suitable(task) if agent.state is AgentState.ENABLED)
+        total = self._open_slots(task)
         free = self._free.free_slots(task)
         if self._free.fit(task) is not None:
             return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, kept for tasks that come first")
@@ -220,8 +222,24 @@ class Planner:
             return Reason(ReasonCode.FRAGMENTED, detail)
         return Reason(ReasonCode.NO_FREE_SLOTS, f"waits for {free_slots(task.slots)}: {free} of {total} free{hint}")
 
+    def _open_slots(self, task: Task) -> int:
+        """How many slots the agents have that it may be on; asked when nothing changes any more."""
+        shape = self.rooms.known[task.id]
+        where = shape.kind, shape.blocked_nodes
+        if where not in self._totals:
+            suitable = self.rooms.suitable(task)
+            self._totals[where] = sum(agent.slots for agent in suitable if agent.state is AgentState.ENABLED)
+        return self._totals[where]
+
+    def _with_slots(self, task: Task) -> Sequence[Node]:
+        """The agents that have its slots free; asked when nothing changes any more."""
+        shape = self._free.undemanding(self.rooms.known[task.id])
+        if shape not in self._roomy:
+            self._roomy[shape] = self._free.with_slots(task)
+        return self._roomy[shape]
+
     def _no_resources(self, task: Task, next_in_line: bool) -> Reason:
-        nodes, one = self._free.with_slots(task), task.single_node or task.slots < 2
+        nodes, one = self._with_slots(task), task.single_node or task.slots < 2
         detail = f"waits for {demanded(task)} on {'one agent' if one else 'each of its agents'}"
         if one and nodes:
             most = [

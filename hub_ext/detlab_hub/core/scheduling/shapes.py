@@ -110,6 +110,13 @@ class Shapes:
         """The same of tasks that ask for no CPUs and no memory."""
         return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, 0, 0)
 
+    def coarser(self, shape: Shape) -> Shape:
+        """The same of tasks that ask for less, one for many: CPUs and memory of a power of two, then none."""
+        millicpus, memory = _power(shape.millicpus), _power(shape.memory)
+        if (millicpus, memory) == (shape.millicpus, shape.memory):
+            return self.undemanding(shape)
+        return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, millicpus, memory)
+
     def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
         """The same with more blocked nodes."""
         blocked = shape.blocked_nodes | names
@@ -123,6 +130,11 @@ class Shapes:
         if found is None:
             found = self._shapes[key] = Shape(*key, bool(millicpus or memory), not (slots or millicpus or memory))
         return found
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is no more; 0 of 0."""
+    return 1 << number.bit_length() - 1 if number else 0
 
 
 def suits(kind: Kind, agent: Agent) -> bool:

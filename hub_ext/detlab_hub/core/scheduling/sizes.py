@@ -226,10 +226,7 @@ class Room:
         if self._several and self._total >= self._slots:
             return True
         slots, counts = self._slots, self._counts
-        for place, each in self._parts:  # asked after each candidate
-            if counts[place] * each >= slots:
-                return True
-        return False
+        return any(counts[place] * each >= slots for place, each in self._parts)
 
 
 def first_before(end: int, ranks: Sequence[int]) -> int:

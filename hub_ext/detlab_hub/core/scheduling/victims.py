@@ -17,7 +17,7 @@ from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.several import Placement
 from detlab_hub.core.scheduling.shapes import Kind, Shape
-from detlab_hub.core.scheduling.sizes import Node, Room
+from detlab_hub.core.scheduling.sizes import WORD, Node, Room
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
 """Which agents a task may have: its kind, and those that it blocks."""
@@ -121,7 +121,7 @@ class Victims:
         for number in chosen:
             self._take(number)
         if self._on_one_agent(task, shape, victims):
-            return {name: task.slots for name in victims[0].on}, victims  # nowhere else did anything change
+            return dict.fromkeys(victims[0].on, task.slots), victims  # nowhere else did anything change
         return self._rooms.fit(task), victims
 
     def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
@@ -187,7 +187,7 @@ class Victims:
 
     def _first_reach(self, shape: Shape, limit: int) -> int | None:
         """The number of the last candidate that has to go until one agent has room; None: it never has."""
-        heap = self._reaches_of(shape).heap
+        heap = self._reaches_of(shape, limit).heap
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
             now = self._reach(name, shape)
@@ -199,14 +199,14 @@ class Victims:
                 heapreplace(heap, (now, name))
         return None
 
-    def _reaches_of(self, shape: Shape) -> _Reaches:
+    def _reaches_of(self, shape: Shape, limit: int) -> _Reaches:
         """How far one has to go at least on each agent; how far really is looked up where it matters.
 
         Tasks are as different as they like, above all in CPUs and memory: of few of them all agents are looked at.
         """
         known, gained = self._reaches.get(shape), self._gained
         if known is None or (shape.demanding and known.seen + _STALE < len(gained)):
-            known = self._reaches[shape] = self._begun(shape)
+            known = self._reaches[shape] = self._begun(shape, limit)
         elif known.seen < len(gained):
             # Where somebody left who stands further back, one need not go as far as before.
             for name in self._may_have(shape).intersection(gained[known.seen :]):
@@ -216,10 +216,12 @@ class Victims:
             known.seen = len(gained)
         return known
 
-    def _begun(self, shape: Shape) -> _Reaches:
-        """As far as tasks have to go that ask for slots alone; for those, to the first candidate of each agent."""
+    def _begun(self, shape: Shape, limit: int) -> _Reaches:
+        """As far as tasks have to go that ask for less, as many do; in the end, to the first candidate."""
         if shape.demanding:
-            heap = self._reaches_of(self._rooms.undemanding(shape)).heap.copy()
+            less = self._rooms.coarser(shape)
+            self._first_reach(less, limit)  # what is looked up for it need not be for the others
+            heap = self._reaches[less].heap.copy()
         else:
             firsts = ((self._first_left(name), name) for name in self._may_have(shape))
             heap = [(first, name) for first, name in firsts if first is not None]
@@ -237,16 +239,20 @@ class Victims:
         """The number of the last candidate that has to go for room on an agent; None: there never is."""
         self.looked += 1
         slots, node = shape.slots, self._rooms.nodes[name]
+        free, taken, candidates = node.free, self._taken, self._candidates
         if shape.demanding:
-            left = _Left(node, shape)
+            # What it does not ask for never lacks, though it may be less than nothing.
+            millicpus = node.millicpus if shape.millicpus else WORD
+            memory = node.memory if shape.memory else WORD
             for number in self._by_agent[name]:
-                if not self._taken[number]:
-                    task = self._candidates[number]
-                    left.change(task, task.on[name], 1)
-                    if left.slots >= slots:
+                if not taken[number]:
+                    task = candidates[number]
+                    free += task.on[name]
+                    millicpus += task.millicpus
+                    memory += task.memory
+                    if free >= slots and millicpus >= shape.millicpus and memory >= shape.memory:
                         return number
             return None
-        free, taken, candidates = node.free, self._taken, self._candidates
         for number in self._by_agent[name]:
             if not taken[number]:
                 free += candidates[number].on[name]
