@@ -280,7 +280,8 @@ class Scene:
             id=row.id,
             job=name,
             slots=row.slots_needed,
-            requested=float(row.idx or 0),
+            # Trials in the order of their search, also when they come again; who came later is told apart by the time.
+            requested=row.requested_at if row.trial_id is None else float(row.idx or 0),
             preemptible=preemptible,
             single_node=is_single_node(row.trial_id is None, row.constraints),
             blocked_nodes=refused,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab_hub.backends.base import Node
-from detlab_hub.core.scheduling import Job
+from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import Placed, Scene, Waiting, _Holder
 from detlab_hub.services.settings import Settings
@@ -112,3 +112,25 @@ def test_what_a_pass_did_not_see_is_forgotten() -> None:
     again = scene.snapshot(POOL).tasks[0]
     assert again == task
     assert again is not task
+
+
+def test_a_command_that_comes_after_a_trial_that_waits_too_long_is_not_ahead_of_it() -> None:
+    """Commands had no time of their own: a stream of them kept the CPUs from every trial that waited."""
+    trial = waiting(3, random.Random(1))._replace(slots_needed=1, constraints=None, requested_at=0.0, millicpus=5000)
+    command = trial._replace(id="c.1", trial_id=None, task_id="c", experiment_id=None, idx=None, requested_at=900.0)
+    command = command._replace(slots_needed=0, millicpus=2000)
+    runs = command._replace(id="r.1", task_id="r")
+    held = placed(runs, "a", random.Random(1))
+    scene = first(random.Random(1))
+    scene = replace(
+        scene,
+        now=1000.0,
+        nodes=[Node("a", ("cpu0", "cpu1"), millicpus=6000)],
+        pending=[trial, command],
+        placed=[held],
+        holders={name: _Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
+        held=[],
+    )
+    pool = replace(POOL, rules=Pool(Scheduler.FAIR_SHARE))
+    assert set(schedule(scene.snapshot(pool)).waiting) == {trial.id, command.id}
+    assert command.id in schedule(replace(scene, now=200.0, held=[]).snapshot(pool)).allocate, "it is not yet too long"
