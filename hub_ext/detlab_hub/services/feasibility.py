@@ -31,6 +31,7 @@ from detlab_hub.store.tables import AgentRow
 
 AWAY_SECONDS = 86400.0
 """An agent that was there within so long is expected back."""
+_DEMANDS = {"cpus": "millicpus", "memory": "memory"}
 _LATELY = Prepared(
     select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
 )
@@ -104,7 +105,7 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
             f"no agent could ever run {wish.what}: {never.detail}{most}",
-            hint=f"lower {wish.where}, or see `det agent list`",
+            hint=_what_helps(never, wish),
         )
     unready = _impossible(every, wish, pool)
     if unready is not None:
@@ -161,6 +162,15 @@ def _could_run(agent: Agent, wish: Wish) -> bool:
     least, asked = wish.slots if wish.single_node else min(wish.slots, 1), demands(wish.resources)
     enough = agent.millicpus >= asked["millicpus"] and agent.host_memory >= asked["memory"]
     return agent.serves_user in (None, wish.user) and agent.slots >= least and enough
+
+
+def _what_helps(never: Reason, wish: Wish) -> str:
+    """What to change: where no agent is suitable a smaller request is no better."""
+    if never.code is ReasonCode.NO_SUITABLE_AGENT:
+        return "see `det agent list`"
+    asked = demands(wish.resources)
+    named = [wish.where, *(f"resources.{key}" for key, held in _DEMANDS.items() if asked[held])]
+    return f"lower {' or '.join(named)}, or see `det agent list`"
 
 
 def _waits(wish: Wish, path: str, why: str) -> Problem:

@@ -176,6 +176,27 @@ async def test_an_unknown_pool_is_refused_by_name(make_world):
     ]
 
 
+@pytest.mark.parametrize(
+    ("resources", "hint"),
+    [
+        ({"slots_per_trial": 8}, "lower resources.slots_per_trial, or see `det agent list`"),
+        ({"memory": "900T"}, "lower resources.slots_per_trial or resources.memory, or see `det agent list`"),
+        ({"constraints": {"labels": {"rack": "r9"}}}, "see `det agent list`"),
+    ],
+    ids=["slots", "memory", "label"],
+)
+async def test_what_is_refused_is_told_what_would_help(make_world, resources, hint):
+    world = await make_world(training(3))
+    agent = await world.add_agent("one")
+    agent.drop()
+    plain = agent.hello
+    agent.hello = lambda: plain().model_copy(update={"memory": 8 << 30})
+    await agent.connect()
+    with pytest.raises(ResourcesError, match="no agent could ever run") as caught:
+        await world.submit(config(resources={"slots_per_trial": 1, **resources}))
+    assert caught.value.hint == hint
+
+
 async def test_an_elastic_pool_refuses_what_all_its_instances_could_not_run_and_takes_the_rest(make_world):
     provider = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
     pools, _ = read_pools({"elastic": {"provider": provider}})
