@@ -15,19 +15,17 @@ from typing import Any
 
 from simulation import patience
 from simulation.faults import KINDS, LEAST
-from simulation.plan import LEAST_TRIALS
 
 TESTS = Path(__file__).parents[1]
 CHUNK = 100
 """Seeds: less than two minutes of one core."""
 CORES = len(os.sched_getaffinity(0))
-CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "20" if CORES >= 4 else "10"))
-"""Both halves together: 2,000 seeds, or 1,000 on a machine with few cores; `make soak` runs as many as wished."""
+CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "20" if CORES >= 4 else "8"))
+"""Both halves together: 2,000 seeds, or 800 on a machine with few cores; `make soak` runs as many as wished."""
 JOBS = max(1, CORES // 2)
 """Processes of a chunk: two workers run one each."""
 EVEN, ODD = range(0, CHUNKS, 2), range(1, CHUNKS, 2)
-TRIALS = {"search": 8, "cluster": LEAST_TRIALS}
-"""What each seed has at least, by its world."""
+TRIALS = 8
 TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_checkpoint")
 """Each of these is rare enough to be missing from one chunk; not all of them."""
 SHARED = (
@@ -81,9 +79,7 @@ def check_chunk(chunk: int, tmp_path: Path) -> None:
     counts = Counter[str](found["faults"])
     _counted[chunk] = counts
     assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
-    few = {world: trials for world, trials in found["least_trials"].items() if trials < TRIALS[world]}
-    assert found["least_trials"].keys() == TRIALS.keys()
-    assert not few, f"a seed of chunk {chunk} had so many trials: {few}"
+    assert found["least_trials"] >= TRIALS, f"a seed of chunk {chunk} had {found['least_trials']} trials"
     missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
     assert missing == [], f"faults that never happened in chunk {chunk}: {missing}"
     idle = [kind for kind in SHARED if not found["checks"].get(kind)]

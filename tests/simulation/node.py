@@ -38,7 +38,7 @@ _UNLABELED: Mapping[str, str] = {}
 class AgentPace:
     """Seconds: between heartbeats, of silence that end a connection, and at most between two attempts to connect."""
 
-    heartbeat: float = 3.0
+    heartbeat: float = 2.0
     silence: float = 8.0
     cap: float = 5.0
 

@@ -22,9 +22,10 @@ ZERO_SLOT_TASKS = 2
 GIB = 1 << 30
 ENDLESS = 60
 """Steps of a trial that ends by its `max_time`: more than it comes to."""
-_TRIALS = ((8, 9), (4, 5), (4, 5))
-"""Trials of all jobs together, at least and at most: two of three clusters are small."""
-LEAST_TRIALS = 4
+_TRIALS = (8, 9)
+"""Trials of all jobs together: at least, and at most."""
+_AS_THEY_WERE = 50
+"""Seeds below are without shares and demands: bugs, of which some are planted ones, are known to be found by them."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,13 @@ def plan_of(seed: int) -> Plan:
     rng = random.Random(f"cluster {seed}")
     storm = rng.random() < 0.4
     pools = _pools(rng, storm=storm)
-    pools, machines = _shared(random.Random(f"shares {seed}"), pools, _machines(rng, tuple(pools.by_name)))
+    machines = _machines(rng, tuple(pools.by_name))
+    if seed >= _AS_THEY_WERE:
+        pools, machines = _shared(random.Random(f"shares {seed}"), pools, machines)
     jobs = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
     commands = _commands(random.Random(f"commands {seed}"), machines)
-    machines, jobs, commands = _demanding(random.Random(f"demands {seed}"), machines, jobs, commands)
+    if seed >= _AS_THEY_WERE:
+        machines, jobs, commands = _demanding(random.Random(f"demands {seed}"), machines, jobs, commands)
     return Plan(pools, machines, jobs, commands, rng.choice((1, 2, 2, 6)), storm)
 
 
@@ -222,7 +226,7 @@ def _demanding(
 
 
 def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tuple[JobPlan, ...]:
-    least, most = rng.choice(_TRIALS)
+    least, most = _TRIALS
     jobs: list[JobPlan] = []
     while sum(job.trials for job in jobs) < least:
         place = len(jobs)

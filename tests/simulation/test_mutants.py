@@ -19,12 +19,12 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
-SEEDS = 40
+SEEDS = 100
 """Enough for each of them, several times over."""
 CAUGHT_BY = {
     "agents_of_any_pool": 3,
     "closed_slots_are_given": 7,
-    "demands_of_those_that_run_forgotten": 15,
+    "demands_of_those_that_run_forgotten": 69,
     "exit_said_once": 3,
     "gang_begins_before_all_are_there": 1,
     "gang_goes_on_without_a_lost_part": 19,
@@ -32,7 +32,7 @@ CAUGHT_BY = {
     "labels_forgotten": 7,
     "max_slots_forgotten": 1,
     "max_time_counted_anew": 23,
-    "memory_not_asked_for": 7,
+    "memory_not_asked_for": 69,
     "needless_victims": 13,
     "preempted_without_end": 23,
     "preemption_counts_as_a_restart": 3,
@@ -41,7 +41,7 @@ CAUGHT_BY = {
     "reason_names_a_stranger": 3,
     "replay_applied_twice": 2,
     "room_given_twice_in_a_pass": 1,
-    "shares_told_as_devices": 23,
+    "shares_told_as_devices": 53,
     "slots_given_twice": 3,
     "tired_trials_starve": 3,
     "told_to_leave_again": 9,

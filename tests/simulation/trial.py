@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 LENGTH = 4
 SAVE_EVERY = 2
 URL = "http://master/services/detlab/"
-LOOK = 0.7
-"""Seconds between two looks at the spool, less than most steps take; the launcher's own 50 ms would only cost."""
+LOOK = 0.3
+"""Seconds between two looks at the spool; the launcher's own 50 ms would only cost."""
 
 
 class Course:

@@ -8,11 +8,6 @@ from simulation.world import World
 WORLDS: dict[str, type[World]] = {"search": World, "cluster": Cluster}
 
 
-def name_of(seed: int, name: str | None = None) -> str:
-    """What the world of a seed is called."""
-    return name or ("cluster" if seed % 2 else "search")
-
-
 def world_of(seed: int, name: str | None = None) -> type[World]:
     """The world of a seed, if none is named."""
-    return WORLDS[name_of(seed, name)]
+    return WORLDS[name or ("cluster" if seed % 2 else "search")]
