@@ -135,11 +135,11 @@ class Index:
             del sizes[old]
         else:
             del ranks[bisect_left(ranks, rank)]
-        ranks = sizes.get(node.size)  # type: ignore[assignment]
-        if ranks is None:
+        listed = sizes.get(node.size)
+        if listed is None:
             sizes[node.size] = [rank]
         else:
-            insort(ranks, rank)
+            insort(listed, rank)
         if self._most:
             self.look_again(node)
 
