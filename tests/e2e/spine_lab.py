@@ -25,7 +25,7 @@ TRIALS = Path(__file__).parent / "trials"
 WRITE = ("custom:detlab:write", "access:services!service=detlab")
 
 
-def until(what: str, look: Callable[[], T | None], seconds: float = 30.0, every: float = 0.05) -> T:
+def until(what: str, look: Callable[[], T | None], seconds: float = 30.0, every: float | None = None) -> T:
     """Return the first true answer of `look`; fail with what was waited for after `seconds`."""
     found = waiting.until(look, what, seconds, every)
     assert found is not None
