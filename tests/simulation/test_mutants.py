@@ -24,7 +24,7 @@ SEEDS = 100
 CAUGHT_BY = {
     "agents_of_any_pool": 3,
     "closed_slots_are_given": 7,
-    "demands_of_those_that_run_forgotten": 69,
+    "demands_of_those_that_run_forgotten": 97,
     "exit_said_once": 3,
     "gang_begins_before_all_are_there": 1,
     "gang_goes_on_without_a_lost_part": 19,
@@ -32,7 +32,7 @@ CAUGHT_BY = {
     "labels_forgotten": 7,
     "max_slots_forgotten": 1,
     "max_time_counted_anew": 23,
-    "memory_not_asked_for": 69,
+    "memory_not_asked_for": 81,
     "needless_victims": 13,
     "preempted_without_end": 23,
     "preemption_counts_as_a_restart": 3,
