@@ -10,6 +10,7 @@ from pool_scenes import over_allocated, random_snapshot
 
 from detlab_hub.core.scheduling import (
     Agent,
+    Fitting,
     Job,
     Pool,
     Quota,
@@ -132,3 +133,22 @@ def test_what_is_being_released_is_given_to_no_command_either() -> None:
     assert dict(decision.allocate) == {"small": {"a": 0}}
     assert decision.waiting["command"].code is ReasonCode.NO_FREE_RESOURCES
     assert over_allocated(snapshot, decision) == []
+
+
+def test_what_comes_later_goes_where_nobody_waits_if_its_first_place_is_only_being_released() -> None:
+    """The second place that was looked for was kept for one that waits for CPUs: it waited, with a third one free."""
+    weights = {"two": 9.0, "three": 9.0, "one": 1.0, "four": 1.0}
+    jobs = {name: Job(name, weight=weight, submitted=float(n)) for n, (name, weight) in enumerate(weights.items())}
+    tasks = (
+        Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
+        Task("kernel", "four", 0, TaskState.RUNNING, on={"b": 0}, millicpus=4000),
+        Task("stays", "four", 2, TaskState.RUNNING, on={"c": 2}, preemptible=False),
+        Task("takes", "two", 2, requested=4.0, millicpus=5000),
+        Task("waits", "three", 2, requested=5.0, millicpus=6000, overdue=True, single_node=True),
+        Task("command", "four", 0, requested=6.0, millicpus=3000),
+    )
+    agents = tuple(Agent(name, 2, millicpus=8000) for name in "abc")
+    decision = schedule(Snapshot(Pool(Scheduler.FAIR_SHARE, fitting=Fitting.WORST), agents, jobs, tasks))
+    assert decision.release == ("goes",)
+    assert decision.waiting["waits"].code is ReasonCode.NO_FREE_RESOURCES
+    assert dict(decision.allocate) == {"command": {"c": 0}}

@@ -116,8 +116,14 @@ class Planner:
         self.limits.hold(task)
         self.started[task.id] = task, placement
 
-    def now(self, task: Task, placement: Placement) -> Placement | None:
-        """That placement if its slots are free and not only being released; else one of such; None: there is none."""
+    def now(self, task: Task, placement: Placement, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+        """That placement if its slots are free and not only being released; else one of such; None: there is none.
+
+        Args:
+            task: It.
+            placement: Where it fits.
+            avoid: Agents where it must not start: those on which that placement was not looked for either.
+        """
         if self._is_free(task, placement):
             return placement
         nodes, free = self.rooms.nodes, self._free.nodes
@@ -129,7 +135,7 @@ class Planner:
             or nodes[name].millicpus > free[name].millicpus
             or nodes[name].memory > free[name].memory
         )
-        return self.rooms.fit(task, avoid=frozenset(later))
+        return self.rooms.fit(task, avoid=avoid.union(later))
 
     def _is_free(self, task: Task, placement: Placement) -> bool:
         nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]

@@ -306,8 +306,8 @@ def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = f
         return False
     placement = planner.rooms.fit(task, avoid=avoid)
     # What is being released for others may leave more than they need: that is free only when it is left.
-    now = None if placement is None else planner.now(task, placement)
-    if now is None or not avoid.isdisjoint(now):
+    now = None if placement is None else planner.now(task, placement, avoid=avoid)
+    if now is None:
         planner.wait(task, next_in_line=not avoid)
         return False
     planner.start(task, now)
