@@ -8,7 +8,7 @@ import sys
 
 from detlab.errors import DetlabError
 
-GARBAGE = (20_000, 20, 50)
+GARBAGE = (20_000, 10, 10)
 """New objects until the collector looks at them, and how many such looks until it looks at older ones."""
 
 

@@ -2,7 +2,8 @@
 
 What a machine does to a trial is no failure of the trial and counts as no restart. But a trial may be what machines die
 of, and would then go from one to the next without end. So there is a bound, which one that saves now and then never
-meets: between two of its attempts there is a checkpoint.
+meets: between two of its attempts there is a checkpoint. Nor does one that was always lost with the same agent: then it
+is that agent that comes and goes.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> 
     if kind is not EndKind.LOST or row.run < MOST_LOSSES or trial.state != TrialState.ACTIVE:
         return None
     query = (
-        select(AllocationRow.exit_reason, AllocationRow.resume_step)
-        .where(AllocationRow.trial_id == trial.id, AllocationRow.run < row.run)
+        select(AllocationRow.exit_reason, AllocationRow.resume_step, AllocationRow.agent_id)
+        .where(AllocationRow.trial_id == trial.id, AllocationRow.run < row.run, AllocationRow.started_at.is_not(None))
         .order_by(AllocationRow.run.desc())
         .limit(MOST_LOSSES - 1)
     )
-    before = [tuple(found) for found in turn.session.execute(query)]
-    if len(before) < MOST_LOSSES - 1 or set(before) != {(EndKind.LOST.value, row.resume_step)}:
+    before = turn.session.execute(query).all()
+    if len(before) < MOST_LOSSES - 1 or any(one[:2] != (EndKind.LOST.value, row.resume_step) for one in before):
+        return None
+    if row.started_at is None or {one.agent_id for one in before} <= {row.agent_id}:
         return None
     begun = "from its beginning" if row.resume_step is None else f"from step {row.resume_step}"
     last, command = row.agent_id, f"det trial logs {trial.id}"

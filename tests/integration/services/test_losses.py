@@ -14,11 +14,11 @@ def few(monkeypatch):
     monkeypatch.setattr(losses, "MOST_LOSSES", 3)
 
 
-async def loses(world, times):
-    """The agent that has the trial goes away for too long and comes back, so often."""
-    agent = world.agents["node"]
+async def loses(world, made, times):
+    """The agent that has the trial goes away for too long, until it has begun elsewhere, and comes back; so often."""
     for _ in range(times):
         await world.steps(6, 1.0)
+        agent = world.agents[(await trial_of(world, made)).agent_id]
         agent.drop()
         await world.steps(30, 1.0)
         agent.online = True
@@ -32,25 +32,37 @@ async def trial_of(world, made):
 
 async def test_a_trial_that_is_lost_again_and_again_without_getting_on_is_given_up(make_world):
     world = await make_world(deaf(3))
-    await world.add_agent()
+    for name in ("node", "other"):
+        await world.add_agent(name)
     made = await world.submit(config(max_restarts=0))
-    await loses(world, 2)
+    await loses(world, made, 2)
     trial = await trial_of(world, made)
     assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 3)
-    await loses(world, 1)
+    last = trial.agent_id
+    await loses(world, made, 1)
     trial = await trial_of(world, made)
     assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 0, 3)
     assert trial.card.kind == "lost"
     assert trial.card.message == (
-        "3 attempts in a row, all from its beginning, were lost with their agents, the last with node"
+        f"3 attempts in a row, all from its beginning, were lost with their agents, the last with {last}"
     )
     assert trial.card.command == f"det trial logs {trial.id}"
 
 
-async def test_a_trial_that_saves_in_between_goes_on_however_often_its_agent_is_lost(make_world):
-    world = await make_world(training(10_000, save_every=1))
+async def test_an_agent_that_comes_and_goes_costs_no_trial(make_world):
+    world = await make_world(deaf(3))
     await world.add_agent()
     made = await world.submit(config(max_restarts=0))
-    await loses(world, 6)
+    await loses(world, made, 5)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 6)
+
+
+async def test_a_trial_that_saves_in_between_goes_on_however_often_its_agent_is_lost(make_world):
+    world = await make_world(training(10_000, save_every=1))
+    for name in ("node", "other"):
+        await world.add_agent(name)
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, made, 6)
     trial = await trial_of(world, made)
     assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 7)
