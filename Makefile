@@ -45,7 +45,7 @@ again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try o
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,14 +57,17 @@ test:  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lint
 	@$(BIN)/python -m compileall -q $(SOURCES)
 	@failed=0; mkdir -p $(dir $(SIMULATED_LOG)); \
-	setsid sh tests/testbed/aside.sh sh -c '$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || \
-		$(call again,simulated,$(SIMULATED))' > $(SIMULATED_LOG) 2>&1 & aside=$$!; \
-	trap 'kill -- -$$aside 2>/dev/null' EXIT; trap 'exit 130' HUP INT TERM; \
+	setsid sh tests/testbed/aside.sh $(MAKE) --no-print-directory simulated > $(SIMULATED_LOG) 2>&1 & aside=$$!; \
+	shown=; show() { [ "$$shown" ] || { shown=1; echo "==> simulations"; cat $(SIMULATED_LOG); }; }; \
+	trap 'kill -- -$$aside 2>/dev/null; show' EXIT; trap 'exit 130' HUP INT TERM; \
 	$(QUICK) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,quick,$(QUICK)) || failed=1; \
 	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,clusters,$(CLUSTERS)) || failed=1; \
-	echo "==> simulations"; wait $$aside || failed=1; cat $(SIMULATED_LOG); \
+	wait $$aside || failed=1; show; \
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
+
+simulated:  # the part of `make test` that runs beside its others
+	@$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
 soak: setup-test  ## kill the master at every commit, simulate clusters with faults: make soak SEEDS=0:100000
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)

@@ -1,30 +1,89 @@
 """How long a simulation may take: so much time of a processor, however long it waits for one.
 
 In `make test` simulations take only what the tests of whole clusters leave idle, so a clock says nothing about them:
-their own time is virtual, and they wait for nobody.
+their own time is virtual, and they wait for nobody. One that takes no processor at all hangs: even the lowest priority
+gets a little.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 WALL = 4500
-"""Seconds after which one counts as hung, longer than others may have the processors."""
+"""Seconds after which pytest gives one up, whatever it does."""
 MARGIN = 60
+LOOK = 10.0
+"""Seconds between two looks at the processor time."""
+STILL = 300.0
+"""Seconds without any after which one hangs."""
 
 
 def run(
-    command: Sequence[str], seconds: int, *, env: Mapping[str, str], cwd: Path | None = None
+    command: Sequence[str],
+    seconds: int,
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    look: float = LOOK,
+    still: float = STILL,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and return what it said; the kernel ends it after so much processor time.
+    """Run a program to its end and return what it said; it and all that it started are ended where it takes too long.
 
     Args:
         command: Its command line.
         seconds: Of processor time, for it and for each process that it starts.
         env: Its environment.
         cwd: Where it runs.
+        look: Seconds between two looks at how much it took.
+        still: Seconds in which it may take none.
     """
     bounded = ["sh", "-c", f'ulimit -t {seconds} && exec "$@"', "sh", *command]
-    return subprocess.run(bounded, env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=WALL)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        bounded, env=env, cwd=cwd, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = _said(process, look, still)
+        finally:
+            _end(process)
+    if process.returncode == -signal.SIGKILL:
+        err += f"\nended: it took {seconds} s of a processor, or none at all for {still:.0f} s"
+    return subprocess.CompletedProcess(list(command), process.returncode, out, err)
+
+
+def _said(process: subprocess.Popen[str], look: float, still: float) -> tuple[str, str]:
+    """What it wrote until its end."""
+    taken, idle = 0.0, 0.0
+    while True:
+        try:
+            return process.communicate(timeout=look)
+        except subprocess.TimeoutExpired:
+            now = _taken(process.pid)
+            idle = 0.0 if now != taken else idle + look
+            taken = now
+            if idle >= still:
+                _end(process)
+
+
+def _taken(pid: int) -> float:
+    """Processor time of a process and of all that it started and that are there."""
+    total = 0.0
+    try:
+        for one in (root := psutil.Process(pid), *root.children(recursive=True)):
+            total += sum(one.cpu_times()[:4])
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

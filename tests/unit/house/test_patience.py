@@ -1,0 +1,40 @@
+"""A simulation that runs beside all else is bounded by processor time, and one that takes none is ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import psutil
+
+from simulation import patience
+
+SPIN = "while True: pass"
+SLEEP = "import time, sys; print('here', flush=True); time.sleep(600)"
+
+
+def run(code, seconds=20, **bounds):
+    return patience.run([sys.executable, "-c", code], seconds, env=dict(os.environ), **bounds)
+
+
+def test_what_it_says_and_its_status_come_back():
+    done = run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_one_that_takes_too_much_of_a_processor_is_ended_and_says_so():
+    done = run(SPIN, 1)
+    assert done.returncode == -9
+    assert "it took 1 s of a processor" in done.stderr
+
+
+def test_one_that_takes_none_is_ended_with_all_that_it_started():
+    began = time.monotonic()
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
+    done = run(code, look=0.5, still=2.0)
+    assert done.returncode == -9
+    assert done.stdout == "here\n"
+    assert "none at all for 2 s" in done.stderr
+    assert time.monotonic() - began < 120
+    assert not [one for one in psutil.process_iter(["cmdline"]) if SLEEP in (one.info["cmdline"] or [])]
