@@ -280,8 +280,7 @@ class Scene:
             id=row.id,
             job=name,
             slots=row.slots_needed,
-            # Trials in the order of their search, also when they come again; who came later is told apart by the time.
-            requested=row.requested_at if row.trial_id is None else float(row.idx or 0),
+            requested=float(row.idx or 0),  # trials in the order of their search, also when they come again
             preemptible=preemptible,
             single_node=is_single_node(row.trial_id is None, row.constraints),
             blocked_nodes=refused,
@@ -293,6 +292,7 @@ class Scene:
             overdue=overdue,
             millicpus=row.millicpus,
             memory=row.memory,
+            came=row.requested_at,
         )
         return self.known.keep(made_of, task)
 

@@ -114,23 +114,38 @@ def test_what_a_pass_did_not_see_is_forgotten() -> None:
     assert again is not task
 
 
-def test_a_command_that_comes_after_a_trial_that_waits_too_long_is_not_ahead_of_it() -> None:
-    """Commands had no time of their own: a stream of them kept the CPUs from every trial that waited."""
-    trial = waiting(3, random.Random(1))._replace(slots_needed=1, constraints=None, requested_at=0.0, millicpus=5000)
-    command = trial._replace(id="c.1", trial_id=None, task_id="c", experiment_id=None, idx=None, requested_at=900.0)
-    command = command._replace(slots_needed=0, millicpus=2000)
+def beside_a_trial(trial_at: float, command_at: float) -> tuple[Scene, str, str]:
+    """A trial and a command that wait for CPUs of an agent, and their names; there is room for the command alone."""
+    trial = waiting(3, random.Random(1))._replace(slots_needed=1, constraints=None, requested_at=trial_at)
+    trial = trial._replace(millicpus=5000)
+    command = trial._replace(id="c.1", trial_id=None, task_id="c", experiment_id=None, idx=None)
+    command = command._replace(slots_needed=0, millicpus=2000, requested_at=command_at)
     runs = command._replace(id="r.1", task_id="r")
-    held = placed(runs, "a", random.Random(1))
-    scene = first(random.Random(1))
     scene = replace(
-        scene,
+        first(random.Random(1)),
         now=1000.0,
         nodes=[Node("a", ("cpu0", "cpu1"), millicpus=6000)],
         pending=[trial, command],
-        placed=[held],
+        placed=[placed(runs, "a", random.Random(1))],
         holders={name: _Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
         held=[],
     )
-    pool = replace(POOL, rules=Pool(Scheduler.FAIR_SHARE))
-    assert set(schedule(scene.snapshot(pool)).waiting) == {trial.id, command.id}
-    assert command.id in schedule(replace(scene, now=200.0, held=[]).snapshot(pool)).allocate, "it is not yet too long"
+    return scene, trial.id, command.id
+
+
+SHARED = replace(POOL, rules=Pool(Scheduler.FAIR_SHARE))
+
+
+def test_a_command_that_comes_after_a_trial_that_waits_too_long_is_not_ahead_of_it() -> None:
+    """Commands had no time of their own: a stream of them kept the CPUs from every trial that waited."""
+    scene, trial, command = beside_a_trial(0.0, 900.0)
+    assert set(schedule(scene.snapshot(SHARED)).waiting) == {trial, command}
+    assert command in schedule(replace(scene, now=200.0, held=[]).snapshot(SHARED)).allocate, "it is not yet too long"
+
+
+def test_a_command_that_came_before_an_overdue_trial_starts() -> None:
+    """The time of a command was compared with the number of a trial: it always came later."""
+    scene, trial, command = beside_a_trial(100.0, 50.0)
+    decision = schedule(scene.snapshot(SHARED))
+    assert set(decision.allocate) == {command}
+    assert set(decision.waiting) == {trial}

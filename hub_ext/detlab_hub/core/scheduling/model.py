@@ -150,7 +150,7 @@ class Task:
         job: That of its `Job`.
         slots: How many it needs, all at once; 0 for none.
         state: See `TaskState`.
-        requested: When it was requested, in seconds.
+        requested: Its place among the tasks of its job: when it was requested, in seconds, or a number in their order.
         on: While it runs: slots by agent.
         preemptible: Whether its slots may be taken while it runs (it comes again later).
         leaving: It runs, but was told to give its slots back: they are held until it is out, and nobody else has to go
@@ -165,6 +165,7 @@ class Task:
         max_time: For how many seconds more it runs at most; None when that is not known.
         runtime: How it must be run; "" for any way.
         overdue: It has waited so long that later tasks of its priority may not overtake it any more.
+        came: When it was requested, in seconds, where `requested` does not say that.
     """
 
     id: str
@@ -185,6 +186,12 @@ class Task:
     leaving: bool = False
     millicpus: int = 0
     memory: int = 0
+    came: float | None = None
+
+    @property
+    def since(self) -> float:
+        """When it was requested: what tasks of different jobs are compared by."""
+        return self.requested if self.came is None else self.came
 
     @property
     def aside(self) -> bool:

@@ -270,10 +270,10 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
     tasks = [task for task in planner.pending if task.slots == 0]
     since = math.inf
     if any(not task.aside for task in tasks):
-        since = min((task.requested for task in _overdue(planner)), default=math.inf)
+        since = min((task.since for task in _overdue(planner)), default=math.inf)
     later: list[Task] = []
     for task in tasks:
-        if task.requested > since and not task.aside:
+        if task.since > since and not task.aside:
             later.append(task)
         else:
             _start_if_it_fits(planner, task)
