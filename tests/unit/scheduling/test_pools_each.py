@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from pool_scenes import over_allocated, random_snapshot
+from pool_scenes import after, over_allocated, random_snapshot
 
 from detlab_hub.core.scheduling import (
     Agent,
@@ -87,6 +87,26 @@ def test_no_victim_is_needless_however_many_wait(scheduler: Scheduler) -> None:
         snapshot = crowded(seed, scheduler)
         several += len(schedule(snapshot).release) > 1
         assert needless(snapshot) == [], seed
+    assert several > 50
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.PRIORITY, Scheduler.FAIR_SHARE])
+def test_of_those_chosen_to_leave_no_more_are_spared_than_all_who_wait_can_do_without(scheduler: Scheduler) -> None:
+    """Each may be needless by itself, and one of them needed all the same."""
+    several = 0
+    for seed in range(300):
+        snapshot = crowded(seed, scheduler)
+        # Any free slots will do for anybody: in which order they are looked at does not decide whether all fit.
+        snapshot = replace(snapshot, pool=replace(snapshot.pool, heterogeneous=True))
+        decision = schedule(snapshot)
+        wait = [name for name, why in decision.waiting.items() if why.code is ReasonCode.RELEASING]
+        served = [task for task in queued(snapshot) if task.id in wait]
+        rooms = Rooms(snapshot.pool, snapshot.agents)
+        for task in after(snapshot, decision).tasks:
+            if task.on:
+                rooms.place(task, task.on)
+        assert all_fit(rooms, served), seed
+        several += len(served) > 1
     assert several > 50
 
 
