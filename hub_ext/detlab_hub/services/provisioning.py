@@ -219,7 +219,8 @@ class Provisioning:
             await shell.write(partial(instancenotes.keep_shape, pool=pool.name, like=pool.like, shape=seen))
         state.template = with_shape(pool.template, seen or known)
         instances = self._with_unlisted(state, listed, notes, now)
-        return replace(situation, template=state.template, instances=instances), notes
+        full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
+        return full, notes
 
     def _with_unlisted(
         self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
@@ -300,8 +301,6 @@ class Provisioning:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]
-            if instance.agent_id in state.unlisted:
-                continue  # the provider is asked when it has listed it, or it is forgotten
             if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
                 continue  # a task was placed there since we looked
             try:

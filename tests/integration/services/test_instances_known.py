@@ -20,6 +20,7 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import Meta
 
 AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "small", "image_id": "i", "max_instances": 3}
+LIMITS = Limits(max_instances=3)
 
 
 @dataclass
@@ -44,8 +45,8 @@ class Market:
         self.made = [instance for instance in self.made if instance.id not in ids]
 
 
-def looking(world: World, market: Market, provider: dict[str, Any] = AWS) -> Provisioning:
-    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1), like_of(provider))
+def looking(world: World, market: Market, provider: dict[str, Any] = AWS, limits: Limits = LIMITS) -> Provisioning:
+    pool = ElasticPool("default", market, limits, Agent("template", 1), like_of(provider))
     return Provisioning(world.services.shell, world.services.connections, [pool])
 
 
@@ -89,6 +90,31 @@ async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_a
     assert len(market.orders) == 2
     assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
     assert market.ended == [], "nobody knows what to end"
+
+
+async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_it_is_listed(make_world):
+    """A master that was started in between could not end it, counted it as ended, and launched one above the most."""
+    world = await make_world(training(3))
+    market = Market(lagging=True)
+    limits = Limits(min_instances=1, max_instances=1, max_agent_starting_period=30.0, max_disconnected_period=20.0)
+    await looking(world, market, limits=limits).look()
+    (order,) = market.orders
+    await world.reboot()
+    provisioning = looking(world, market, limits=limits)
+    agent = await world.add_agent(order.agent_id)
+    await provisioning.look()
+    agent.drop()
+    agent.online = False
+    for _ in range(8):
+        await world.steps(10, 1.0)
+        await provisioning.look()
+    assert world.now < market.made[0].launched_at + 120.0
+    assert (len(market.orders), market.ended) == (1, [])
+    market.lagging = False
+    for _ in range(8):
+        await world.steps(10, 1.0)
+        await provisioning.look()
+    assert (len(market.orders), market.ended) == (2, [f"i-{order.agent_id}"])
 
 
 async def test_notes_of_earlier_versions_are_read(make_world):

@@ -332,3 +332,25 @@ def test_instances_come_for_cpus_and_memory_only_if_they_have_as_many() -> None:
     for too_much in ({"millicpus": 5000}, {"memory": 2**31}):
         decision = look(*waiting(1, **too_much))
         assert (decision.launch, decision.hopeless) == (0, ("p0",))
+
+
+def test_what_cannot_be_ended_yet_counts_so_that_none_is_launched_above_max() -> None:
+    """One that no list has yet was left out of the count as if it had ended: another came beside it."""
+    limits = Limits(max_instances=1, max_agent_starting_period=20.0, max_disconnected_period=20.0)
+    seen = situation(instances("a", launched_at=NOW - 60), waiting(4), agents=())
+    gone = remember(a=Remembered(connected_once=True, away_since=NOW - 30))
+    listed = decide(seen, gone, limits)
+    assert (ended(listed), listed.launch) == ({"a": "disconnected"}, 1)
+    unlisted = decide(replace(seen, unlisted=frozenset({"a"})), gone, limits)
+    assert (ended(unlisted), unlisted.launch) == ({}, 0)
+    assert unlisted.held_back is not None
+    assert unlisted.held_back[0] is HoldReason.MAX_INSTANCES
+
+
+def test_what_cannot_be_ended_yet_ends_neither_for_idleness_nor_as_too_much() -> None:
+    seen = situation(instances("a", "b"))
+    idle = remember(a=Remembered(True, idle_since=NOW - 5000), b=Remembered(True, idle_since=NOW - 5000))
+    assert set(ended(decide(seen, idle, Limits()))) == {"a", "b"}
+    assert set(ended(decide(replace(seen, unlisted=frozenset({"a"})), idle, Limits()))) == {"b"}
+    busy = replace(seen, unlisted=frozenset({"a"}), held=frozenset({"b"}))
+    assert ended(decide(busy, NONE, Limits(max_instances=1))) == {}

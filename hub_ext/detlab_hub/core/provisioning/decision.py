@@ -72,6 +72,7 @@ class _Look:
         self._agents = {agent.id: agent for agent in situation.pool.agents}
         running = (task for task in situation.pool.tasks if task.state is TaskState.RUNNING)
         self._busy = situation.held.union(*(task.on for task in running))
+        self._unlisted = situation.unlisted
         self.memory = {i.id: self._remember(i, history.instances.get(i.id, _NOTHING)) for i in self._instances}
 
     def _remember(self, instance: Instance, before: Remembered) -> Remembered:
@@ -101,8 +102,9 @@ class _Look:
         ended = {ending.id for ending in endings}
         return [i for i in self._instances if i.state in _ALIVE and i.id not in ended]
 
-    def _is_free(self, instance: Instance) -> bool:
-        return instance.agent_id not in self._busy
+    def _may_end(self, instance: Instance) -> bool:
+        """Whether it runs nothing, and can be ended: what cannot still counts, so that nothing comes in its place."""
+        return instance.agent_id not in self._busy and instance.agent_id not in self._unlisted
 
     def _takes_work(self, instance: Instance) -> bool:
         agent = self._agents.get(instance.agent_id)
@@ -125,7 +127,7 @@ class _Look:
     def dead(self) -> list[Ending]:
         """What nobody can work on."""
         found = []
-        for instance in filter(self._is_free, self._instances):
+        for instance in filter(self._may_end, self._instances):
             remembered = self.memory[instance.id]
             if instance.state is InstanceState.STOPPED:
                 found.append(Ending(instance.id, EndReason.STOPPED, "it is stopped"))
@@ -143,7 +145,7 @@ class _Look:
     def idle(self, left: Sequence[Instance], demand: Demand) -> list[Ending]:
         """What has run nothing for too long, longest first, as long as `min_instances` stay."""
         found: list[tuple[bool, float, Instance]] = []
-        for instance in left:
+        for instance in filter(self._may_end, left):
             since = self.memory[instance.id].idle_since
             if since is None or not self._over(since, self.limits.max_idle_agent_period):
                 continue
@@ -163,7 +165,7 @@ class _Look:
         surplus = len(left) - self.limits.max_instances
         if surplus <= 0:
             return []
-        free = sorted(filter(self._is_free, left), key=self._dispensable)
+        free = sorted(filter(self._may_end, left), key=self._dispensable)
         text = f"there are {len(left)} instances, {self.limits.max_instances} may be"
         return [Ending(instance.id, EndReason.OVER_MAX, text) for instance in free[:surplus]]
 

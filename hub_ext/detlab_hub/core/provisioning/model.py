@@ -99,6 +99,8 @@ class Situation:
         instances: What the provider says there is.
         now: In seconds.
         held: Agents that run something, beside those that the pool's tasks name.
+        unlisted: Agents of instances of which the provider's list does not say anything yet: nothing can be asked of
+            the provider, so that they end later, and count until then.
     """
 
     pool: Snapshot
@@ -106,6 +108,7 @@ class Situation:
     instances: tuple[Instance, ...]
     now: float
     held: frozenset[str] = frozenset()
+    unlisted: frozenset[str] = frozenset()
 
 
 class Remembered(NamedTuple):
