@@ -255,14 +255,16 @@ class Services:
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, draining=draining)
+            # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
+            shell.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began
             if verdict.texts != shell.pending_reasons:
                 turn.changed_cluster()
             return verdict
 
         verdict = await shell.write(place)
-        shell.pending_reasons, shell.pending_codes, shell.saving = verdict
+        shell.pending_reasons, shell.pending_codes = verdict.texts, verdict.codes
 
     async def tidy(self) -> None:
         """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""

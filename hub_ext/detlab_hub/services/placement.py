@@ -24,7 +24,7 @@ from detlab_hub.services.pending import Pending
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
 from detlab_hub.services.settings import Settings
-from detlab_hub.services.sparing import saves_soon
+from detlab_hub.services.sparing import NOBODY, Saving, Sparing
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import AllocationRow, PartRow
 
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
     texts: Pending
     codes: dict[str, str]
-    saving: frozenset[str] = frozenset()
+    saving: Saving = NOBODY
     """Who is to leave, and is asked after the checkpoint that is near."""
 
 
@@ -79,7 +79,9 @@ def forecast(
 
 
 @without_collection()
-def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, *, draining: bool) -> Verdict:
+def place(
+    turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, before: Saving, *, draining: bool
+) -> Verdict:
     """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
 
     Args:
@@ -87,6 +89,7 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
         nodes: Those that are there.
         refusals: Who is not asked to run what.
         known: The same in every pass.
+        before: Who was to be asked later, by the pass before.
         draining: Nothing starts any more.
     """
     scene = look(turn.session, nodes, refusals, turn.now, turn.settings, known)
@@ -99,26 +102,28 @@ def place(turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTas
             (row.id for row in scene.pending), "the cluster is draining: nothing new starts until it is restarted"
         )
         return _in_order(scene, texts, dict.fromkeys(texts, ""))
-    pools, saving = turn.settings.pools, set[str]()
+    pools, sparing = turn.settings.pools, Sparing(turn, before)
     wanted = {scene.holders[job_of(row)].pool for row in scene.pending}
     for name, pool in pools.by_name.items():
         if name not in wanted:
             continue
-        snapshot = scene.snapshot(pool)
+        snapshot = sparing.as_leaving(scene.snapshot(pool))
         decision = schedule(snapshot)
-        saving |= _carry_out(turn, scene, name, snapshot, decision)
+        later = sparing.hold_back(decision)
+        _carry_out(turn, scene, name, snapshot, decision, sparing.saving)
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
+        texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
     for row in scene.pending:
         lost = scene.holders[job_of(row)].pool
         if pools.of(lost) is None:
             texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
             codes[row.id] = "no_agent"
-    return _in_order(scene, texts, codes)._replace(saving=frozenset(saving))
+    return _in_order(scene, texts, codes)._replace(saving=sparing.saving)
 
 
-def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision) -> set[str]:
-    """What a pass decided becomes rows, and messages after the commit; who is asked to leave later."""
+def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving) -> None:
+    """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
     free = _free_slots(scene)
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():
@@ -130,14 +135,10 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
         _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
         scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
-    saving = set[str]()
     for allocation_id in decision.release:
-        row = turn.session.get_one(AllocationRow, allocation_id)
-        if saves_soon(turn, row):
-            saving.add(row.id)
-            continue
-        ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
-    return saving
+        if allocation_id not in saving:
+            row = turn.session.get_one(AllocationRow, allocation_id)
+            ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
 
 
 def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:

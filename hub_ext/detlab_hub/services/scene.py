@@ -281,6 +281,7 @@ class Scene:
             job=name,
             slots=row.slots_needed,
             requested=float(row.idx or 0),  # trials in the order of their search, also when they come again
+            came=row.requested_at,
             preemptible=preemptible,
             single_node=is_single_node(row.trial_id is None, row.constraints),
             blocked_nodes=refused,
@@ -292,7 +293,6 @@ class Scene:
             overdue=overdue,
             millicpus=row.millicpus,
             memory=row.memory,
-            came=row.requested_at,
         )
         return self.known.keep(made_of, task)
 

@@ -24,6 +24,7 @@ from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.pending import Pending
 from detlab_hub.services.searches import Searches
 from detlab_hub.services.settings import Settings
+from detlab_hub.services.sparing import Saving
 from detlab_hub.services.turn import Outbox, Turn
 from detlab_hub.services.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
@@ -59,8 +60,8 @@ class Shell:
     """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
     """The same as a code of `core.scheduling.ReasonCode`."""
-    saving: frozenset[str] = frozenset()
-    """Allocations that the last pass chose to leave, and left alone until the checkpoint that is near."""
+    saving: Saving = field(default_factory=dict)
+    """Allocations that the last pass chose to leave, and held back until a checkpoint that is near."""
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
     """(trial or user task, agent that refused it) -> until when it is not asked again."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class Shell:
             self.wakeups.wake(("logs", holder))
         if outbox.wake_streams:
             self.wakeups.wake("streams")
-        if not self.saving.isdisjoint(outbox.saved_allocations):
+        if not self.saving.keys().isdisjoint(outbox.saved_allocations):
             self.room.set()
             self.scheduler_kick.set()
         if outbox.kick_scheduler:

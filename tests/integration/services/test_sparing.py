@@ -35,11 +35,11 @@ async def saves(world, agent, experiment_id):
     await world.services.tasks.commit_checkpoint(task.caller, commit)
 
 
-async def saving_each_minute(make_world, **settings):
-    """A trial that holds the only slot and has saved three times, a minute apart, the last time just now."""
+async def saving_each_minute(make_world, slots=1, **settings):
+    """A trial that holds all slots and has saved three times, a minute apart, the last time just now."""
     world = await make_world(deaf(3), pools=PREEMPTING, **settings)
-    agent = await world.add_agent("one", 1)
-    low = await world.submit(config(resources=wants(80)))
+    agent = await world.add_agent("one", slots)
+    low = await world.submit(config(resources=wants(80, slots)))
     await world.steps(4)
     for _ in range(3):
         await passes_by(world, 60)
@@ -99,3 +99,125 @@ async def test_who_was_to_leave_after_its_checkpoint_stays_if_room_comes_before(
     await passes_by(world, 3)
     assert await asked_at(world, low.id) is None
     assert [trial.display_state for trial in await world.trials(high.id)] == ["RUNNING"]
+
+
+async def states(world, experiment_id):
+    return [trial.display_state for trial in await world.trials(experiment_id)]
+
+
+async def seconds_until(world, experiment_id, state, most):
+    """How long it takes until the trial of an experiment is in that state."""
+    for second in range(most):
+        if await states(world, experiment_id) == [state]:
+            return second
+        await passes_by(world, 1)
+    return most
+
+
+async def test_lower_priorities_start_beside_one_that_is_to_leave_after_its_checkpoint(make_world):
+    """Each pass chose it anew, and in a pass that takes slots from anybody nothing of lower priority starts."""
+    world, agent, low = await saving_each_minute(make_world, slots=2)
+    await passes_by(world, 48)
+    await world.add_agent("two", 1)
+    await world.submit(config(resources=wants(10, 2)), BOB)
+    other = await world.submit(config(resources=wants(90)), BOB)
+    assert await seconds_until(world, other.id, "RUNNING", 10) <= 4
+    assert await asked_at(world, low.id) is None
+    await saves(world, agent, low.id)
+    await passes_by(world, 2)
+    assert await asked_at(world, low.id) is not None
+    assert await asked_at(world, other.id) is None
+
+
+async def two_of_which_one_saves_soon(make_world):
+    world, agent, low = await saving_each_minute(make_world)
+    await world.add_agent("two", 1)
+    other = await world.submit(config(resources=wants(80)))
+    await passes_by(world, 48)
+    assert await states(world, other.id) == ["RUNNING"]
+    high = await world.submit(config(resources=wants(10, 2)), BOB)
+    await passes_by(world, 5)
+    return world, agent, (low, other), high
+
+
+async def test_all_who_leave_for_one_are_asked_together(make_world):
+    """The slots of the first to leave would only wait for the one that saves soon."""
+    world, agent, victims, _ = await two_of_which_one_saves_soon(make_world)
+    assert [await asked_at(world, one.id) for one in victims] == [None, None]
+    await saves(world, agent, victims[0].id)
+    await world.services.schedule()
+    assert [await asked_at(world, one.id) for one in victims] == [world.now, world.now]
+
+
+async def test_nothing_is_kept_for_the_one_that_waited_when_it_is_gone(make_world):
+    """A lower priority that waits, too, does not get what was held back for the urgent one."""
+    world, agent, victims, high = await two_of_which_one_saves_soon(make_world)
+    await world.submit(config(resources=wants(95, 2)), BOB)
+    await passes_by(world, 1)
+    await world.services.experiments.pause(BOB, high.id)
+    await passes_by(world, 3)
+    assert not world.services.shell.saving
+    await saves(world, agent, victims[0].id)
+    await passes_by(world, 30)
+    assert [await asked_at(world, one.id) for one in victims] == [None, None]
+
+
+async def each_saves_in_its_turn(world, experiment_ids, seconds):
+    """Of five experiments each saves once a minute, twelve seconds after the one before, until it is asked to leave."""
+    for second in range(seconds):
+        await passes_by(world, 1)
+        number = experiment_ids[second % 60 // 12]
+        if second % 12 == 0 and await asked_at(world, number) is None:
+            agents = world.agents.values()
+            held = (one for one in agents for task in one.tasks.values() if task.launch.info.experiment_id == number)
+            await saves(world, next(held), number)
+
+
+async def test_those_that_save_in_turn_are_not_waited_for_without_end(make_world):
+    """Of those that leave together one is always about to save: as long as one may take is enough for all."""
+    world = await make_world(deaf(6), pools=PREEMPTING)
+    victims = []
+    for name in ("one", "two", "three", "four", "five"):
+        await world.add_agent(name, 1)
+        victims.append((await world.submit(config(resources=wants(80)))).id)
+        await world.steps(2)
+    await each_saves_in_its_turn(world, victims, 240)
+    began = world.now
+    await world.submit(config(resources=wants(10, 5)), BOB)
+    await each_saves_in_its_turn(world, victims, 60)
+    times = {await asked_at(world, number) for number in victims}
+    assert len(times) == 1
+    assert 30 <= times.pop() - began <= 34
+
+
+async def test_who_is_held_back_is_noted_once_and_told_with_the_reason(make_world, caplog):
+    world, _, low = await saving_each_minute(make_world)
+    await passes_by(world, 48)
+    caplog.set_level("INFO", "detlab_hub.services.sparing")
+    high = await world.submit(config(resources=wants(10)))
+    await passes_by(world, 5)
+    assert len([one for one in caplog.records if "is to leave" in one.getMessage()]) == 1
+    assert (await world.view(high.id)).pending_reason.endswith("give back their slots, after a checkpoint that is near")
+    assert await asked_at(world, low.id) is None
+
+
+async def test_a_checkpoint_right_after_the_pass_is_not_missed(make_world):
+    """What it chose was known when its caller went on: a checkpoint that was committed before called nobody."""
+    world, agent, low = await saving_each_minute(make_world)
+    await passes_by(world, 48)
+    await world.submit(config(resources=wants(10)), BOB)
+    shell = world.services.shell
+    write = shell.write
+
+    async def saves_before_the_caller_goes_on(deed):
+        result = await write(deed)
+        if shell.write is not write:
+            shell.write = write
+            shell.scheduler_kick.clear()
+            await saves(world, agent, low.id)
+        return result
+
+    shell.write = saves_before_the_caller_goes_on
+    await world.services.schedule()
+    assert shell.saving
+    assert shell.scheduler_kick.is_set()

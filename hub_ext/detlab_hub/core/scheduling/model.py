@@ -298,8 +298,11 @@ class Decision:
         allocate: Slots by agent, for each task that starts now; for a task without slots {agent: 0}.
         release: Running tasks whose slots are to be given back; nobody gets them in this pass.
         waiting: Why each other pending task waits.
+        gathered: Running tasks whose slots those get that wait for some to be given back, by who waits; those that
+            were leaving already among them.
     """
 
     allocate: Mapping[str, Mapping[str, int]]
     release: tuple[str, ...]
     waiting: Mapping[str, Reason]
+    gathered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -62,6 +62,7 @@ class Planner:
         all_open = all(agent.state is AgentState.ENABLED for agent in agents)
         self._idle = self._whole if all_open else Rooms(pool, agents, shapes=shapes, order=order)
         self._waiting: dict[str, Reason] = {}
+        self._gathered: dict[str, tuple[str, ...]] = {}
         self._for_room: list[tuple[Task, Shape, bool]] = []
         self.wait_for_room = self._for_room.append
         """`wait` without a reason, for many."""
@@ -172,7 +173,7 @@ class Planner:
                 reason = alike[shape] = self._no_room(task, next_in_line)
             waiting[task.id] = reason
         allocate = {name: placement for name, (_, placement) in self.started.items()}
-        return Decision(allocate, tuple(task.id for task in self.release), self._waiting)
+        return Decision(allocate, tuple(task.id for task in self.release), self._waiting, self._gathered)
 
     # --- what is said of others ---------------------------------------------------------------------------
 
@@ -181,7 +182,8 @@ class Planner:
         return "a task of somebody else" if self._private and other.user != task.user else other.id
 
     def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
-        """Why a task waits for which slots are taken from others."""
+        """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
+        self._gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
         others = len(victims) - len(names)
         if others:
