@@ -4,7 +4,8 @@ Judged by the code that schedules: the task alone on its pool's agents, all of t
 are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
 anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
 only. A pool that starts agents by itself has, beside those, as many empty instances as it may: what they could not run
-either would wait for ever, as it launches none.
+either would wait for ever, as it launches none. Where only what was seen of instances speaks against it, not what the
+operator says of them, it is a warning: one of them may have been broken.
 """
 
 from __future__ import annotations
@@ -97,16 +98,19 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     if over is not None:
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
     away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
-    to_come = () if pool.provider is None else await shell.read(partial(_to_come, pool=pool, provider=pool.provider))
+    growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(wish.slots)
-    every = Judged((*known, *to_come), (*few, *away, *to_come))
-    never = _impossible(every.of_any_runtime(wish.runtime), wish, pool)
+    never = _impossible(Judged((*known, *growth), (*few, *away, *growth)).of_any_runtime(wish.runtime), wish, pool)
     if never is not None:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
             f"no agent could ever run {wish.what}: {never.detail}{most}",
             hint=_what_helps(never, wish),
         )
+    every = Judged((*known, *to_come), (*few, *away, *to_come))
+    unlike = None if to_come == growth else _impossible(every.of_any_runtime(wish.runtime), wish, pool)
+    if unlike is not None:
+        return [_waits(wish, _demanded(wish), f"{unlike.detail}, as far as instances of pool {pool.name} were seen")]
     unready = _impossible(every, wish, pool)
     if unready is not None:
         where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
@@ -120,9 +124,19 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
 
 
-def _to_come(s: Session, pool: PoolConfig, provider: Mapping[str, Any]) -> tuple[Agent, ...]:
-    """The agents of all instances that a pool may have, with what instances were seen to have."""
-    return largest_growth(pool, instancenotes.shape_of(s, pool.name, like_of(provider)))
+async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
+    """The agents of all instances that a pool may have: as the operator says, and as instances were seen to be."""
+    if pool.provider is None:
+        return (), ()
+    growth, like = largest_growth(pool), like_of(pool.provider)
+    known = await shell.read(partial(instancenotes.learned, pool=pool.name, like=like, now=now))
+    return growth, growth if known is None else largest_growth(pool, known.shape)
+
+
+def _demanded(wish: Wish) -> str:
+    """The key of what is asked for beside slots."""
+    asked = demands(wish.resources)
+    return next((f"resources.{key}" for key, held in _DEMANDS.items() if asked[held]), wish.where)
 
 
 def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:

@@ -13,11 +13,16 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.core.provisioning import Shape
+from detlab_hub.core.provisioning import Shape, largest
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.tables import Meta
 
 _INSTANCE, _SHAPE = "instance/", "instance-shape/"
+BELIEVED_SECONDS = 86400.0
+"""What instances were seen to have is believed for so long after one was there that had it: that one may have been
+broken, and as long as it is believed none may be launched that would show it."""
+_AGAIN_SECONDS = 3600.0
+"""So often it is noted that what is known was seen again."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,31 @@ def _read(value: str) -> Note:
     return Note(**json.loads(value)) if value.startswith("{") else Note(value)  # earlier ones are the pool's name
 
 
-def shape_of(s: Session, pool: str, like: str) -> Shape | None:
-    """What instances of a pool were seen to have; None: none was seen with these settings."""
+@dataclass(frozen=True)
+class Learned:
+    """What instances of a pool were seen to have, and when one that has it was there last."""
+
+    shape: Shape
+    seen_at: float
+
+    def with_seen(self, seen: Shape, now: float) -> Learned:
+        """The same, when instances are there; what they have less than others had is no news."""
+        shape = largest((self.shape, seen)) or seen
+        again = seen == shape and now - self.seen_at >= _AGAIN_SECONDS
+        return self if shape == self.shape and not again else Learned(shape, now)
+
+
+def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
+    """What instances of a pool were seen to have; None: none was seen with these settings, or only long ago."""
     row = s.get(Meta, _SHAPE + pool)
-    found = None if row is None else json.loads(row.value)
-    return Shape(found["millicpus"], found["memory"]) if found and found["like"] == like else None
+    found = {} if row is None else json.loads(row.value)
+    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes say no time: they are made anew
+    if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
+        return None
+    return Learned(Shape(found["millicpus"], found["memory"]), seen_at)
 
 
-def keep_shape(turn: Turn, pool: str, like: str, shape: Shape) -> None:
+def keep_learned(turn: Turn, pool: str, like: str, known: Learned) -> None:
     """Remember what instances of a pool have."""
-    value = json.dumps({"like": like, "millicpus": shape.millicpus, "memory": shape.memory})
-    turn.session.merge(Meta(key=_SHAPE + pool, value=value))
+    fields = {"millicpus": known.shape.millicpus, "memory": known.shape.memory, "seen_at": known.seen_at}
+    turn.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))

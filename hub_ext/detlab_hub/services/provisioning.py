@@ -36,7 +36,6 @@ from detlab_hub.core.provisioning import (
     History,
     Instance,
     InstanceState,
-    Shape,
     Situation,
     decide,
     launch_failed,
@@ -48,7 +47,7 @@ from detlab_hub.core.provisioning.shape import described
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import audit, instancenotes, scene
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.instancenotes import Note
+from detlab_hub.services.instancenotes import Learned, Note
 from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -205,19 +204,22 @@ class Provisioning:
         """The pool as the scheduler sees it, with every agent that runs something; and what is noted of instances."""
         shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
 
-        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Shape | None]:
+        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
             snapshot = scene.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
             held = frozenset(parts.agents_with(s, PLACED))
             notes = instancenotes.of_pool(s, pool.name)
-            known = instancenotes.shape_of(s, pool.name, pool.like)
+            known = instancenotes.learned(s, pool.name, pool.like, now)
             return Situation(snapshot, pool.template, tuple(listed), now, held), notes, known
 
         situation, notes, known = await shell.read(read)
         alike = {agent_id for agent_id, note in notes.items() if note.like == pool.like}
         seen = measured(agent for agent in situation.pool.agents if agent.id in alike)
-        if seen not in (None, known) and with_shape(pool.template, seen) != pool.template:
-            await shell.write(partial(instancenotes.keep_shape, pool=pool.name, like=pool.like, shape=seen))
-        state.template = with_shape(pool.template, seen or known)
+        before = known
+        if seen is not None and with_shape(pool.template, seen) != pool.template:
+            known = Learned(seen, now) if known is None else known.with_seen(seen, now)
+        if known is not None and known is not before:
+            await shell.write(partial(instancenotes.keep_learned, pool=pool.name, like=pool.like, known=known))
+        state.template = with_shape(pool.template, None if known is None else known.shape)
         instances = self._with_unlisted(state, listed, notes, now)
         full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
         return full, notes

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from services_scripted import ALICE, World, config, training
 
-from detlab.errors import ResourcesError
-from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire import CreateExperiment, ExperimentState
 from detlab_hub.backends.instances import Order
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Instance, Limits
@@ -135,6 +134,63 @@ def has(agent: Any, cpus: float, memory: int) -> None:
     agent.hello = lambda: plain(agent).model_copy(update={"cpus": cpus, "memory": memory})
 
 
+async def warnings(world: World, **asked: Any) -> list[Any]:
+    """What a submit that asks for so much is told of how long it has to wait."""
+    wanted = CreateExperiment(config=config(resources={"slots_per_trial": 1, **asked}), dry_run=True)
+    said = (await world.services.experiments.create(ALICE, wanted)).warnings
+    return [one for one in said if "waits until" in one.message]
+
+
+async def test_what_was_learned_of_a_broken_instance_is_not_believed_for_ever(make_world):
+    """Its agent counted one CPU: what asks for two was refused for ever, and no instance could show better."""
+    pools, _ = read_pools({"default": {"provider": AWS}})
+    world = await make_world(training(3), pools=pools)
+    market = Market()
+    provisioning = looking(world, market)
+    await world.submit(config(resources={"slots_per_trial": 1, "cpus": 2}))
+    await world.step()
+    await provisioning.look()
+    broken = await world.add_agent(market.orders[0].agent_id)
+    has(broken, 1.0, 2**30)
+    broken.drop()
+    await broken.connect()
+    await provisioning.look()
+    broken.drop()
+    broken.online = False
+    market.made.clear()
+    await world.steps(80, 1.0)
+    await provisioning.look()
+    assert len(market.orders) == 1, "for a while it is believed"
+    (said,) = await warnings(world, cpus=2)
+    assert "at most 1 CPU, as far as instances of pool default were seen" in said.message
+    world.now += instancenotes.BELIEVED_SECONDS
+    await provisioning.look()
+    assert await warnings(world, cpus=2) == []
+    assert len(market.orders) == 2, "another one may show better"
+
+
+async def test_one_broken_instance_among_good_ones_says_nothing_of_new_ones(make_world):
+    """The smallest was what each was taken to have."""
+    pools, _ = read_pools({"default": {"provider": AWS}})
+    world = await make_world(training(3), pools=pools)
+    market = Market()
+    limits = Limits(min_instances=2, max_instances=3)
+    provisioning = looking(world, market, limits=limits)
+    await provisioning.look()
+    for order, cpus in zip(market.orders, (4.0, 1.0), strict=True):
+        agent = await world.add_agent(order.agent_id)
+        has(agent, cpus, 16 * 2**30)
+        agent.drop()
+        await agent.connect()
+    await provisioning.look()
+    for _ in range(2):
+        await world.submit(config(resources={"slots_per_trial": 1, "cpus": 4}))
+    await world.step()
+    await provisioning.look()
+    assert len(market.orders) == 3
+    assert await warnings(world, cpus=4) == []
+
+
 @pytest.mark.parametrize("rebooted", [False, True], ids=["one-master", "two-masters"])
 async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_have(make_world, rebooted):
     """Without cpus in the provider's settings it grew to max_instances, again and again."""
@@ -170,8 +226,12 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     world.services.jobs._awaited = provisioning.awaited
     (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
     assert "each has 1 slot, 4 CPUs and 16 GiB of memory" in item.detail
-    with pytest.raises(ResourcesError, match="64 CPUs"):
-        await world.submit(config(resources={"slots_per_trial": 1, "cpus": 64}))
+    (said,) = await warnings(world, cpus=64)
+    assert said.path == "resources.cpus"
+    assert (
+        "64 CPUs on one agent; an agent has at most 4 CPUs, as far as instances of pool default were seen"
+        in said.message
+    )
     await world.submit(config(resources={"slots_per_trial": 1, "cpus": 3}))
     await world.step()
     await provisioning.look()

@@ -17,7 +17,7 @@ from detlab_hub.core.provisioning.model import (
     Situation,
 )
 from detlab_hub.core.provisioning.pace import launch_failed, launched
-from detlab_hub.core.provisioning.shape import Shape, measured, with_shape
+from detlab_hub.core.provisioning.shape import Shape, largest, measured, with_shape
 
 __all__ = [
     "Awaited",
@@ -32,6 +32,7 @@ __all__ = [
     "Shape",
     "Situation",
     "decide",
+    "largest",
     "launch_failed",
     "launched",
     "measured",

@@ -22,13 +22,21 @@ class Shape(NamedTuple):
 
 
 def measured(agents: Iterable[Agent]) -> Shape | None:
-    """What the agents of a pool's instances have: each of them as much, one perhaps a little more; None: there is none.
+    """What the agents of a pool's instances have: what the best of them counts; None: there is none.
+
+    They should be alike. One that counts less is broken, or bounded by something else than its machine: by it the pool
+    would launch nothing for what all others have.
 
     Args:
         agents: Those of instances that were launched with the settings of now.
     """
-    found = [Shape(agent.millicpus, agent.host_memory) for agent in agents]
-    return Shape(min(one.millicpus for one in found), min(one.memory for one in found)) if found else None
+    return largest(Shape(agent.millicpus, agent.host_memory) for agent in agents)
+
+
+def largest(shapes: Iterable[Shape]) -> Shape | None:
+    """The most that was seen of each; None: nothing was."""
+    found = list(shapes)
+    return Shape(max(one.millicpus for one in found), max(one.memory for one in found)) if found else None
 
 
 def with_shape(template: Agent, known: Shape | None) -> Agent:
