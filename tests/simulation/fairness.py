@@ -325,7 +325,8 @@ class Fairness(Promises):
             if one.max_time is None or one.state != "RUNNING":
                 self._due.pop(one.id, None)
                 continue
-            began = self._began_at.setdefault(one.id, clock)
+            # Seen first in a database that has moved, it may have begun before the clock was put back.
+            began = self._began_at.setdefault(one.id, max(clock, one.started_at or clock))
             if clock < began + one.max_time or one.preempt_reason in {"cancel", "stop"}:
                 self._due.pop(one.id, None)
             elif at - self._due.setdefault(one.id, at) > PROMPT:

@@ -10,5 +10,6 @@ NAMED: dict[int, str] = {
 NAMED_CLUSTERS: dict[int, str] = {
     23: "a preempted trial's node was drained: the preemption was forgotten, and the trial preempted once too often",
     45: "of the simulation itself: a command without slots was held to a quota that had become narrower meanwhile",
+    415: "of the simulation itself: what it saw first after a torn commit and a clock put back had begun earlier",
 }
 """The same in the world of a shared cluster."""
