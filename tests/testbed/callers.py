@@ -12,6 +12,8 @@ import httpx
 from testbed.cluster import Cluster
 from testbed.waiting import until
 
+NO_TOKENS = frozenset({"garbage", "malformed", "old task"})
+"""Kinds whose header holds no secret of anybody's."""
 SLEEPER = {
     "name": "sleeper",
     "entrypoint": ["python3", "-c", "import time; time.sleep(600)"],

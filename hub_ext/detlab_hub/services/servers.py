@@ -21,6 +21,7 @@ from detlab_hub.services import taskviews
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.hubservers import HubServers, Server
 from detlab_hub.services.idle import Idle
+from detlab_hub.services.masking import masked_config
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.spawns import Spawns
 from detlab_hub.services.stopped import StoppedServers
@@ -61,7 +62,7 @@ class Servers:
         problems = await self._shell.read(lambda s: unknown(s, asker, request))
         if problems:
             raise ConfigError(problems)
-        reply = CreateTaskReply(created=False, warnings=warnings, config=config)
+        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         server = Server(caller.name, _draw_name(caller.name, request))
         found = None if request.dry_run else await self._find(server)
         if found is not None:

@@ -19,6 +19,7 @@ from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.access import may_look
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.logsearch import LogSearch
+from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import named_images
 from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.shell import Shell
@@ -61,7 +62,7 @@ class UserTasks:
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
         if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
             warnings += await feasible(self._shell, caller.name, request.kind, config)
-        reply = CreateTaskReply(created=False, warnings=warnings, config=config)
+        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
             return reply
         reasons = self._shell.pending_reasons

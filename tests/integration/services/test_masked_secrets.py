@@ -1,0 +1,84 @@
+"""Secrets of configs, of data and of registries, in nothing that anybody is shown: every view, every stream, dry runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from services_scripted import ALICE, ROOT, World, config
+
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.masking import MASK
+
+DATA, REGISTRY = "the-datas-secret", "the-registrys-secret"
+ENVIRONMENT = {"registry_auth": {"username": "puller", "password": REGISTRY}}
+
+
+def printed(value: Any) -> str:
+    """All that a view or a list of views says."""
+    return json.dumps(
+        value, default=lambda one: one.model_dump(mode="json") if isinstance(one, BaseModel) else str(one)
+    )
+
+
+def task(kind: TaskKind = TaskKind.COMMAND, **more: Any) -> CreateTask:
+    entry = {"entrypoint": "true"} if kind is TaskKind.COMMAND else {}
+    return CreateTask(kind=kind, config={**entry, "environment": ENVIRONMENT}, **more)
+
+
+async def views(world: World, experiment_id: int, task_id: str) -> dict[str, Any]:
+    """What each use case that shows experiments or tasks answers their owner and an administrator."""
+    services, found = world.services, {}
+    for who in (ALICE, ROOT):
+        experiments, stream = services.experiments, services.stream.events(who, None, after=0)
+        found |= {
+            f"experiment {who.name}": await experiments.get(who, experiment_id),
+            f"experiments {who.name}": await experiments.list(who),
+            f"trials {who.name}": await experiments.trials(who, experiment_id),
+            f"curves {who.name}": await experiments.curves(who, experiment_id),
+            f"checkpoints {who.name}": await experiments.checkpoints(who, experiment_id),
+            f"overview {who.name}": await services.overview.view(who),
+            f"timeline {who.name}": await services.timeline.view(who, experiment_id),
+            f"task {who.name}": await services.usertasks.get(who, task_id),
+            f"tasks {who.name}": await services.usertasks.list(who),
+            f"stream {who.name}": list(await anext(stream)),
+        }
+        await stream.aclose()
+    trial = found["trials alice"][0][0].id
+    found["trial"] = await services.trials.get(ALICE, trial)
+    found["checkpoint"] = await services.checkpoints.get(ALICE, found["checkpoints alice"][0].uuid)
+    found["audit"] = await services.audit.page(ROOT, limit=100)
+    return found
+
+
+async def test_no_view_and_no_stream_shows_a_secret(make_world):
+    world = await make_world()
+    await world.add_agent()
+    asked = config(name="quiet", data={"secrets": {"key": DATA}}, environment=ENVIRONMENT)
+    made = await world.services.experiments.create(ALICE, CreateExperiment(config=asked))
+    dry = await world.services.experiments.create(ALICE, CreateExperiment(config=asked, dry_run=True))
+    await world.finish(made.experiment.id)
+    started = await world.services.usertasks.create(ALICE, task())
+    shown = await views(world, made.experiment.id, started.task.id)
+    shown |= {"created": made, "dry": dry, "task created": started}
+    told = {name: [secret for secret in (DATA, REGISTRY) if secret in printed(view)] for name, view in shown.items()}
+    assert not {name: secrets for name, secrets in told.items() if secrets}
+    for name in ("experiment alice", "created", "dry", "task alice", "task created"):
+        assert MASK in printed(shown[name]), name
+
+
+@pytest.mark.parametrize("kind", [TaskKind.COMMAND, TaskKind.NOTEBOOK])
+async def test_the_reply_to_a_new_task_masks_the_registrys_password(make_world, kind):
+    """`POST tasks` answered the config as it was sent, and a dry run likewise."""
+    world = await make_world()
+    await world.add_agent()
+    services = world.services
+    create = services.usertasks.create if kind is TaskKind.COMMAND else services.servers.start
+    dry = await create(ALICE, task(kind, dry_run=True))
+    assert dry.config["environment"]["registry_auth"] == {"username": "puller", "password": MASK}
+    if kind is TaskKind.COMMAND:
+        made = await create(ALICE, task(kind))
+        assert made.config == made.task.config
