@@ -101,6 +101,28 @@ class JobPart(_Part):
     position: Seconds | None = None
 
 
+class RulePart(_Part):
+    """See `scheduling.LabelRule`: exactly one of `one_of`, `none_of` and `exists`."""
+
+    label: Name
+    one_of: Annotated[Names, Field(min_length=1)] | None = None
+    none_of: Annotated[Names, Field(min_length=1)] | None = None
+    exists: bool | None = None
+
+
+class PreferencePart(RulePart):
+    """See `scheduling.Preference`."""
+
+    weight: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=100)] = 1
+
+
+class AffinityPart(_Part):
+    """Rules for the labels of agents."""
+
+    required: list[RulePart] = []
+    preferred: list[PreferencePart] = []
+
+
 class ConstraintsPart(_Part):
     """See `scheduling.Constraints`."""
 
@@ -108,6 +130,7 @@ class ConstraintsPart(_Part):
     gpu: str = ""
     memory: Bytes = 0
     labels: Labels = {}
+    affinity: AffinityPart = AffinityPart()
 
 
 class TaskPart(_Part):
@@ -203,6 +226,7 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(f"{place}.job", f"there is no job {task.job!r}")
         yield from (Problem(f"{place}.on", f"there is no agent {name!r}") for name in task.on if name not in agents)
         yield from _where(task, place)
+        yield from _tests(task.constraints.affinity, f"{place}.constraints.affinity")
         used.update(task.on)
     shares = scenario.pool.slots_per_device
     for name, slots in used.items():
@@ -231,6 +255,16 @@ def _too_much(scenario: Scenario) -> Iterator[Problem]:
                 f"those that run hold {memory[agent.id]} bytes of memory of agent {agent.id!r}, which has"
                 f" {agent.host_memory}",
             )
+
+
+def _tests(affinity: AffinityPart, place: str) -> Iterator[Problem]:
+    """Rules that say no test, or several."""
+    for kind in ("required", "preferred"):
+        for number, rule in enumerate(getattr(affinity, kind)):
+            said = [test for test in ("one_of", "none_of", "exists") if getattr(rule, test) is not None]
+            if len(said) != 1:
+                given = " and ".join(said) or "none of them"
+                yield Problem(f"{place}.{kind}[{number}]", f"needs one of one_of, none_of and exists; it has {given}")
 
 
 def _where(task: TaskPart, place: str) -> Iterator[Problem]:
@@ -266,7 +300,15 @@ def _agent(part: AgentPart, shares: int) -> scheduling.Agent:
 
 def _task(part: TaskPart) -> scheduling.Task:
     wanted = part.constraints
-    constraints = scheduling.Constraints(wanted.slot_type, wanted.gpu, wanted.memory, frozenset(wanted.labels.items()))
+    affinity = wanted.affinity.model_dump()
+    constraints = scheduling.Constraints(
+        slot_type=wanted.slot_type,
+        gpu=wanted.gpu,
+        memory=wanted.memory,
+        labels=frozenset(wanted.labels.items()),
+        required=frozenset(map(scheduling.rule_of, affinity["required"])),
+        preferred=frozenset(map(scheduling.preference_of, affinity["preferred"])),
+    )
     return scheduling.Task(
         id=part.id,
         job=part.job,

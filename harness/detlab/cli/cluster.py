@@ -102,6 +102,7 @@ def list_agents(invocation: Invocation) -> None:
     if not found:
         say(NO_AGENTS)
         return
+    labelled = any(item.labels for item in found)
     rows = [
         (
             item.id,
@@ -112,12 +113,14 @@ def list_agents(invocation: Invocation) -> None:
             item.running,
             ", ".join(item.runtimes),
             item.serves_user or "any user",
+            *([", ".join(f"{name}={value}" for name, value in sorted(item.labels.items()))] if labelled else []),
             item.version,
             f"{duration(time.time() - item.last_seen)} ago" if item.last_seen else "",
         )
         for item in found
     ]
-    columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", "Serves", "Version", "Seen")
+    told = ("Serves", "Labels") if labelled else ("Serves",)
+    columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", *told, "Version", "Seen")
     table(columns, rows, right=("Used", "Slots", "Tasks"))
 
 

@@ -37,6 +37,7 @@ from detlab.schemas.expconf.scalars import (
     ignored,
 )
 from detlab.schemas.expconf.unsupported import container_keys
+from detlab.schemas.expconf.walking import visit
 from detlab.schemas.taskwire import TaskKind
 
 DEFAULT_SLOTS = {
@@ -126,20 +127,12 @@ def check(raw: object, kind: TaskKind) -> list[Problem]:
 
 def _unknown(raw: dict[str, Any]) -> list[Problem]:
     found = []
-    for path, model, block in _blocks(raw):
+    for path, model, block in visit(TaskConfig, raw):
         for key in block:
             if key not in model.model_fields:
                 hint = suggesting.for_key(key, model, render(path))
                 found.append(Problem(render((*path, str(key))), "unknown key", hint))
     return found
-
-
-def _blocks(raw: dict[str, Any]) -> list[tuple[tuple[str | int, ...], type[Block], dict[str, Any]]]:
-    blocks: list[tuple[tuple[str | int, ...], type[Block], dict[str, Any]]] = [((), TaskConfig, raw)]
-    for key, model in (("resources", TaskResources), ("environment", EnvironmentConfig)):
-        if isinstance(raw.get(key), dict):
-            blocks.append(((key,), model, raw[key]))
-    return blocks
 
 
 def parse(raw: object, kind: TaskKind) -> TaskConfig:

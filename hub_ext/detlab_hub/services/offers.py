@@ -11,7 +11,18 @@ from detlab.errors import Conflict
 from detlab.schemas.shares import device_of, divide
 from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.backends.base import Node, node_of
-from detlab_hub.core.scheduling import ANYWHERE, UNBOUNDED, Agent, AgentState, Constraints, Pools, Task, TaskState
+from detlab_hub.core.scheduling import (
+    ANYWHERE,
+    UNBOUNDED,
+    Agent,
+    AgentState,
+    Constraints,
+    Pools,
+    Task,
+    TaskState,
+    preference_of,
+    rule_of,
+)
 from detlab_hub.core.scheduling.shapes import Kind, suits
 from detlab_hub.store.tables import AgentRow
 
@@ -23,7 +34,15 @@ def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
     if not raw:
         return ANYWHERE
     labels = frozenset((str(name), str(value)) for name, value in (raw.get("labels") or {}).items())
-    return Constraints(raw.get("slot_type") or "", raw.get("gpu") or "", int(raw.get("memory") or 0), labels)
+    affinity = raw.get("affinity") or {}
+    return Constraints(
+        slot_type=raw.get("slot_type") or "",
+        gpu=raw.get("gpu") or "",
+        memory=int(raw.get("memory") or 0),
+        labels=labels,
+        required=frozenset(map(rule_of, affinity.get("required") or ())),
+        preferred=frozenset(map(preference_of, affinity.get("preferred") or ())),
+    )
 
 
 def known_node(row: AgentRow) -> Node:

@@ -374,6 +374,38 @@ async def test_a_request_goes_where_the_gpu_its_memory_and_the_labels_are(make_w
     assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "large"
 
 
+async def test_a_request_goes_where_its_rules_for_labels_hold_and_rather_where_it_prefers(make_world):
+    world = await make_world(training(3))
+    await node(world, "one", labels={"zone": "a", "spot": "yes"})
+    await node(world, "two", labels={"zone": "b", "disk": "nvme"})
+    await node(world, "three", labels={"zone": "c"})
+
+    def rules(required=(), preferred=()):
+        return {"affinity": {"required": list(required), "preferred": list(preferred)}}
+
+    nvme, spot = {"label": "disk", "one_of": ["nvme"]}, {"label": "spot", "exists": True, "weight": 9}
+    wanted = [
+        (rules([{"label": "zone", "one_of": ["c", "d"]}]), "three"),
+        (rules([{"label": "zone", "none_of": ["b", "c"]}]), "one"),
+        (rules([{"label": "disk", "exists": True}]), "two"),
+        (rules(preferred=[nvme, spot]), "one"),
+        (rules([{"label": "spot", "exists": False}], [nvme, spot]), "two"),
+        (rules(preferred=[{"label": "zone", "one_of": ["x"]}, {**nvme, "weight": 2}]), "two"),
+    ]
+    for constraints, name in wanted:
+        made = await world.submit(config(resources=wants(constraints=constraints)))
+        assert (await world.finish(made.id)).state == "COMPLETED"
+        assert [agent for *_, agent in await attempts(world, made.id)] == [name], constraints
+    nowhere = rules([{"label": "zone", "one_of": ["x", "y"]}])
+    for dry_run in (False, True):
+        with pytest.raises(ResourcesError, match=r"no agent has label zone in \{x, y\}; \w+ has zone="):
+            await world.submit(config(resources=wants(constraints=nowhere)), dry_run=dry_run)
+    task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": rules(preferred=[nvme])}}
+    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    await world.steps(2)
+    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "two"
+
+
 async def test_a_dry_run_tells_what_would_happen_now(make_world):
     world = await make_world(training(40), pools=PREEMPTING)
     await node(world, "one", 2)

@@ -87,3 +87,12 @@ def test_an_older_masters_view_says_what_it_can() -> None:
     old = AgentView.model_validate_json('{"id": "a", "enabled": false}')
     assert words_of(old) == "connected, disabled"
     assert words_of(AgentView(id="a", state="lost", mode="drained", enabled=False)) == "lost, drained"
+
+
+def test_labels_are_listed_where_an_agent_has_any(master, det) -> None:
+    master.add_agent("node1")
+    assert "Labels" not in det("agent", "list").stdout
+    master.add_agent("node2", labels={"zone": "b", "disk": "nvme"})
+    header, *rows = det("agent", "list").stdout.splitlines()
+    assert "Labels" in header
+    assert [row.split()[0] for row in rows if "disk=nvme, zone=b" in row] == ["node2"]

@@ -19,7 +19,7 @@ from detlab_hub.core.provisioning import (
     launched,
 )
 from detlab_hub.core.provisioning.model import Remembered
-from detlab_hub.core.scheduling import AgentState, Constraints, Job, Quota, Task
+from detlab_hub.core.scheduling import AgentState, Constraints, Job, LabelRule, Preference, Quota, Task
 
 NONE = History()
 
@@ -305,8 +305,9 @@ def test_a_gang_for_more_than_there_may_be_now_has_none_beyond_max() -> None:
         Constraints(gpu="H100"),
         Constraints(memory=2**40),
         Constraints(labels=frozenset({("zone", "b")})),
+        Constraints(required=frozenset({LabelRule("zone", frozenset({"b", "c"}))})),
     ],
-    ids=["slot_type", "gpu", "memory", "labels"],
+    ids=["slot_type", "gpu", "memory", "labels", "required"],
 )
 def test_a_gang_whose_constraints_an_instance_does_not_meet_brings_none(constraints: Constraints) -> None:
     decision = decide(situation((), waiting(2 * SLOTS, constraints=constraints)), History(), Limits())
@@ -318,6 +319,19 @@ def test_a_gang_whose_constraints_an_instance_meets_brings_its_instances() -> No
     wanted = Constraints(slot_type="cuda", gpu="H100", memory=2**30, labels=frozenset({("zone", "b")}))
     seen = replace(situation((), waiting(2 * SLOTS, constraints=wanted)), template=template)
     assert decide(seen, History(), Limits()).launch == 2
+
+
+def test_an_instance_comes_where_its_labels_are_as_required_and_none_for_what_is_preferred() -> None:
+    zone = LabelRule("zone", frozenset({"b", "c"}))
+    seen = replace(situation((), ()), template=replace(TEMPLATE, labels={"zone": "b"}))
+    required, preferred = (
+        Constraints(required=frozenset({zone})),
+        Constraints(preferred=frozenset({Preference(zone, 9)})),
+    )
+    for wanted, launch in ((required, 1), (preferred, 0)):
+        pool = replace(seen.pool, agents=(replace(TEMPLATE, id="fixed"),), tasks=waiting(1, constraints=wanted))
+        decision = decide(replace(seen, pool=pool), History(), Limits())
+        assert (decision.launch, decision.awaited.keys()) == (launch, {"p0"} if launch else set())
 
 
 def test_instances_come_for_cpus_and_memory_only_if_they_have_as_many() -> None:

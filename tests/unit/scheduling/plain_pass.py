@@ -8,6 +8,7 @@ from operator import attrgetter
 import pytest
 
 from detlab_hub.core.scheduling import (
+    Agent,
     AgentState,
     Decision,
     Fitting,
@@ -42,12 +43,19 @@ class PlainRooms(Rooms):
         number = hash_of(task.id)
         if task.slots == 0:
             able = [node for node in nodes if node.zero_slot_tasks < node.agent.max_zero_slot_tasks and has(node, task)]
+            able = _most_preferred(able, task)
             return {_first(able, self._zero_value, number).agent.id: 0} if able else None
         nodes = [_Usable(node, task) for node in nodes]
-        able = [node for node in nodes if node.free >= task.slots]
+        able = _most_preferred([node for node in nodes if node.free >= task.slots], task)
         if able:
             return {_first(able, self._value, number).agent.id: task.slots}
-        return None if task.single_node or task.slots == 1 else self._on_many(task.slots, nodes, number)
+        if task.single_node or task.slots == 1:
+            return None
+        for least in sorted({preference(node.agent, task) for node in nodes}, reverse=True):
+            dear = [node for node in nodes if preference(node.agent, task) >= least]
+            if (found := self._on_many(task.slots, dear, number)) is not None:
+                return found
+        return None
 
     def _value(self, node: Node) -> float:
         if self._pool.fitting is Fitting.BEST:
@@ -81,6 +89,20 @@ class PlainRooms(Rooms):
             if left := slots - sum(found.values()):
                 found[node.agent.id] = min(left, node.free)
         return found
+
+
+def preference(agent: Agent, task: Task) -> int:
+    """The weights of all that a task prefers and an agent has."""
+    total = 0
+    for (label, values, negated), weight in task.constraints.preferred:
+        there = label in agent.labels and (agent.labels[label] in values or not values)
+        total += weight if there != negated else 0
+    return total
+
+
+def _most_preferred(nodes: Sequence[Node], task: Task) -> list[Node]:
+    most = max((preference(node.agent, task) for node in nodes), default=0)
+    return [node for node in nodes if preference(node.agent, task) == most]
 
 
 def has(node: Node, task: Task) -> bool:

@@ -85,6 +85,14 @@ extra: 1
         ("{id: t, job: j, state: running}", "tasks[0].on: a running task says how many slots"),
         ("{id: t, job: j, state: running, on: {x: 1}}", "tasks[0].on: there is no agent 'x'"),
         ("{id: t, job: j, slots: 2, state: running, on: {a: 1}}", "tasks[0].on: gives 1 slots, the task has 2"),
+        (
+            "{id: t, job: j, constraints: {affinity: {required: [{label: z}]}}}",
+            "affinity.required[0]: needs one of one_of, none_of and exists; it has none of them",
+        ),
+        (
+            "{id: t, job: j, constraints: {affinity: {preferred: [{label: z, one_of: a, exists: true}]}}}",
+            "affinity.preferred[0]: needs one of one_of, none_of and exists; it has one_of and exists",
+        ),
         ("{id: t, job: j, slots: 3, state: running, on: {a: 3}}", "hold 3 slots of agent 'a', which has 2"),
     ],
 )
@@ -92,6 +100,32 @@ def test_contradictions_are_told(tasks: str, mistake: str) -> None:
     status, _, said = simulate(f"agents: [{{id: a, slots: 2}}]\njobs: [{{id: j}}]\ntasks: [{tasks}]")
     assert status == 2
     assert mistake in said
+
+
+RULES = """
+agents: [{id: a, slots: 2, labels: {zone: a, disk: nvme}}, {id: b, slots: 1, labels: {zone: b}}]
+jobs: [{id: j}]
+tasks: [{id: t, job: j, constraints: {affinity: {preferred: [{label: disk, one_of: nvme, weight: 50}]}}},
+        {id: u, job: j, requested: 1, constraints: {affinity: {required: [{label: zone, none_of: [a, 7]}]}}},
+        {id: v, job: j, requested: 2, constraints: {affinity: {required: [{label: zone, one_of: [c, d]},
+                                                                          {label: disk, exists: true}]}}}]
+"""
+
+
+def test_rules_for_labels_count_in_a_scenario() -> None:
+    found = json.loads(simulate(RULES, "--json")[1])
+    assert found["allocate"] == {"t": {"a": 1}, "u": {"b": 1}}
+    why = {
+        "reason": "no_suitable_agent",
+        "detail": "no agent has label zone in {c, d} among those that meet its other demands; a has zone=a",
+    }
+    assert found["waiting"] == {"v": why}
+    wrong = (
+        "tasks: [{id: t, job: j, constraints: {affinity: {wanted: [], preferred: [{label: x, in: [y], weight: 200}]}}}]"
+    )
+    said = simulate(f"jobs: [{{id: j}}]\n{wrong}")[2]
+    for place in ("wanted: is not a field", "preferred[0].in: is not a field", "preferred[0].weight"):
+        assert f"tasks[0].constraints.affinity.{place}" in said
 
 
 SHARED = """

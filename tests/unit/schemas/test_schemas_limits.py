@@ -103,3 +103,62 @@ def test_a_mistake_in_constraints_has_its_path() -> None:
         "resources.constraints.gpus",
         "resources.constraints.memory",
     }
+
+
+RULES = {
+    "required": [{"label": "zone", "one_of": ["a", "b"]}, {"label": "spot", "exists": False}],
+    "preferred": [{"label": "disk", "none_of": ["sata"], "weight": 50}, {"label": "near", "exists": True}],
+}
+
+
+def test_rules_for_labels_are_read_and_left_out_where_there_are_none() -> None:
+    found = resolve({"resources": {"constraints": {"affinity": RULES}}})["resources"]["constraints"]
+    assert found["affinity"] == {**RULES, "preferred": [RULES["preferred"][0], {**RULES["preferred"][1], "weight": 1}]}
+    assert "affinity" not in resolve({"resources": {"constraints": {"gpu": "A10"}}})["resources"]["constraints"]
+    made = taskconf.parse({"resources": {"constraints": {"affinity": RULES}}}, TaskKind.SHELL).model_dump(mode="json")
+    assert made["resources"]["constraints"]["affinity"] == found["affinity"]
+
+
+def test_all_mistakes_in_rules_for_labels_are_said_each_with_its_path() -> None:
+    required = [
+        {"label": "zone"},
+        {"label": "zone", "one_of": ["x"], "none_of": ["y"], "exists": True},
+        {"label": "", "one_of": []},
+        {"lable": "zone", "one_of": "a"},
+        {"label": "zone", "one_of": ["a", 1]},
+    ]
+    preferred = [{"label": "a", "exists": True, "weight": 101}, {"label": "a", "exists": "no", "weight": 0}]
+    raw = {"constraints": {"affinity": {"required": required, "preferred": preferred, "prefered": []}}}
+    wrong = {
+        "required[0].exists",
+        "required[1].none_of",
+        "required[1].exists",
+        "required[2].label",
+        "required[2].one_of",
+        "required[3].label",
+        "required[3].lable",
+        "required[3].one_of",
+        "required[4].one_of[1]",
+        "preferred[0].weight",
+        "preferred[1].exists",
+        "preferred[1].weight",
+        "prefered",
+    }
+    expected = {f"resources.constraints.affinity.{path}" for path in wrong}
+    assert {problem.path for problem in check({"resources": raw})} == expected
+    assert {problem.path for problem in taskconf.check({"resources": raw}, TaskKind.SHELL)} == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"resources": {"constraints": {"gpus": 1}}}, "resources.constraints.gpus"),
+        ({"resources": {"devices": [{"host": "/dev/x"}]}}, "resources.devices[0].host"),
+        ({"bind_mounts": [{"host_path": "/a", "container_path": "/b", "rw": True}]}, "bind_mounts[0].rw"),
+        ({"environment": {"image": {"cdua": "x"}}}, "environment.image.cdua"),
+    ],
+)
+def test_an_unknown_key_deep_in_a_tasks_config_is_a_problem_and_no_crash(raw: dict[str, Any], path: str) -> None:
+    assert path in {problem.path for problem in taskconf.check(raw, TaskKind.SHELL)}
+    with pytest.raises(ConfigError, match="unknown key"):
+        taskconf.parse(raw, TaskKind.SHELL)

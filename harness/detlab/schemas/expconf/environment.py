@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from detlab.schemas.expconf.affinity import AffinityConfig
 from detlab.schemas.expconf.scalars import (
     SECONDS_SHORTHAND,
     Block,
@@ -234,12 +235,15 @@ MaxTime = Annotated[float, Field(gt=0, le=366 * 86400.0), BeforeValidator(as_sec
 class ConstraintsConfig(Block):
     """What the agent of a trial or task must be like. Only in detlab."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"affinity"})
+
     slot_type: Literal["cpu", "cuda", "rocm"] | None = Field(
         None, description="What its slots must be; by default any."
     )
     gpu: Text = Field("", description="Words of the GPU's model name, such as H100; empty: any.")
     memory: ByteSize | None = Field(None, description='Least memory of each GPU, in bytes or as "40G"; by default any.')
     labels: dict[str, Text] = Field({}, description="Labels that it must have (`det agent run --label NAME=VALUE`).")
+    affinity: AffinityConfig | None = Field(None, description="Rules for its labels; by default none.")
 
 
 class ResourcesConfig(Block):

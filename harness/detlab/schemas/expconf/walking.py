@@ -41,7 +41,12 @@ class Visit(NamedTuple):
 
 def visit_blocks(raw: object) -> Iterator[Visit]:
     """Yield every mapping of a raw config that has a model, the whole config first."""
-    yield from _visit(ExperimentConfig, raw, ())
+    yield from visit(ExperimentConfig, raw)
+
+
+def visit(model: type[Block], raw: object) -> Iterator[Visit]:
+    """The same of a config of another kind, such as that of a task."""
+    yield from _visit(model, raw, ())
 
 
 def _visit(model: type[Block], raw: object, path: Path) -> Iterator[Visit]:

@@ -62,10 +62,17 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
 
 
 def _in_order(situation: Situation) -> list[Task]:
-    """Waiting tasks, those that the scheduler looks at first ahead."""
+    """Waiting tasks, those that the scheduler looks at first ahead. What they prefer brings nothing: they start where
+    there is room already.
+    """
     jobs = situation.pool.jobs
-    waiting = (task for task in situation.pool.tasks if task.state is TaskState.PENDING)
+    waiting = (_indifferent(task) for task in situation.pool.tasks if task.state is TaskState.PENDING)
     return sorted(in_order(waiting, jobs), key=lambda task: jobs[task.job].priority)
+
+
+def _indifferent(task: Task) -> Task:
+    wanted = task.constraints
+    return replace(task, constraints=wanted._replace(preferred=frozenset())) if wanted.preferred else task
 
 
 def _copies(template: Agent, names: Iterable[str]) -> list[Agent]:

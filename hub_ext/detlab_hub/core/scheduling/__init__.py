@@ -4,6 +4,7 @@
 """
 
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
+from detlab_hub.core.scheduling.labels import LabelRule, Preference, preference_of, rule_of
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
     DEFAULT_PRIORITY,
@@ -41,9 +42,11 @@ __all__ = [
     "Decision",
     "Fitting",
     "Job",
+    "LabelRule",
     "Pool",
     "PoolConfig",
     "Pools",
+    "Preference",
     "Quota",
     "Reason",
     "ReasonCode",
@@ -51,7 +54,9 @@ __all__ = [
     "Snapshot",
     "Task",
     "TaskState",
+    "preference_of",
     "read_pools",
+    "rule_of",
     "schedule",
 ]
 

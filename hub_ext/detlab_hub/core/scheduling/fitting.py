@@ -7,6 +7,9 @@ there. Here it may have a part of the slots of several agents, too: the same num
 
 A task may ask for CPUs and memory of each agent that it is on. To such a task an agent that has too little of them left
 is one without a free slot; all else is as for the others.
+
+What a task prefers comes before the scores. It gets, if one agent has room for it, the one that it prefers most; on
+several agents the one of them that it prefers least is one that it prefers as much as can be.
 """
 
 from __future__ import annotations
@@ -136,7 +139,15 @@ class Rooms:
         found = self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)
         if found is None:
             self.failed[shape] = self.widened
+        elif shape.preferred:
+            return self._preferred(task.id, shape, found)
         return found
+
+    def _preferred(self, name: str, shape: Shape, found: Placement) -> Placement:
+        """Instead of a fit one on the agents that the task prefers: on one if it fits on one, else on several."""
+        fit = self._fit if shape.slots else self._fit_zero
+        better = (fit(name, each) for each in self._shapes.better(shape, several=len(found) > 1))
+        return next((each for each in better if each is not None), found)
 
     def fits_but_for_demands(self, task: Task) -> bool:
         """Whether there would be room for the task if it asked for no CPUs and no memory."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from detlab_hub.core.scheduling.labels import LabelRule, Preference
+
 DEFAULT_PRIORITY = 42
 """Of 1 to 99; lower goes first."""
 MAX_ZERO_SLOT_TASKS = 100
@@ -75,7 +77,7 @@ class Agent:
         slots: How many enabled slots it has.
         max_zero_slot_tasks: How many tasks without slots it runs at a time.
         state: Only an enabled one gets new work; what runs on the others still holds its slots.
-        labels: Of the operator, for `Constraints.labels`.
+        labels: Of the operator, for `Constraints.labels` and its rules.
         slot_type: What a slot is: cuda, rocm, cpu.
         gpu: Model of its GPUs, as NVML names it; "" for none.
         memory: Bytes of memory of each GPU; 0 for none.
@@ -123,19 +125,23 @@ class Job:
 
 
 class Constraints(NamedTuple):
-    """What the agents of a task must be like.
+    """What the agents of a task must be like; of those that are so it gets the ones that it prefers.
 
     Attributes:
         slot_type: Exactly this one; "" for any.
         gpu: Words of the GPU's model name, whatever their case; "" for any.
         memory: Least bytes of memory of each GPU.
         labels: (name, value) of labels that they must all have.
+        required: What must hold of their labels.
+        preferred: What had better hold of them. Nobody waits for that.
     """
 
     slot_type: str = ""
     gpu: str = ""
     memory: int = 0
     labels: frozenset[tuple[str, str]] = frozenset()
+    required: frozenset[LabelRule] = frozenset()
+    preferred: frozenset[Preference] = frozenset()
 
 
 ANYWHERE = Constraints()

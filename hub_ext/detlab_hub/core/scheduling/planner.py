@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import MEBIBYTE, Limits, count_bytes, count_cpus, count_slots, demanded
 from detlab_hub.core.scheduling.model import (
-    ANYWHERE,
     Agent,
     AgentState,
-    Constraints,
     Decision,
     Job,
     Reason,
@@ -21,11 +19,10 @@ from detlab_hub.core.scheduling.model import (
 )
 from detlab_hub.core.scheduling.order import in_order
 from detlab_hub.core.scheduling.several import Placement
-from detlab_hub.core.scheduling.shapes import Kind, Shape, Shapes, suits
+from detlab_hub.core.scheduling.shapes import Kind, Shape, Shapes
 from detlab_hub.core.scheduling.sizes import Node, Order
+from detlab_hub.core.scheduling.unsuitable import named, why_unsuitable
 
-_NAMED = 5
-"""So many agents or tasks are named in a reason; the others are counted."""
 _WHY_CLOSED = {
     AgentState.DRAINING: "is draining",
     AgentState.DISABLED: "is disabled",
@@ -282,12 +279,6 @@ def free_slots(slots: int) -> str:
     return f"{slots} free slot" if slots == 1 else f"{slots} free slots"
 
 
-def named(names: Sequence[str], between: str) -> str:
-    """The first few names; the others are counted."""
-    more = len(names) - _NAMED
-    return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
 def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
     which = " that suits it" if len(suitable) < agents else ""
     if task.slots == 0:
@@ -312,54 +303,3 @@ def _why_too_much(task: Task, suitable: Sequence[Agent], agents: int) -> str:
     slots = f"{count_slots(task.slots)} with " if task.slots else ""
     where = "on one agent" if task.single_node or task.slots < 2 else "on each of its agents"
     return f"needs {slots}{demanded(task)} {where}; an agent{which} has at most {' and '.join(has)}"
-
-
-def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
-    """The first of a task's demands that no agent meets which meets those before; for people.
-
-    Args:
-        task: It.
-        agents: Of the pool.
-        private: No other user is named (I9): whom an agent serves is between that user and the administrators.
-    """
-    wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
-    demands: list[tuple[str, Callable[[Agent], bool]]] = [
-        (
-            f"no agent runs tasks of user {task.user}: {_owners(agents, private=private)}",
-            lambda agent: agent.serves_user in (None, task.user),
-        ),
-        (_no_runtime(task.runtime), lambda a: not task.runtime or task.runtime in a.runtimes),
-        (f"no agent has slots of type {wanted.slot_type}", _meets(Constraints(slot_type=wanted.slot_type))),
-        (f"no agent has a GPU of model {wanted.gpu!r}", _meets(Constraints(gpu=wanted.gpu))),
-        (f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
-        (f"no agent has the labels {_labels(wanted)}", _meets(Constraints(labels=wanted.labels))),
-        (
-            f"no agent is left: {blocked} blocked for it",
-            lambda agent: agent.id not in task.blocked_nodes,
-        ),
-    ]
-    left = list(agents)
-    for said, meets in demands:
-        some, left = left, [agent for agent in left if meets(agent)]
-        if not left:
-            return said if len(some) == len(agents) else f"{said} among those that meet its other demands"
-    return "no agent meets all of its demands"
-
-
-def _owners(agents: Sequence[Agent], *, private: bool) -> str:
-    if private:
-        return "the only agent serves another user" if len(agents) == 1 else f"all {len(agents)} serve other users"
-    return named([f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents], ", ")
-
-
-def _no_runtime(runtime: str) -> str:
-    what = "containers (runtime docker)" if runtime == "docker" else f"tasks of runtime {runtime}"
-    return f"no agent can run {what}; `det agent list` shows what each can"
-
-
-def _meets(wanted: Constraints) -> Callable[[Agent], bool]:
-    return lambda agent: wanted == ANYWHERE or suits(Kind(wanted, "", agent.serves_user or ""), agent)
-
-
-def _labels(wanted: Constraints) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(wanted.labels))

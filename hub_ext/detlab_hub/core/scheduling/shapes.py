@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from detlab_hub.core.scheduling.labels import Preference, liking
 from detlab_hub.core.scheduling.model import Agent, Constraints, Task
 
 _NONE: frozenset[str] = frozenset()
+_INDIFFERENT: frozenset[Preference] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -17,7 +19,7 @@ class Kind:
     """What of a task decides which agents are suitable. `Shapes` makes one of each: they are compared by identity.
 
     Attributes:
-        constraints: Of the task.
+        constraints: Of the task, without what it prefers.
         runtime: Of the task.
         user: Its owner; "" where no agent serves one user alone.
     """
@@ -40,6 +42,7 @@ class Shape:
         memory: The same.
         demanding: Whether it asks for CPUs or memory.
         aside: Whether it needs nothing that another task may need.
+        preferred: Which of the agents it had better get: decides where it fits, never whether.
     """
 
     slots: int
@@ -48,6 +51,7 @@ class Shape:
     blocked_nodes: frozenset[str]
     millicpus: int
     memory: int
+    preferred: frozenset[Preference]
     demanding: bool
     aside: bool
 
@@ -66,9 +70,10 @@ class Shapes:
         self.known: dict[str, Shape] = {}
         """Of each task that was asked about."""
         self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
-        self._shapes: dict[tuple[int, bool, Kind, frozenset[str], int, int], Shape] = {}
+        self._shapes: dict[tuple[int, bool, Kind, frozenset[str], int, int, frozenset[Preference]], Shape] = {}
         self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], Shape] = {}
         self._suitable: dict[Kind, Sequence[Agent]] = {}
+        self._better: dict[tuple[Kind, frozenset[Preference]], tuple[tuple[Kind, Kind], ...]] = {}
 
     def of(self, task: Task) -> Shape:
         """That of a task."""
@@ -92,12 +97,15 @@ class Shapes:
         return shapes
 
     def _made(self, task: Task) -> Shape:
-        key = task.constraints, task.runtime, task.user if self._personal else ""
+        wanted, preferred = task.constraints, task.constraints.preferred
+        if preferred:
+            wanted = wanted._replace(preferred=_INDIFFERENT)
+        key = wanted, task.runtime, task.user if self._personal else ""
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = Kind(*key)
         blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
-        return self._one(task.slots, task.single_node, kind, blocked, task.millicpus, task.memory)
+        return self._one(task.slots, task.single_node, kind, blocked, task.millicpus, task.memory, preferred)
 
     def suitable(self, kind: Kind) -> Sequence[Agent]:
         """The agents on which tasks of a kind may run, whether or not they are open."""
@@ -105,6 +113,33 @@ class Shapes:
         if found is None:
             found = self._suitable[kind] = [agent for agent in self._agents if suits(kind, agent)]
         return found
+
+    def better(self, shape: Shape, *, several: bool) -> Iterator[Shape]:
+        """The same for only the agents that tasks of a shape prefer most, for those next to them, and so on.
+
+        The last ones, which they prefer least, are not among these.
+
+        Args:
+            shape: It.
+            several: For those that they prefer most, for these and the next together, and so on.
+        """
+        key = shape.kind, shape.preferred
+        kinds = self._better.get(key)
+        if kinds is None:
+            kinds = self._better[key] = tuple(self._preferring(*key))
+        single = shape.single_node or not several
+        for alone, together in kinds:
+            kind = together if several else alone
+            yield self._one(shape.slots, single, kind, shape.blocked_nodes, shape.millicpus, shape.memory)
+
+    def _preferring(self, kind: Kind, preferred: frozenset[Preference]) -> Iterator[tuple[Kind, Kind]]:
+        """Kinds for the suitable agents that are preferred equally, and for these and all that are preferred more."""
+        scores = {agent.id: liking(preferred, agent.labels) for agent in self.suitable(kind)}
+        for score in sorted(set(scores.values()), reverse=True)[:-1]:
+            alone, together = (Kind(kind.constraints, kind.runtime, kind.user) for _ in range(2))
+            self._suitable[alone] = [agent for agent in self.suitable(kind) if scores[agent.id] == score]
+            self._suitable[together] = [agent for agent in self.suitable(kind) if scores[agent.id] >= score]
+            yield alone, together
 
     def undemanding(self, shape: Shape) -> Shape:
         """The same of tasks that ask for no CPUs and no memory."""
@@ -120,12 +155,20 @@ class Shapes:
     def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
         """The same with more blocked nodes."""
         blocked = shape.blocked_nodes | names
-        return self._one(shape.slots, shape.single_node, shape.kind, blocked, shape.millicpus, shape.memory)
+        said = shape.millicpus, shape.memory, shape.preferred
+        return self._one(shape.slots, shape.single_node, shape.kind, blocked, *said)
 
     def _one(
-        self, slots: int, single_node: bool, kind: Kind, blocked: frozenset[str], millicpus: int, memory: int
+        self,
+        slots: int,
+        single_node: bool,
+        kind: Kind,
+        blocked: frozenset[str],
+        millicpus: int,
+        memory: int,
+        preferred: frozenset[Preference] = _INDIFFERENT,
     ) -> Shape:
-        key = slots, single_node, kind, blocked, millicpus, memory
+        key = slots, single_node, kind, blocked, millicpus, memory, preferred
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = Shape(*key, bool(millicpus or memory), not (slots or millicpus or memory))
@@ -147,6 +190,7 @@ def suits(kind: Kind, agent: Agent) -> bool:
         and (not wanted.gpu or _model(wanted.gpu).search(agent.gpu) is not None)
         and wanted.memory <= agent.memory
         and all(agent.labels.get(name) == value for name, value in wanted.labels)
+        and all(rule.holds(agent.labels) for rule in wanted.required)
     )
 
 

@@ -1,0 +1,54 @@
+"""Rules for the labels of agents: what must hold of them, and what had better hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class LabelRule(NamedTuple):
+    """What one label of an agent is to be like.
+
+    Attributes:
+        label: Its name.
+        values: One of these; empty: any value.
+        negated: It is not so: it has another value, or is absent.
+    """
+
+    label: str
+    values: frozenset[str] = frozenset()
+    negated: bool = False
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether it is so among the labels of an agent."""
+        value = labels.get(self.label)
+        return (value is not None and (not self.values or value in self.values)) is not self.negated
+
+
+class Preference(NamedTuple):
+    """What counts for an agent beside others: so much if the rule holds."""
+
+    rule: LabelRule
+    weight: int
+
+
+def rule_of(said: Mapping[str, Any]) -> LabelRule:
+    """The rule that a config or a scenario says, by `one_of`, `none_of` or `exists`."""
+    values = frozenset(str(value) for value in said.get("one_of") or said.get("none_of") or ())
+    return LabelRule(str(said["label"]), values, bool(said.get("none_of")) or said.get("exists") is False)
+
+
+def preference_of(said: Mapping[str, Any]) -> Preference:
+    """The same of a rule with a weight."""
+    return Preference(rule_of(said), int(said["weight"]))
+
+
+def liking(preferred: Iterable[Preference], labels: Mapping[str, str]) -> int:
+    """How much an agent of these labels is preferred: the weights of all rules that hold."""
+    return sum(weight for rule, weight in preferred if rule.holds(labels))
+
+
+def broken(rule: LabelRule) -> str:
+    """That no agent follows a rule, for people: `no agent has label zone in {a, b}`."""
+    which = f"{rule.label} in {{{', '.join(sorted(rule.values))}}}" if rule.values else rule.label
+    return f"every agent has label {which}" if rule.negated else f"no agent has label {which}"
