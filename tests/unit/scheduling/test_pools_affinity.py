@@ -23,6 +23,7 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
+from detlab_hub.core.scheduling.shapes import Shapes
 
 ONE = {"j": {}}
 
@@ -236,6 +237,18 @@ def test_a_pool_with_rules_comes_to_rest() -> None:
         for decision in passes(snapshot):
             assert not over_allocated(snapshot, decision), seed
             snapshot = after(snapshot, decision)
+
+
+def test_preferences_that_come_to_the_same_agents_are_looked_up_once() -> None:
+    """Everybody may write others: a pass would have lists of agents for each."""
+    agents = [Agent(f"a{n}", 4, labels={"disk": ("nvme", "sata")[n % 2]}) for n in range(20)]
+    shapes, kinds = Shapes(agents), set()
+    for number in range(100):
+        wanted = prefers((rule("disk", "nvme", f"x{number}"), 1 + number), (rule(f"other{number}"), 50))
+        shape = shapes.of(Task(f"t{number}", "j", 1, constraints=wanted))
+        kinds |= {each.kind for several in (False, True) for each in shapes.better(shape, several=several)}
+    (kind,) = kinds
+    assert {agent.id for agent in shapes.suitable(kind)} == {agent.id for agent in agents[::2]}
 
 
 def _agent(snapshot: Snapshot, name: str) -> Agent:

@@ -73,6 +73,8 @@ class Shapes:
         self._shapes: dict[tuple[int, bool, Kind, frozenset[str], int, int, frozenset[Preference]], Shape] = {}
         self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], Shape] = {}
         self._suitable: dict[Kind, Sequence[Agent]] = {}
+        self._labelled: dict[Kind, Sequence[Sequence[Agent]]] = {}
+        self._parts: dict[tuple[Kind, frozenset[int]], Kind] = {}
         self._better: dict[tuple[Kind, frozenset[Preference]], tuple[tuple[Kind, Kind], ...]] = {}
 
     def of(self, task: Task) -> Shape:
@@ -134,12 +136,29 @@ class Shapes:
 
     def _preferring(self, kind: Kind, preferred: frozenset[Preference]) -> Iterator[tuple[Kind, Kind]]:
         """Kinds for the suitable agents that are preferred equally, and for these and all that are preferred more."""
-        scores = {agent.id: liking(preferred, agent.labels) for agent in self.suitable(kind)}
-        for score in sorted(set(scores.values()), reverse=True)[:-1]:
-            alone, together = (Kind(kind.constraints, kind.runtime, kind.user) for _ in range(2))
-            self._suitable[alone] = [agent for agent in self.suitable(kind) if scores[agent.id] == score]
-            self._suitable[together] = [agent for agent in self.suitable(kind) if scores[agent.id] >= score]
-            yield alone, together
+        scores = [liking(preferred, alike[0].labels) for alike in self._alike(kind)]
+        for score in sorted(set(scores), reverse=True)[:-1]:
+            alone = frozenset(number for number, each in enumerate(scores) if each == score)
+            yield self._part(kind, alone), self._part(kind, alone.union(n for n, s in enumerate(scores) if s > score))
+
+    def _alike(self, kind: Kind) -> Sequence[Sequence[Agent]]:
+        """The suitable agents, those with the same labels together."""
+        found = self._labelled.get(kind)
+        if found is None:
+            by_labels: dict[frozenset[tuple[str, str]], list[Agent]] = {}
+            for agent in self.suitable(kind):
+                by_labels.setdefault(frozenset(agent.labels.items()), []).append(agent)
+            found = self._labelled[kind] = list(by_labels.values())
+        return found
+
+    def _part(self, kind: Kind, numbers: frozenset[int]) -> Kind:
+        """A kind for some of the suitable agents: one, whatever was preferred that comes to these."""
+        found = self._parts.get((kind, numbers))
+        if found is None:
+            found = self._parts[kind, numbers] = Kind(kind.constraints, kind.runtime, kind.user)
+            groups = self._alike(kind)
+            self._suitable[found] = [agent for number in sorted(numbers) for agent in groups[number]]
+        return found
 
     def undemanding(self, shape: Shape) -> Shape:
         """The same of tasks that ask for no CPUs and no memory."""
