@@ -2,7 +2,7 @@
 #   make demo   the main job: a searched, plotted experiment on an embedded cluster
 #   make test   all checks and all tests
 # Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the front ends
-# from npm, and for the tests PostgreSQL and chromium from Debian (announced first).
+# from npm, and for the tests PostgreSQL, nginx and chromium from Debian (announced first).
 
 PYTHON ?= python3
 EXTRAS := all

@@ -1,27 +1,31 @@
-"""`det up --behind-tls-proxy` behind a server that ends TLS, with a certificate of an authority like a site's own."""
+"""`det up --behind-tls-proxy` behind a site's nginx, as the how-to has it, with a certificate of the site's authority.
+
+The cluster is one of its sites, chosen by name: whoever comes by an address, or says another name, gets 421.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import ssl
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+import websocket
 
-from detlab_hub.embedded.parts import find_proxy
-from testbed import processes
+from testbed import nginx
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster, free_port, running_cluster
 from testbed.tls_peers import Authority
 from testbed.waiting import until
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow]
+NAME = "localhost"
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "behind-your-own-tls-server.md"
 
 
 @dataclass(frozen=True)
@@ -31,27 +35,45 @@ class Place:
     cluster: Cluster
     url: str
     authority: Path
+    access_log: Path
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    reason = nginx.why_not()
+    if reason is not None:
+        pytest.skip(reason)
     root, port = tmp_path_factory.mktemp("behind"), free_port()
     root.chmod(0o755)
     authority = Authority()
     trusted = root / "authority.pem"
     trusted.write_text(authority.certificate)
-    certificate, key = authority.sign(root, "127.0.0.1")
-    url = f"https://127.0.0.1:{port}"
+    certificate, key = authority.sign(root, NAME)
+    url = f"https://{NAME}:{port}"
     config = f"c.EmbeddedCluster.public_url = '{url}'\n"
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster(root, slots=1, config=config, more=["--behind-tls-proxy"]))
-        front = [*find_proxy(), "--ip", "127.0.0.1", "--port", str(port), "--api-port", str(free_port())]
-        front += ["--ssl-cert", str(certificate), "--ssl-key", str(key), "--default-target", cluster.url]
-        with (root / "front.log").open("wb") as log:
-            server = subprocess.Popen(front, env=cluster.environment, stdout=log, stderr=log)
-        stack.callback(processes.end, server, 20)
-        until(lambda: _answers(url, trusted), (root / "front.log").read_text)
-        yield Place(cluster, url, trusted)
+        site = site_of_the_how_to(cluster.port, port, certificate, key)
+        log = stack.enter_context(nginx.running_nginx(root / "nginx", site, port, certificate, key))
+        until(lambda: _answers(url, trusted), log.read_text)
+        yield Place(cluster, url, trusted, log.with_name("access.log"))
+
+
+def site_of_the_how_to(cluster: int, port: int, certificate: Path, key: Path) -> str:
+    """What the page says for nginx, with other names and ports."""
+    found = re.search(r"^```nginx\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    text = found[1]
+    for said, here in {
+        "listen 443": f"listen 127.0.0.1:{port}",
+        "127.0.0.1:8642": f"127.0.0.1:{cluster}",
+        "/etc/ssl/hub.example.org.pem": str(certificate),
+        "/etc/ssl/hub.example.org.key": str(key),
+        "hub.example.org": NAME,
+    }.items():
+        assert said in text
+        text = text.replace(said, here)
+    return text
 
 
 def _answers(url: str, authority: Path) -> bool:
@@ -105,3 +127,54 @@ def test_an_agent_and_its_tasks_come_through_it(place: Place, node: Agent) -> No
     ran = place.cluster.det("cmd", "run", "--", "sh", "-c", "echo ON $DET_AGENT_ID VIA $DET_MASTER")
     assert ran.returncode == 0, (ran.stderr, node.log)
     assert f"ON second VIA {place.url}/services/detlab/" in ran.stdout
+
+
+def test_it_is_found_by_its_name_only(place: Place) -> None:
+    with browser(place.url, place.authority) as page:
+        assert page.get("/hub/health", headers={"Host": "other.example.org"}).status_code == 421
+        assert page.get("/hub/health").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def far(place: Place, node: Agent) -> Iterator[str]:
+    """A notebook on the second node: its path."""
+    user = f"/hub/api/users/{place.cluster.user}"
+    with signed_in(place) as page:
+        assert page.post(f"{user}/servers/far", json={"user_options": {"slots": 1}}).status_code in {201, 202}
+
+        def ready() -> str | None:
+            server = page.get(user).json()["servers"].get("far") or {}
+            return str(server["url"]) if server.get("ready") else None
+
+        yield until(ready, lambda: f"{place.cluster.logs()}\n--- node\n{node.log}", 120)
+        page.delete(f"{user}/servers/far")
+
+
+def signed_in(place: Place) -> httpx.Client:
+    page = browser(place.url, place.authority)
+    page.headers["Authorization"] = f"token {place.cluster.token}"
+    return page
+
+
+def test_a_kernel_on_another_node_runs_code_and_asks_the_cluster_through_it(place: Place, far: str) -> None:
+    """Its WebSocket goes through nginx, and so does what its code asks of the master."""
+    with signed_in(place) as page:
+        kernel = page.post(f"{far}api/kernels", json={})
+        assert kernel.status_code == 201, kernel.text
+    code = "import os; from detlab import client; me = client.Client().whoami().name"
+    code += "; print('I AM', me, 'ON', os.environ['DET_AGENT_ID'])"
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    head = {"msg_id": "1", "msg_type": "execute_request", "session": "s", "username": "u", "version": "5.3"}
+    asked = {"header": head, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+    url = f"{place.url.replace('https', 'wss')}{far}api/kernels/{kernel.json()['id']}/channels"
+    said = ""
+    header = [f"Authorization: token {place.cluster.token}"]
+    trust = {"ca_certs": str(place.authority)}
+    with closing(websocket.create_connection(url, header=header, sslopt=trust, timeout=60)) as connection:
+        connection.send(json.dumps(asked))
+        while f"I AM {place.cluster.user} ON second" not in said:
+            said += str(connection.recv())
+            assert '"status": "error"' not in said, said
+    assert '"GET /services/detlab/api/v1/me ' in place.access_log.read_text(), (
+        "the client of the kernel's code came by it"
+    )

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The tests start a real PostgreSQL, a real chromium and a real Docker engine. On Debian as root this installs what is
-# missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that need it say why
-# they are skipped.
+# The tests start a real PostgreSQL, a real chromium, a real nginx and a real Docker engine. On Debian as root this
+# installs what is missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that
+# need it say why they are skipped.
 set -u
 wanted=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || wanted="$wanted postgresql"
@@ -9,6 +9,7 @@ command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 
 command -v dockerd >/dev/null 2>&1 || [ -x /usr/sbin/dockerd ] || wanted="$wanted docker.io iptables"
 command -v busybox >/dev/null 2>&1 || wanted="$wanted busybox-static"
 command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || wanted="$wanted iproute2"
+command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || wanted="$wanted nginx"
 [ -n "$wanted" ] || exit 0
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
   echo "==> installing from Debian for the tests:$wanted"
