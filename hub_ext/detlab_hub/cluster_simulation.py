@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from detlab.cli.printing import table
 from detlab_hub.core import scheduling
 from detlab_hub.scenario import as_json, read_scenario
 
@@ -19,24 +18,20 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def as_table(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> Table:
-    """One row per task that starts, gives slots back or waits, in that order."""
-    table = Table(show_edge=False, pad_edge=False)
-    for title in ("task", "job", "slots", "what happens", "why, where"):
-        table.add_column(title, justify="right" if title == "slots" else "left")
+def rows_of(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> list[tuple[object, ...]]:
+    """One per task that starts, gives slots back or waits, in that order."""
     tasks = {task.id: task for task in snapshot.tasks}
 
-    def row(name: str, what: str, style: str, detail: str) -> None:
-        task = tasks[name]
-        table.add_row(Text(name), Text(task.job), str(task.slots), Text(what, style=style), Text(detail))
+    def row(name: str, what: str, detail: str) -> tuple[object, ...]:
+        return name, tasks[name].job, tasks[name].slots, what, detail
 
-    for name, placement in decision.allocate.items():
-        row(name, "starts", "green", ", ".join(f"{slots} on {agent}" for agent, slots in placement.items()))
-    for name in decision.release:
-        row(name, "gives back", "yellow", "to a task that comes first")
-    for name, reason in decision.waiting.items():
-        row(name, "waits", "", f"{reason.code}: {reason.detail}")
-    return table
+    def where(placement: Mapping[str, int]) -> str:
+        return ", ".join(f"{slots} on {agent}" for agent, slots in placement.items())
+
+    starts = [row(name, "starts", where(placement)) for name, placement in decision.allocate.items()]
+    leaves = [row(name, "gives back", "to a task that comes first") for name in decision.release]
+    waits = [row(name, "waits", f"{reason.code}: {reason.detail}") for name, reason in decision.waiting.items()]
+    return starts + leaves + waits
 
 
 @click.command("simulate")
@@ -80,4 +75,4 @@ def cluster_simulate(*, scenario: Path, as_json_flag: bool) -> None:
     if not (decision.allocate or decision.release or decision.waiting):
         _say("Nothing waits.")
         return
-    Console(width=None if sys.stdout.isatty() else 160, force_jupyter=False).print(as_table(snapshot, decision))
+    table(("Task", "Job", "Slots", "What happens", "Why, where"), rows_of(snapshot, decision), right=("Slots",))

@@ -86,7 +86,9 @@ def removed_text(gone: RemovedLogs) -> str:
     )
 
 
-def note_removed(trial: Trial) -> None:
-    """Say so where output of a trial was removed."""
-    if text := removed_text(trial.removed_logs()):
+def note_removed(trial: Trial) -> bool:
+    """Say so where output of a trial was removed; whether any was."""
+    text = removed_text(trial.removed_logs())
+    if text:
         note(f"Trial {trial.id}: {text}.")
+    return bool(text)

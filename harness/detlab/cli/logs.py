@@ -95,16 +95,18 @@ def _title(source: Trial | Task) -> str:
 def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
     """Print the output of a trial or a user task; return the exit status."""
     known: int | None = None
+    gone = False
     if options.tail is not None or not options.follow:
         lines = _lines(trial, options)
         if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
-            note_removed(trial)
+            gone = note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed, _several(trial))
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
             picked = options.search or options.node or options.picking.picky
-            note(f"{_title(trial)} has no output{' like that' if picked else ' yet'}.")
+            which = " like that" if picked else " left" if gone else " yet"
+            note(f"{_title(trial)} has no output{which}.")
     if not options.follow:
         return 0
     try:

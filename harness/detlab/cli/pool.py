@@ -8,7 +8,7 @@ from detlab.cli.agents import asked_of, words_of
 from detlab.cli.instances import say_instances
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.printing import clean, duration, facts, say, say_json, table
+from detlab.cli.printing import clean, counted, duration, facts, say, say_json, table
 from detlab.client import elastic_operations, job_operations
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.elasticwire import ElasticPoolView
@@ -100,7 +100,8 @@ def describe(invocation: Invocation, name: str) -> None:
     if instances is not None:
         say()
         say_instances(instances)
-    say(f"\n{len(jobs)} jobs hold slots or wait for some: det job list --pool {clean(name)}")
+    verbs = "holds slots or waits" if len(jobs) == 1 else "hold slots or wait"
+    say(f"\n{counted(len(jobs), 'job')} {verbs} for some: det job list --pool {clean(name)}")
 
 
 def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | None:

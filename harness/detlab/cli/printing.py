@@ -136,6 +136,11 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 instance`, `2 instances`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def size(count: float) -> str:
     """Return a number of bytes as text."""
     for unit in ("B", "KiB", "MiB", "GiB"):

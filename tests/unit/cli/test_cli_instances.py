@@ -25,7 +25,7 @@ def test_instances_and_what_went_wrong(det, det_json, master) -> None:
     text = det("cluster", "instances").stdout
     assert "\x1b" not in text
     assert "i-1" in text
-    assert "Pool gpu: 1 instances (0 to 4), 2 more are wanted" in text
+    assert "Pool gpu: 1 instance (0 to 4), 2 more are wanted" in text
     assert "waits: the last launch failed" in text
     assert "launch (3 times)" in text
     assert "→ h" in text

@@ -71,4 +71,5 @@ def test_what_was_removed_is_said_beside_the_lines(experiments, det) -> None:
     said = det("t", "logs", 1).stderr
     assert "1,200 lines from before" in said
     assert "were removed by retention." in said
+    assert "Trial 1 has no output left." in said, "it had some: none is to be waited for"
     assert det("t", "logs", 1, "--json").stderr == ""

@@ -40,7 +40,7 @@ def test_describe(det, det_json) -> None:
         "5 of 8 used, 2 tasks run",
         "4 tasks, for 9 slots",
         "30 of what names none",
-        "1 jobs hold slots or wait for some: det job list --pool gpu",
+        "1 job holds slots or waits for some: det job list --pool gpu",
     ):
         assert said in shown
     assert "\x1b" not in shown
@@ -61,7 +61,7 @@ def test_describe_shows_the_instances_of_an_elastic_pool_and_what_its_provider_d
         )
     ]  # fmt: skip
     shown = det("pool", "describe", "gpu").stdout
-    assert "Pool gpu: 1 instances (0 to 4), 2 more are wanted" in shown
+    assert "Pool gpu: 1 instance (0 to 4), 2 more are wanted" in shown
     assert "waits: the last launch failed: tried again in 10 s" in shown
     assert "launch (3 times): red" in shown
     assert "\x1b" not in shown

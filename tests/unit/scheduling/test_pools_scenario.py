@@ -48,6 +48,21 @@ def test_the_decision_as_a_table() -> None:
     assert status == 0
     assert "gives back" in out
     assert "releasing: waits for t2" in out
+    head, rule, *_ = out.splitlines()
+    assert head.split() == ["Task", "Job", "Slots", "What", "happens", "Why,", "where"]
+    assert set(rule.strip()) == {"─"}, "as the tables of all other commands"
+
+
+def test_the_table_has_no_colours_where_it_is_read_by_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel says in the environment of what it starts that colours are wanted."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in simulate(FULL)[1]
+
+
+def test_names_in_a_scenario_do_not_control_the_terminal() -> None:
+    status, out, _ = simulate(FULL.replace("t3", '"t\\e[31m3"'))
+    assert status == 0
+    assert "\x1b" not in out
 
 
 def test_everything_but_ids_and_slots_has_a_default(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -90,8 +91,16 @@ def test_did_you_mean(raw: object, path: str, hint: str) -> None:
     assert hints(raw)[path] == hint
 
 
-def test_unknown_key_without_a_likely_meaning_has_no_hint() -> None:
-    assert hints({"zzz": 1})["zzz"] is None
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [({"zzz": 1}, "zzz"), ({"resources": {"constraints": {"zone_rules": []}}}, "resources.constraints.zone_rules")],
+)
+def test_a_key_ahead_of_an_upgrade_is_told_with_the_version_that_does_not_know_it(raw: object, path: str) -> None:
+    """A client may be newer than the master, or older: each judges the config, and says who it is."""
+    hint = hints(raw)[path]
+    assert hint is not None
+    assert hint.startswith(f"detlab {version('detlab')} has no such key")
+    assert "det version" in hint
 
 
 # --- storage ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from detlab.schemas.expconf.environment import EnvironmentConfig, ResourcesConfig
 from detlab.schemas.expconf.experiment import ExperimentConfig
@@ -51,7 +52,17 @@ def closest(word: object, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def for_key(key: object, model: type[Block], where: str) -> str | None:
+@cache
+def _of_another_version() -> str:
+    """What is said of a key that is like none: a client or a master may be behind the other."""
+    try:
+        here = f"detlab {version('detlab')}"
+    except PackageNotFoundError:
+        here = "this detlab"
+    return f"{here} has no such key; a newer one may: compare client and master by `det version`"
+
+
+def for_key(key: object, model: type[Block], where: str) -> str:
     """Return a hint for an unknown key of a block.
 
     Args:
@@ -68,4 +79,4 @@ def for_key(key: object, model: type[Block], where: str) -> str | None:
     elsewhere = [home for home in _homes().get(text, []) if home.rpartition(".")[0] != where]
     if len(elsewhere) == 1:
         return f"it belongs at `{elsewhere[0]}`"
-    return None
+    return _of_another_version()
