@@ -7,10 +7,11 @@ from services_scripted import BOB, config, deaf
 from sqlalchemy import select
 
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
-from detlab_hub.core.scheduling import Pool, PoolConfig, Pools
+from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
 from detlab_hub.store.tables import AllocationRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
+SHARING = Pools({"default": PoolConfig("default", Pool(scheduler=Scheduler.FAIR_SHARE))})
 DIGEST = "sha256:" + "0" * 64
 
 
@@ -25,14 +26,14 @@ async def asked_at(world, experiment_id):
 
 
 async def saves(world, agent, experiment_id):
-    """A task of the experiment commits a checkpoint now."""
-    (task,) = (task for task in agent.tasks.values() if task.launch.info.experiment_id == experiment_id)
-    step = int(world.now)
-    file = CheckpointFile(size=1, digest=DIGEST)
-    commit = CommitCheckpoint(
-        uuid=world.next_uuid(), steps_completed=step, files={"model.pt": file}, manifest_digest=DIGEST
-    )
-    await world.services.tasks.commit_checkpoint(task.caller, commit)
+    """Each task of the experiment commits a checkpoint now."""
+    for task in [task for task in agent.tasks.values() if task.launch.info.experiment_id == experiment_id]:
+        step = int(world.now)
+        file = CheckpointFile(size=1, digest=DIGEST)
+        commit = CommitCheckpoint(
+            uuid=world.next_uuid(), steps_completed=step, files={"model.pt": file}, manifest_digest=DIGEST
+        )
+        await world.services.tasks.commit_checkpoint(task.caller, commit)
 
 
 async def saving_each_minute(make_world, slots=1, **settings):
@@ -221,3 +222,56 @@ async def test_a_checkpoint_right_after_the_pass_is_not_missed(make_world):
     await world.services.schedule()
     assert shell.saving
     assert shell.scheduler_kick.is_set()
+
+
+async def asked_by_trial(world, experiment_id):
+    """When the first attempt of each trial of an experiment was asked to leave, sorted; None: it was not."""
+    query = select(AllocationRow.preempt_at).where(AllocationRow.experiment_id == experiment_id, AllocationRow.run == 1)
+    times = await world.services.shell.read(lambda s: s.scalars(query).all())
+    return sorted(times, key=lambda at: (at is not None, at))
+
+
+async def two_that_share_a_pool(make_world, **settings):
+    """A job that has both slots of a fair pool with two trials, which save each minute; then another job comes."""
+    world = await make_world(deaf(3), pools=SHARING, **settings)
+    agent = await world.add_agent("one", 2)
+    searcher = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 2}
+    first = await world.submit(config(searcher=searcher))
+    await world.steps(4)
+    assert await states(world, first.id) == ["RUNNING", "RUNNING"]
+    for _ in range(3):
+        await passes_by(world, 60)
+        await saves(world, agent, first.id)
+    await passes_by(world, 50)
+    began = world.now
+    other = await world.submit(config(), BOB)
+    await passes_by(world, 5)
+    return world, agent, first, other, began
+
+
+async def test_under_fair_share_too_what_is_beyond_a_share_is_given_back_right_after_a_checkpoint(make_world):
+    world, agent, first, other, _ = await two_that_share_a_pool(make_world)
+    assert await asked_by_trial(world, first.id) == [None, None]
+    assert (await world.view(other.id)).pending_reason.endswith("after a checkpoint that is near")
+    assert len(world.services.shell.saving) == 1, "one slot is wanted, one trial is to leave"
+    await saves(world, agent, first.id)
+    await world.services.schedule()
+    assert await asked_by_trial(world, first.id) == [None, world.now]
+    await passes_by(world, 5)
+    assert not world.services.shell.saving
+    assert [at is None for at in await asked_by_trial(world, first.id)] == [True, False], "the other stays"
+
+
+async def test_under_fair_share_too_a_checkpoint_that_does_not_come_is_not_waited_for(make_world):
+    world, _, first, _, began = await two_that_share_a_pool(make_world)
+    await passes_by(world, 25)
+    kept, asked = await asked_by_trial(world, first.id)
+    assert kept is None
+    assert began + 5 < asked <= began + 20
+
+
+async def test_under_fair_share_too_it_may_be_turned_off(make_world):
+    world, _, first, _, began = await two_that_share_a_pool(make_world, checkpoint_near=0.0)
+    kept, asked = await asked_by_trial(world, first.id)
+    assert kept is None
+    assert began <= asked <= began + 2
