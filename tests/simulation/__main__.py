@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seeds", help="A:B: from A to before B")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
-    parser.add_argument("--world", choices=("search", "cluster"), help="else it is by the seed: odd ones are clusters")
+    parser.add_argument("--world", choices=("search", "cluster", "elastic"), help="else it is by the seed")
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of --seed")
     parser.add_argument("--json", type=Path, help="write the counts there")
@@ -102,9 +102,11 @@ def _many(first: int, last: int, options: argparse.Namespace) -> int:
     total = _summary(results)
     if options.json:
         options.json.write_text(json.dumps(total))
+    world = f" --world {options.world}" if options.world else ""
     for seed, problem in sorted(total["problems"].items())[:40]:
         print(
-            f"seed {seed}: {problem}\n    replay: PYTHONPATH=tests .venv/bin/python -m simulation --seed {seed} --trace"
+            f"seed {seed}: {problem}\n    replay: PYTHONPATH=tests .venv/bin/python -m simulation --seed {seed}{world}"
+            " --trace"
         )
     print(f"{last - first} seeds in {time.monotonic() - started:.1f} s, {len(total['problems'])} failed")
     print(f"at least {total['least_faults']} faults and {total['least_trials']} trials in each")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from simulation import patience
-from simulation.faults import KINDS, LEAST
+from simulation.faults import CLOUD, KINDS, LEAST
+from simulation.worlds import ELASTIC_FROM
 
 TESTS = Path(__file__).parents[1]
 CHUNK = 100
@@ -57,6 +58,18 @@ SHARED = (
     "victims that were needed",
 )
 """What must happen, and be looked at, on the clusters that many people share."""
+ELASTIC = (
+    "instances ended that ran nothing",
+    "instances launched",
+    "pools as large as may be",
+    "pools small again",
+    "instance_lost",
+    "list_is_old",
+    "list_unanswered",
+)
+"""What must happen in the elastic pools of one half, of which a chunk has twelve."""
+MANY = 10
+"""Chunks of a half from which on no kind of fault of the cloud is missing, however rare: then there are 1,000 seeds."""
 _counted: dict[int, Counter[str]] = {}
 """chunk -> its faults by kind, of the chunks that this process has run"""
 
@@ -77,7 +90,7 @@ def check_chunk(chunk: int, tmp_path: Path) -> None:
     """Every promise holds in all seeds of a chunk, and each seed had its faults and trials."""
     found = simulate(tmp_path, "--seeds", f"{chunk * CHUNK}:{(chunk + 1) * CHUNK}", "--jobs", str(JOBS))
     counts = Counter[str](found["faults"])
-    _counted[chunk] = counts
+    _counted[chunk] = counts + Counter({kind: found["checks"].get(kind, 0) for kind in ELASTIC})
     assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
     assert found["least_trials"] >= TRIALS, f"a seed of chunk {chunk} had {found['least_trials']} trials"
     missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
@@ -95,6 +108,7 @@ def check_kinds(chunks: Sequence[int], tmp_path: Path) -> None:
         if chunk not in _counted:
             check_chunk(chunk, tmp_path)
     total = sum((_counted[chunk] for chunk in chunks), Counter[str]())
-    print(f"{len(chunks) * CHUNK} seeds:", ", ".join(f"{kind} {total[kind]}" for kind in KINDS))
-    missing = [kind for kind in KINDS if not total[kind]]
+    print(f"{len(chunks) * CHUNK} seeds:", ", ".join(f"{kind} {total[kind]}" for kind in (*KINDS, *CLOUD)))
+    kinds = [*KINDS, *(ELASTIC if chunks[-1] * CHUNK >= ELASTIC_FROM else ()), *(CLOUD if len(chunks) >= MANY else ())]
+    missing = [kind for kind in kinds if not total[kind]]
     assert missing == [], f"faults that never happened: {missing}"

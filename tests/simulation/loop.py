@@ -109,6 +109,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.after_step: Callable[[], None] = lambda: None
         self.errors: list[str] = []
         self.processes: dict[str, Process] = {}
+        self.threads_wait = False
+        """Whether what runs in an executor may wait (`block`): a provider of machines takes its time."""
         self.world = Process(self, "world", "world")
 
     # --- what asyncio asks of a loop
@@ -154,6 +156,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
         """No threads: the call is made at once, its result comes in a later turn."""
+        if self.threads_wait and executor is None:
+            return self.create_task(as_thread(lambda: func(*args)))
         future = self.create_future()
         try:
             result = func(*args)

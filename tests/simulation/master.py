@@ -26,11 +26,12 @@ from detlab.schemas.wire import (
     Arrival,
     CommitCheckpoint,
     CreateExperiment,
+    EnrolRequest,
     Hello,
     Launch,
     RecordBatch,
 )
-from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
+from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
 from detlab_hub.store.groups import Waiting
@@ -216,6 +217,7 @@ class Master:
             clock=self.clock,
             cpu_clock=self.clock,  # the processor's own would differ from run to run
             draw=random.Random(self.world.seed),
+            elastic=self.world.elastic(),
         )
         try:
             await self.services.start()
@@ -302,6 +304,8 @@ class Master:
                 return await services.start_task(caller, CreateTask.model_validate_json(request.body))
             case _, ["task", *_], TaskCaller():
                 return await self._of_task(request, caller)
+            case "POST", ["agents", "enrol"], EnrolCaller():
+                return await services.agents.enrol(caller, EnrolRequest.model_validate_json(request.body))
             case "POST", ["agents", "records"], AgentCaller():
                 batch = RecordBatch.model_validate_json(request.body)
                 return await services.agents.records(caller, request.query["allocation_id"], batch)
@@ -394,7 +398,8 @@ class Door:
         assert services is not None
         try:
             caller = await services.tokens.resolve(self._token)
-            assert isinstance(caller, AgentCaller), "the agent's key is good"
+            if not isinstance(caller, AgentCaller):
+                raise AuthError("no agent has this key")  # its instance was struck off the list
             self._caller = caller
             while (message := await self._inbox.get()) is not None:
                 parsed = _AGENT_MESSAGE.validate_json(message)

@@ -187,7 +187,7 @@ class Agent:
         pace = self.node.world.agent_pace
         connector = Connector(
             Endpoints("http://master/services/detlab/"),
-            Keys(self.node.key),  # as much of it as is asked for
+            self.node.keys(),  # as much of it as is asked for
             self.table,
             self._hello,
             backoff=Backoff(first=0.5, cap=pace.cap, rand=self.node.rng.random),
@@ -248,9 +248,10 @@ class Node:
         shares: int = 1,
         cpus: float | None = None,
         memory: int | None = None,
+        name: str = "",
     ) -> None:
         self.world, self.pool, self.labels, self.zero_slot_tasks = world, pool, labels, zero_slot_tasks
-        self.name, self.cpus, self.memory = f"node{number}", cpus, memory
+        self.name, self.cpus, self.memory = name or f"node{number}", cpus, memory
         self.devices = [f"{self.name}-{device}" for device in range(slots // shares)]
         self.slots = [
             f"{device}.{share}" if shares > 1 else device for device in self.devices for share in range(shares)
@@ -266,6 +267,10 @@ class Node:
         self.key = ""
         self.agent: Agent | None = None
         self._agents = 0
+
+    def keys(self) -> Any:
+        """Where its agent has its key from."""
+        return Keys(self.key)
 
     def clock(self) -> float:
         """The wall clock of this machine."""

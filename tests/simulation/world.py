@@ -16,6 +16,7 @@ from detlab.client.discovery import ClusterAddress
 from detlab.client.operations import Submission, submit
 from detlab.client.session import Session
 from detlab.schemas.wire import Launch
+from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.services import Caller, Settings
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.queries import tokens
@@ -98,6 +99,10 @@ class World:
 
     def _make_nodes(self) -> list[Node]:
         return [Node(self, number, slots) for number, slots in enumerate(self.slots)]
+
+    def elastic(self) -> list[ElasticPool]:
+        """The pools that grow and shrink."""
+        return []
 
     def ring_of(self, launch: Launch) -> Ring | None:
         """How the ranks of an attempt reach each other; None: it has one node."""

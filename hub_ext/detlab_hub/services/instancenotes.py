@@ -33,7 +33,7 @@ class Note:
     like: str = ""
     """Under which settings it was launched (`ElasticPool.like`); "": not known."""
     asked_at: float | None = None
-    """When it was asked for; None as soon as the provider has listed it."""
+    """When it was asked for last; None as soon as it was listed when no list could be older than that."""
 
 
 def of_pool(s: Session, pool: str) -> dict[str, Note]:

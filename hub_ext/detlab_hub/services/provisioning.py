@@ -5,8 +5,11 @@ no instance. What is kept in memory may be lost: idle times then begin anew.
 
 Which agents are instances is kept in the database (`instancenotes`), so that those of instances that are gone leave the
 list of agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so
-long that their tasks run elsewhere. When one was asked for is kept there, too, until the provider has listed it: lists
-lag behind launches, also for a master that was started in between.
+long that their tasks run elsewhere. When one was asked for is kept there, too, for as long as the provider's list may
+lag behind that: also for a master that was started in between, and where a later list is an older one.
+
+A launch without an answer may have been one. The same order is placed again, which makes no second instance; one that
+is given up counts until it would be listed.
 
 Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
 nothing: no task is placed on what goes away.
@@ -69,6 +72,8 @@ class _State:
     history: History = field(default_factory=History)
     fresh: dict[str, Instance] = field(default_factory=dict)
     """Launched by this master, and not seen in a list yet; by agent."""
+    unheard: dict[str, Order] = field(default_factory=dict)
+    """Orders of this master whose launches had no answer, and that are not seen in a list; by agent."""
     instances: tuple[Instance, ...] = ()
     unlisted: frozenset[str] = frozenset()
     """Of those, what only an earlier master knew by the provider's name: nothing can be asked of the provider yet."""
@@ -190,8 +195,9 @@ class Provisioning:
         decision = decide(situation, state.history, pool.limits)
         state.decision, state.history = decision, decision.history
         await self._void_tokens(state)
-        await self._note_listed(pool, notes, {i.agent_id for i in listed})
+        await self._note_listed(pool, notes, {i.agent_id for i in listed}, now)
         gone = (notes.keys() | {i.agent_id for i in before}) - {i.agent_id for i in situation.instances}
+        gone -= state.unheard.keys()
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
         await self._forget([one for one in sorted(gone) if self._connections.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
@@ -229,20 +235,32 @@ class Provisioning:
     ) -> tuple[Instance, ...]:
         """What is listed, and what was asked for so lately that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
-        lately = {
-            agent_id: state.fresh.get(agent_id)
-            or Instance(agent_id, agent_id, InstanceState.PENDING, launched_at=note.asked_at)
-            for agent_id, note in notes.items()
-            if note.asked_at is not None and agent_id not in names
+        # Placed again for a while only: what is given up then counts, as below, from when it was asked for last.
+        state.unheard = {
+            name: order
+            for name, order in state.unheard.items()
+            if name in notes and name not in names and now < order.now + _LISTED_WITHIN
         }
-        lately = {name: one for name, one in lately.items() if now < one.launched_at + _LISTED_WITHIN}
-        state.unlisted = frozenset(lately.keys() - state.fresh.keys())
-        state.fresh = {name: one for name, one in lately.items() if name in state.fresh}
-        return (*listed, *lately.values())
+        asked = {
+            agent_id: note.asked_at
+            for agent_id, note in notes.items()
+            if note.asked_at is not None
+            and now < note.asked_at + _LISTED_WITHIN
+            and agent_id not in names | state.unheard.keys()
+        }
+        known = {one.agent_id: one for one in state.instances if one.agent_id not in state.unlisted} | state.fresh
+        state.unlisted = frozenset(asked.keys() - known.keys())
+        state.fresh = {name: one for name, one in state.fresh.items() if name in asked}
+        unknown = (Instance(name, name, InstanceState.PENDING, launched_at=asked[name]) for name in state.unlisted)
+        return (*listed, *(known[name] for name in asked if name in known), *unknown)
 
-    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str]) -> None:
-        """Note what the provider has listed for the first time, and what was launched before such notes were made."""
-        new = [agent_id for agent_id in sorted(listed) if agent_id not in notes or notes[agent_id].asked_at is not None]
+    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
+        """Note what is listed for good, as no list can be older than it, and what was launched before such notes."""
+
+        def is_news(note: Note | None) -> bool:
+            return note is None or (note.asked_at is not None and now >= note.asked_at + _LISTED_WITHIN)
+
+        new = [agent_id for agent_id in sorted(listed) if is_news(notes.get(agent_id))]
         if new:
 
             def note(turn: Turn) -> None:
@@ -268,20 +286,31 @@ class Provisioning:
 
     async def _launch(self, pool: ElasticPool, state: _State, count: int) -> None:
         for _ in range(count):
-            agent_id = self._name(pool.name)
-            order = await self._shell.write(partial(_order, pool=pool, agent_id=agent_id))
+            order = await self._order(pool, state)
             try:
                 made = await asyncio.to_thread(pool.provider.launch, order)
             except ProviderError as error:
                 state.history = launch_failed(state.history, self._shell.clock())
                 self._note(pool, state, "launch", error)
-                await self._shell.write(partial(_give_up, agent_id=agent_id))
+                if error.may_be_done:
+                    state.unheard[order.agent_id] = order
+                else:
+                    state.unheard.pop(order.agent_id, None)
+                    await self._shell.write(partial(_give_up, agent_id=order.agent_id))
                 return  # the rest is for the next look, when it is time again
             now = self._shell.clock()
+            state.unheard.pop(order.agent_id, None)
             state.history = launched(state.history, 1, now)
             state.fresh[made.agent_id] = replace(made, launched_at=now)
             state.instances = (*state.instances, made)
             _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
+
+    async def _order(self, pool: ElasticPool, state: _State) -> Order:
+        """An order: first those again that had no answer, so that never more are had than may be."""
+        for order in state.unheard.values():
+            await self._shell.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
+            return order
+        return await self._shell.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
 
     async def _void_tokens(self, state: _State) -> None:
         """An agent that is there has its own key: nobody enrols with its token any more."""
@@ -337,6 +366,11 @@ def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
     instancenotes.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
     return Order(agent_id, pool.name, turn.now, token)
+
+
+def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
+    """It may be launched only now: a list may lag behind that."""
+    instancenotes.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
 
 
 def _give_up(turn: Turn, agent_id: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from services_scripted import ALICE, World, config, training
 
 from detlab.schemas.wire import CreateExperiment, ExperimentState
-from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Instance, Limits
 from detlab_hub.core.scheduling import Agent, read_pools
@@ -30,11 +30,17 @@ class Market:
     orders: list[Order] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     lagging: bool = False
+    silent: bool = False
+    """It does what it is asked to, and its answer is lost."""
 
     def launch(self, order: Order) -> Instance:
         self.orders.append(order)
-        self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now))
-        return self.made[-1]
+        made = Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now)
+        if made.agent_id not in {one.agent_id for one in self.made}:
+            self.made.append(made)
+        if self.silent:
+            raise ProviderError(Trouble.UNREACHABLE, "no answer")
+        return made
 
     def list(self) -> tuple[Instance, ...]:
         return () if self.lagging else tuple(self.made)
@@ -70,8 +76,58 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     await provisioning.look()
     assert (len(market.orders), market.ended) == (1, [])
+    world.now += 120.0
+    await provisioning.look()
     notes = await world.services.shell.read(lambda s: instancenotes.of_pool(s, "default"))
     assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
+
+
+async def test_a_launch_whose_answer_is_lost_is_asked_for_again_and_makes_no_second_instance(make_world):
+    """It was taken for a failure: its agent could never enrol, and another one came above the most there may be."""
+    world = await make_world(training(3))
+    market = Market(lagging=True, silent=True)
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    for _ in range(6):
+        await provisioning.look()
+        world.now += 15.0
+    names = {order.agent_id for order in market.orders}
+    assert (len(names), len(market.made)) == (1, 1)
+    assert len(market.orders) > 1, "it may not have been launched: it is asked for again"
+    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
+    world.now += 30.0  # from the first order on two minutes
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == 1, "what was given up may be listed yet"
+    await world.reboot()
+    market.silent = False
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == 1, "nor does a later master forget it"
+    world.now += 120.0
+    await provisioning.look()
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == 2, "no list has it: it was never launched"
+
+
+async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world):
+    """It was struck off, its agent could not enrol any more, and another one came above the most there may be."""
+    world = await make_world(training(3))
+    market = Market()
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    for lagging in (False, False, True, False, True):
+        market.lagging = lagging
+        await provisioning.look()
+        world.now += 10.0
+    (order,) = market.orders
+    assert await world.services.tokens.resolve(order.enrolment_token) is not None
+    market.made.clear()
+    world.now += 120.0
+    await provisioning.look()
+    await provisioning.look()
+    assert len(market.orders) == 2, "what no list has for so long is gone"
 
 
 async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_another_comes(make_world):

@@ -41,6 +41,11 @@ class ProviderError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def may_be_done(self) -> bool:
+        """Whether it may have done all the same what it was asked to: it did not say that it had not."""
+        return self.trouble in {Trouble.UNREACHABLE, Trouble.OTHER}
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
