@@ -50,23 +50,29 @@ def main() -> None:
     """Be a zygote; in a fork, be a launcher, and in a fork of that the trial."""
     control = socket.socket(fileno=int(os.environ[CONTROL]))
     control.set_inheritable(False)
-    interpreter = _warm_up(control)
+    ending = Ending.prepare()
+    interpreter = _warm_up(control, ending)
     title = Title.find()
     forked = _serve(control, title)
     program = run_launcher(forked.request, forked.descriptors, interpreter, title)
     # Only the trial's process comes here; the launcher has ended itself.
     del forked, control
-    program.run()
+    try:
+        program.run()
+    except SystemExit as end:
+        ending.note(end)
+        raise
+    ending.note()
 
 
-def _warm_up(control: socket.socket) -> Interpreter:
+def _warm_up(control: socket.socket, ending: Ending) -> Interpreter:
     """Import everything, and tell the agent."""
     began = time.monotonic()
     if sys.path[:1] == [""]:
         del sys.path[0]
     for name in (CONTROL, ROOM):
         os.environ.pop(name, None)
-    interpreter, ending = Interpreter.remember(), Ending.prepare()
+    interpreter = Interpreter.remember()
     try:
         with noting_variables() as read:
             missing = preload()

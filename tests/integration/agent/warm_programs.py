@@ -225,6 +225,21 @@ file = open(1, "w", closefd=False)
 file.write("held by a hook for threads\\n")
 threading.excepthook = lambda *error, file=file: None
 """,
+    "a file that a list of the interpreter holds": """
+import sys
+def hook(path, file=open(1, "w", closefd=False)):
+    raise ImportError(path)
+hook.__defaults__[0].write("in a list\\n")
+sys.path_hooks.append(hook)
+""",
+    "a stdout that cannot be flushed": "import os\nprint('lost', end='')\nos.close(1)\n",
+    "an object that fails at the end": """
+class Last:
+    def __del__(self):
+        raise ValueError("at the end")
+last = Last()
+""",
+    "an exit that says no number": "import sys\nsys.exit(1.5)\n",
     "a thread that nobody waits for": """
 import threading, time
 def work():

@@ -4,6 +4,7 @@ import mmap
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -360,3 +361,47 @@ def test_memory_on_large_pages_holds_what_it_held():
         memory[::4096] = bytes(index % 251 for index in range(len(memory) // 4096))
         assert use_large_pages() >= 0
         assert memory[::4096] == bytes(index % 251 for index in range(len(memory) // 4096))
+
+
+ENDS_IN_FORKS = """
+import ctypes, gc, os, resource, sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from types import ModuleType
+from detlab.warm.ending import Ending
+ending = Ending.prepare()
+import asyncio, numpy, httpx, sqlite3, xml.dom.minidom, detlab.core
+ending.know()
+gc.collect()
+gc.freeze()
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+def of_c():
+    ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort)  # called by the interpreter, last of all
+
+def with_a_library():
+    of_c()
+    sys.modules["own"] = module = ModuleType("own")
+    module.__spec__ = ModuleSpec("own", ExtensionFileLoader("own", "/own.so"))
+
+for noted, program in ((True, int), (False, int), (True, of_c), (True, with_a_library)):
+    before = pages()
+    pid = os.fork()
+    if not pid:
+        program()
+        if noted:
+            ending.note()
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), pages() - before)
+"""
+
+
+def test_a_forked_program_that_ends_well_does_not_take_the_interpreter_down():
+    """Most of what a trial of a few reports cost was the end of an interpreter that nobody used any more."""
+    found = subprocess.run([sys.executable, "-c", ENDS_IN_FORKS], capture_output=True, text=True, check=True).stdout
+    (short, few), (whole, many), (left_out, _), (called, _) = (map(int, line.split()) for line in found.splitlines())
+    assert (short, whole) == (0, 0)
+    assert few < 0.85 * many
+    assert left_out == 0, "the process ended before the interpreter did"
+    assert called == -signal.SIGABRT, "libraries that the program has loaded are told of the end by the interpreter"
