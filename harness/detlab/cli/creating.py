@@ -18,7 +18,6 @@ from detlab.client.bundle import Bundle
 from detlab.client.client import Submitted
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
 from detlab.errors import ConfigError
-from detlab.schemas.expconf.checking import check, errors_of
 from detlab.schemas.wire import ForecastView
 
 SHOWN_FILES = 10
@@ -135,6 +134,8 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], name:
 
 def _check(raw: ConfigSource, config: str) -> None:
     """Refuse a config that no master would take, before any code is packed and sent."""
+    from detlab.schemas.expconf import check, errors_of
+
     problems = check(config_mapping(raw, _shown(config)))
     mistakes = len(errors_of(problems))
     if mistakes:

@@ -18,7 +18,6 @@ from detlab.client.bundle import Bundle, build_bundle
 from detlab.client.capture import capture_imports
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
-from detlab.schemas.expconf.loading import load_yaml
 
 ENTRYPOINT = ["python3", "-m", "detlab.run.notebook"]
 FOLDER = ".det_notebook"
@@ -69,6 +68,8 @@ class Parameter:
         """
         if self.type == "str":
             return text
+        from detlab.schemas.expconf import load_yaml
+
         value, problems = load_yaml(text, self.name)
         if problems or (isinstance(value, str) and self.type is not None):
             value = _literal(text)

@@ -12,9 +12,6 @@ from detlab.client.calls import Progress
 from detlab.client.operations import Submission
 from detlab.client.task_operations import TaskSubmission
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.expconf.checking import errors_of
-from detlab.schemas.expconf.loading import load_yaml
-from detlab.schemas.expconf.merging import merge
 from detlab.schemas.taskwire import TaskKind
 
 ConfigSource = Mapping[str, Any] | str | Path
@@ -54,6 +51,8 @@ def config_mapping(config: ConfigSource, name: str | None = None) -> dict[str, A
     found = config_text(config)
     if isinstance(found, Mapping):
         return dict(found)
+    from detlab.schemas.expconf import errors_of, load_yaml  # 0.1 s, which only submissions need
+
     if name is None:
         name = str(config) if isinstance(config, Path) or found is not config else "config"
     data, problems = load_yaml(found, name)
@@ -68,6 +67,8 @@ def config_mapping(config: ConfigSource, name: str | None = None) -> dict[str, A
 
 def merged(config: ConfigSource, template: ConfigSource) -> dict[str, Any]:
     """Return a config with a template under it, by Determined's merge rules."""
+    from detlab.schemas.expconf import merge
+
     return merge(config_mapping(config), config_mapping(template))
 
 
@@ -77,6 +78,8 @@ def set_key(config: dict[str, Any], assignment: str) -> None:
     Raises:
         ConfigError: The assignment has no `=`, leads through something that is no mapping, or is no YAML.
     """
+    from detlab.schemas.expconf import errors_of, load_yaml
+
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):

@@ -8,21 +8,23 @@ be lost: committing a checkpoint and acknowledging a preemption. All calls of th
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from detlab import errors
 from detlab.core._quiet import quiet
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
 from detlab.trust import trust_for
+
+if TYPE_CHECKING:
+    import httpx
 
 logger = logging.getLogger("detlab.core")
 
@@ -44,30 +46,29 @@ def pauses(
         pause = min(longest, pause * factor)
 
 
-def decode_reply(response: httpx.Response) -> Any:
-    """Return the JSON body of a 2xx reply (None if it has none).
+def decode_reply(url: str, status: int, content: bytes) -> Any:
+    """Return the JSON body of a 2xx reply from `url` (None if it has none).
 
     Raises:
         DetlabError: What the master's error reply stands for (`errors.from_reply`).
         ClusterUnreachable: Not the master refuses, but something before it: a proxy that was started anew and does
             not know the way yet, a Hub that answers in its stead.
     """
-    if response.is_success:
-        if not response.content:
+    if 200 <= status < 300:
+        if not content:
             return None
         try:
-            return response.json()
+            return json.loads(content)
         except ValueError as error:
             raise errors.ApiError(
-                f"{response.request.url} did not answer with JSON: is this address really the master's?",
-                status=response.status_code,
+                f"{url} did not answer with JSON: is this address really the master's?", status=status
             ) from error
-    said = errors.master_said(response.content)
+    said = errors.master_said(content)
     if said is None:
         raise errors.ClusterUnreachable(
-            f"something before the master answers in its stead (status {response.status_code}): it may be starting"
+            f"something before the master answers in its stead (status {status}): it may be starting"
         )
-    raise errors.from_reply(response.status_code, said)
+    raise errors.from_reply(status, said)
 
 
 class TaskSession:
@@ -152,6 +153,8 @@ class TaskSession:
         raise AssertionError("pauses() never ends")
 
     def _once(self, method: str, path: str, body: Any) -> Any:
+        import httpx
+
         headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
         try:
             with quiet():
@@ -164,14 +167,16 @@ class TaskSession:
             raise errors.ClusterUnreachable(
                 f"the master at {self.base_url} cannot serve now (status {response.status_code})"
             )
-        return decode_reply(response)
+        return decode_reply(str(response.request.url), response.status_code, response.content)
 
     def _client(self) -> httpx.Client:
-        """Return the client, made for the first call: many a trial has none, and it takes 10 ms.
+        """Return the client, made for the first call: many a trial has none, and the library takes 100 ms.
 
         Raises:
             RuntimeError: The session is closed.
         """
+        import httpx
+
         with self._opening:
             if self._closed.is_set():
                 raise RuntimeError("the session is closed")

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import assert_never
-
-import httpx
+from typing import TYPE_CHECKING, assert_never
 
 from detlab import errors
 from detlab.core._polling import PlainPoll, PollClosed
@@ -23,6 +20,11 @@ from detlab.core._session import api_base, decode_reply, pauses
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import PreemptReply
 from detlab.trust import trust_for
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx
 
 logger = logging.getLogger("detlab.core")
 
@@ -118,12 +120,15 @@ class PreemptionWatcher(threading.Thread):
         self._address = api_base(info.master_url)
         self._plain: PlainPoll | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Event | None = None
         if transport is None and self._address.startswith("http:"):
             self._plain = PlainPoll(self._address)
         else:
+            import asyncio
+
             with quiet():
                 self._loop = asyncio.new_event_loop()
-        self._closing = asyncio.Event()
+            self._closing = asyncio.Event()
 
     def should_preempt(self, first_answer: float = 5.0) -> bool:
         """Return whether the signal is on, waiting only for the very first answer, at most `first_answer` seconds.
@@ -145,6 +150,7 @@ class PreemptionWatcher(threading.Thread):
                 self.join(timeout=1.0)  # it may be waiting for a connection, which nothing ends early
             return
         assert self._loop is not None
+        assert self._closing is not None
         if self.ident is None:
             self._loop.close()
             return
@@ -192,14 +198,16 @@ class PreemptionWatcher(threading.Thread):
         try:
             headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}"}
             status, body = poll.get(path, headers, seconds + _ANSWER_GRACE)
-            response = httpx.Response(status, content=body, request=httpx.Request("GET", self._address + path))
-            self._note(PreemptReply.model_validate(decode_reply(response)))
+            self._note(PreemptReply.model_validate(decode_reply(self._address + path, status, body)))
         except errors.DetlabError as error:
             self._note(error)
         except (OSError, HTTPException, ValueError) as error:
             self._note(errors.ClusterUnreachable(f"{type(error).__name__}: {error}"))
 
     async def _poll_until_closed(self) -> None:
+        import asyncio
+
+        assert self._closing is not None
         polling = asyncio.ensure_future(self._poll())
         closing = asyncio.ensure_future(self._closing.wait())
         await asyncio.wait({polling, closing}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,6 +217,10 @@ class PreemptionWatcher(threading.Thread):
                 await task
 
     async def _poll(self) -> None:
+        import asyncio
+
+        import httpx
+
         address = self._address
         trust = trust_for(address)
         async with httpx.AsyncClient(
@@ -227,6 +239,8 @@ class PreemptionWatcher(threading.Thread):
                         assert_never(step)
 
     async def _ask(self, client: httpx.AsyncClient, seconds: float) -> None:
+        import httpx
+
         try:
             headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}"}
             response = await client.get(
@@ -235,7 +249,8 @@ class PreemptionWatcher(threading.Thread):
                 headers=headers,
                 timeout=httpx.Timeout(seconds + _ANSWER_GRACE, connect=10.0),
             )
-            reply = PreemptReply.model_validate(decode_reply(response))
+            body = decode_reply(str(response.request.url), response.status_code, response.content)
+            reply = PreemptReply.model_validate(body)
         except errors.DetlabError as error:
             self._note(error)
         except (httpx.HTTPError, ValueError) as error:

@@ -31,6 +31,8 @@ MODULES = (
     "encodings.idna",  # which http.client needs for its first connection
 )
 """Imported as far as they are installed."""
+MODELS = ("BestValidationReply", "CheckpointView", "CommitCheckpoint", "PreemptReply", "RefusedRecord")
+"""Of `detlab.schemas.wire`: what trials validate by, which pydantic builds on its first use."""
 
 
 class Unfit(Exception):
@@ -102,6 +104,9 @@ def preload() -> list[str]:
                 importlib.import_module(name)
             except ImportError:
                 missing.append(name)
+        wire = importlib.import_module("detlab.schemas.wire")
+        for name in MODELS:
+            getattr(wire, name).model_rebuild()
     check_single()
     check_private()
     check_no_cuda(torch)

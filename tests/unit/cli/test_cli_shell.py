@@ -54,6 +54,19 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
         assert f"  {name}" in found.stdout
 
 
+def test_a_command_that_submits_nothing_loads_no_configs() -> None:
+    code = (
+        "import sys\nfrom detlab.cli.root import det\n"
+        "try:\n    det.main(['--master', 'http://127.0.0.1:9', 'experiment', 'list'])\nexcept SystemExit as end:\n"
+        "    assert end.code == 1\n"
+        "bad = {'torch', 'numpy', 'yaml', 'tornado', 'sqlalchemy', 'detlab.schemas.expconf'}\n"
+        "print('LOADED', sorted(bad & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "127.0.0.1:9" in found.stderr
+    assert found.stdout.splitlines()[-1] == "LOADED []"
+
+
 def test_every_command_of_ours_has_help_with_an_example() -> None:
     count = 0
     for path, command in leaves(root):

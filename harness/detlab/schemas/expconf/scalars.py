@@ -25,6 +25,8 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from detlab.schemas.building import ON_FIRST_USE
+
 NOTE_OLD = "x-deprecated-because"
 NOTE_IGNORED = "x-ignored-because"
 NOTE_NEEDED = "x-needed-to-submit"
@@ -171,7 +173,7 @@ def note(field: FieldInfo, kind: str) -> Any:
 class Block(BaseModel):
     """A mapping of the config: unknown keys are refused, null means not set, instances are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=ON_FIRST_USE)
 
     KEEPS_NULL: ClassVar[frozenset[str]] = frozenset()
     """Keys for which null is a value of its own."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from detlab.schemas.building import ON_FIRST_USE
+
 PROTOCOL = 1
 SERVICE_PREFIX = "/services/detlab/"
 API_PREFIX = "api/v1/"
@@ -38,7 +40,7 @@ def decode_float(value: Any) -> float | None:
 class Wire(BaseModel):
     """Base of all wire models: unknown keys are ignored (additive protocol)."""
 
-    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings")
+    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings", defer_build=ON_FIRST_USE)
 
 
 class _WorkState(StrEnum):
