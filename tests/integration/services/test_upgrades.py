@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from services_scripted import ALICE, World, config, training
 from sqlalchemy import NullPool, create_engine, select, text
 
 from detlab_hub.store import migrate
 from detlab_hub.store.engine import parse_url
-from detlab_hub.store.tables import TaskRow
+from detlab_hub.store.tables import Base, TaskRow
 
 UPGRADES = Path(__file__).with_name("upgrades")
-REVISIONS = sorted(path.name.partition(".")[0] for path in UPGRADES.glob("*.json.gz"))
+DUMPS = sorted(path.name.partition(".")[0] for path in UPGRADES.glob("*.json.gz"))
+"""REVISION, as its last commit made it, or REVISION-COMMIT: an earlier one, after which the revision was changed."""
 ENDED, HALF = 1, 2
 
 
@@ -45,23 +48,31 @@ def schema_of(url: str) -> str:
         return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
 
 
+def differences(url: str) -> list[Any]:
+    """What the tables, columns and indices of a database differ in from those of this code."""
+    with create_engine(parse_url(url), poolclass=NullPool).connect() as connection:
+        return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata)
+
+
 def test_every_revision_but_the_newest_has_a_dump() -> None:
     made = sorted(path.name[:4] for path in (migrate.MIGRATIONS / "versions").glob("[0-9]*.py"))
-    assert made[:-1] == REVISIONS
+    assert made[:-1] == [name for name in DUMPS if "-" not in name]
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("dump", DUMPS)
 async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
-    revision: str, empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+    dump: str, empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    load(revision, empty_db_url, request, tmp_path)
+    load(dump, empty_db_url, request, tmp_path)
+    revision = dump.partition("-")[0]
     assert schema_of(empty_db_url) == revision
     world = World(empty_db_url, tmp_path, script=training(9))
     world.now += 1000.0  # later than the old master's last write
     world._uuids = 1000  # of checkpoints: the old ones are taken
     await world.boot()
     assert schema_of(empty_db_url) > revision
-    said = json.loads(unpacked(f"{revision}.json"))
+    assert differences(empty_db_url) == [], "beside the tables of a new database"
+    said = json.loads(unpacked(f"{dump}.json"))
     assert missing(said[str(ENDED)], await told(world, ENDED)) == []
     if "task" in said:
         assert missing(without_id(said["task"]), without_id(await told_of_task(world))) == []

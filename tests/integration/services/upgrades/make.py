@@ -2,9 +2,14 @@
 
     git worktree add ../old COMMIT
     python tests/integration/services/upgrades/make.py ../old REVISION
+    python tests/integration/services/upgrades/make.py ../old REVISION-COMMIT           # an earlier one of it
+    python tests/integration/services/upgrades/make.py ../old REVISION-COMMIT ../older  # its tables
 
 Run it for the last commit of a schema's revision, when the next revision is made: what people have by then is of that
-kind. It writes REVISION.sqlite.sql.gz, REVISION.postgresql.sql.gz and REVISION.json.gz (what that master said of them).
+kind. Some revisions were changed by commits after the one that made them; each such commit has a dump, too, for its
+master may have run. The commit of the first tables (84f17d4) had no master yet: tables as it made them, filled by a
+later one. Masters of two commits of 0006 (0f7017a, b7f4acc) could not start. A dump is REVISION.sqlite.sql.gz,
+REVISION.postgresql.sql.gz and REVISION.json.gz (what that master said of them).
 """
 
 from __future__ import annotations
@@ -29,12 +34,11 @@ async def fill(url: str, folder: Path) -> dict[str, Any]:
     """Run a search, a user task, and a search to its middle; all write lines. Return what the master says of them."""
     from services_scripted import ALICE, World, asha, config, training
 
-    from detlab.schemas.taskwire import CreateTask, TaskKind
-
     def talking(launch: Any) -> Iterator[Any]:
+        kind = getattr(launch, "kind", "trial")  # before 0002 there were no others
         for number in range(3):
-            yield ("log", number % 2, f"line {number} of {launch.kind} \N{GREEK SMALL LETTER BETA}")
-        if launch.kind == "trial":
+            yield ("log", number % 2, f"line {number} of {kind} \N{GREEK SMALL LETTER BETA}")
+        if kind == "trial":
             yield from training(9)(launch)
 
     world = World(url, folder, script=talking)
@@ -42,18 +46,22 @@ async def fill(url: str, folder: Path) -> dict[str, Any]:
     await world.add_agent("node", slots=2)
     ended = await world.submit(config(asha(), name="ended \N{GREEK SMALL LETTER ALPHA} <b>"))
     await world.finish(ended.id)
-    wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
-    task = (await world.services.usertasks.create(ALICE, wanted)).task
+    task = None
+    if hasattr(world.services, "usertasks"):  # since 0002
+        from detlab.schemas.taskwire import CreateTask, TaskKind
+
+        wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
+        task = (await world.services.usertasks.create(ALICE, wanted)).task
     await world.steps(9)
     half = await world.submit(config(asha(), name="half"))
     await world.steps(12)
-    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
-    said: dict[str, Any] = {
-        "task": {
+    said: dict[str, Any] = {}
+    if task is not None:
+        lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+        said["task"] = {
             "view": (await world.services.usertasks.get(ALICE, task.id)).model_dump(mode="json"),
             "lines": [line.model_dump(mode="json") for line in lines],
         }
-    }
     for experiment in (ended.id, half.id):
         service = world.services.experiments
         trials, _ = await service.trials(ALICE, experiment)
@@ -83,6 +91,19 @@ def fill_in(old: Path, url: str, folder: Path) -> dict[str, Any]:
     return said
 
 
+def make_tables(old: Path, url: str) -> None:
+    """Make the tables as another commit does, and nothing in them."""
+    make = f"""
+from sqlalchemy import create_engine
+from detlab_hub.store import migrate
+from detlab_hub.store.engine import parse_url
+with create_engine(parse_url({url!r})).begin() as connection:
+    migrate.upgrade(connection)
+"""
+    paths = os.pathsep.join(str(old / root) for root in ROOTS)
+    subprocess.run([sys.executable, "-c", make], env={**os.environ, "PYTHONPATH": paths}, check=True)
+
+
 def keep(name: str, text: str) -> None:
     (HERE / f"{name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
@@ -92,11 +113,14 @@ def main() -> None:
         print(json.dumps(asyncio.run(fill(sys.argv[2], Path(sys.argv[3])))))
         return
     old, revision = Path(sys.argv[1]).resolve(), sys.argv[2]
+    older = Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
     sys.path.insert(0, str(HERE.parents[2]))
     from testbed import postgres
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path("/tmp/detlab-upgrade")  # it is in the dumps, and should be the same in all
+        if older is not None:
+            make_tables(older, f"sqlite:///{name}/x.sqlite")
         said = fill_in(old, f"sqlite:///{name}/x.sqlite", folder)
         with sqlite3.connect(f"{name}/x.sqlite") as connection:
             text = "\n".join(connection.iterdump()) + "\n"
@@ -104,6 +128,8 @@ def main() -> None:
         server = postgres.up()
         try:
             server.sql("CREATE DATABASE old")
+            if older is not None:
+                make_tables(older, server.url("old"))
             fill_in(old, server.url("old"), folder)
             keep(f"{revision}.postgresql.sql", server.dump("old"))
         finally:
