@@ -1,4 +1,4 @@
-"""Secrets of configs, of data and of registries, in nothing that anybody is shown: every view, every stream, dry runs."""
+"""Secrets of configs, data and registries in nothing that anybody is shown: every view, every stream, dry runs."""
 
 from __future__ import annotations
 
