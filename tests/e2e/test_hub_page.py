@@ -251,6 +251,21 @@ def test_usage_is_shown_and_downloaded(admin: HubTab) -> None:
     assert admin.overflow() <= 0
 
 
+def test_details_of_the_service_and_filters_of_deeds_fit_a_very_narrow_page(admin: HubTab) -> None:
+    """Beside the names' column five letters a line were left for the details."""
+    page = admin.page
+    page.set_viewport_size({"width": 240, "height": 800})
+    admin.follow("Service")
+    details = page.locator(".det-adm-health .det-adm-detail")
+    expect(details.first).to_be_visible()
+    widths = details.evaluate_all("all => all.map(e => e.getBoundingClientRect().width / e.parentElement.clientWidth)")
+    assert min(widths) > 0.9, widths
+    admin.follow("Audit log")
+    field = page.get_by_label("Who", exact=True)
+    expect(field).to_be_visible()
+    assert field.evaluate("e => e.getBoundingClientRect().right") <= 240 - 14, "the page's own edge"
+
+
 def test_a_user_of_a_hostile_name_is_text_on_every_page(admin: HubTab, cluster: Cluster) -> None:
     name = quote(STRANGER, safe="")
     with cluster.hub() as hub:

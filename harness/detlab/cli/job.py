@@ -40,7 +40,8 @@ def job() -> None:
 def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
     """List the jobs that hold slots or wait for some, in the order in which the scheduler looks at them.
 
-    When a job starts is known only as far as maximum times of what runs say it, and is then at the latest.
+    When a job starts is known only as far as maximum times of what runs say it, and is then at the latest. Weights
+    are shown where one is not 1, starts where one is known.
 
     \b
     Examples:
@@ -54,18 +55,33 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
     if not found:
         say("No job holds slots or waits for some.")
         return
-    columns = ("Pool", "Order", "Job", "Name", "Owner", "State", "Priority", "Weight", "Held", "Wanted", "Submitted",
-               "Starts", "Why")  # fmt: skip
-    table(columns, [_row(item) for item in found], right=("Order", "Priority", "Weight", "Held", "Wanted"))
+    rows = [_row(item) for item in found]
+    # What says nothing new of any job is left out: the reasons are long, and terminals are not.
+    idle = {
+        "Weight": all(item.weight == 1 for item in found),
+        "Starts": all(row["Starts"] in ("", UNKNOWN) for row in rows),
+    }
+    columns = [name for name in rows[0] if not idle.get(name)]
+    right = ("Order", "Priority", "Weight", "Held", "Wanted")
+    table(columns, [[row[name] for name in columns] for row in rows], right=right)
 
 
-def _row(item: JobView) -> tuple[object, ...]:
-    starts = start_of(item.estimated_start) if item.tasks_waiting and not item.slots_held else ""
-    order = f"{item.order} (moved)" if item.moved else item.order
-    return (
-        item.pool, order, _named(item), item.name, item.owner, item.state, item.priority, item.weight, item.slots_held,
-        item.slots_wanted, moment(item.submitted_at), starts, item.reason,
-    )  # fmt: skip
+def _row(item: JobView) -> dict[str, object]:
+    return {
+        "Pool": item.pool,
+        "Order": f"{item.order} (moved)" if item.moved else item.order,
+        "Job": _named(item),
+        "Name": item.name,
+        "Owner": item.owner,
+        "State": item.state,
+        "Priority": item.priority,
+        "Weight": item.weight,
+        "Held": item.slots_held,
+        "Wanted": item.slots_wanted,
+        "Submitted": moment(item.submitted_at),
+        "Starts": start_of(item.estimated_start) if item.tasks_waiting and not item.slots_held else "",
+        "Why": item.reason,
+    }
 
 
 def _named(item: JobView) -> str:

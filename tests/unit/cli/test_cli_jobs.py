@@ -102,3 +102,15 @@ def test_why(det, det_json, master) -> None:
     assert det_json("job", "why", "trial-12") == det_json("job", "why", "-t", "12")
     assert det("job", "why", "command-1a").stdout.startswith("Nothing of command command-1a waits")
     assert det("job", "why", 8).exit_code == 1
+
+
+def test_list_leaves_out_what_is_the_same_of_all(master, det) -> None:
+    def head() -> str:
+        return str(det("job", "list").stdout.splitlines()[0])
+
+    assert "Starts" in head()
+    assert "Weight" not in head()
+    master.jobs = [job("7", 1, weight=2.0, slots_held=1), job("8", 2, slots_wanted=2, tasks_waiting=1)]
+    assert "Weight" in head()
+    assert "Starts" not in head(), "nobody knows"
+    assert "unknown" not in det("job", "list").stdout
