@@ -29,10 +29,11 @@ c.EmbeddedCluster.operator = "ada"
 c.EmbeddedCluster.extra_users = ["ben"]
 c.EmbeddedCluster.agent_name = "node-1"
 c.DetHub.pools = {
-    "default": {"scheduler": "priority", "preemption": True, "description": "urgent work takes slots"},
-    "fair": {"scheduler": "fair_share", "description": "everybody has a share"},
+    "default": {"scheduler": "priority", "preemption": True, "description": "urgent first"},
+    "fair": {"scheduler": "fair_share", "description": "equal shares"},
     "elastic": {
-        "description": "its agents come when work does; half a device is a slot",
+        "scheduler": "round_robin",
+        "description": "on demand",
         "slots_per_device": 2,
         "provider": {"type": "local", "slots": 1, "max_instances": 1, "max_idle_agent_period": 20},
     },
@@ -68,16 +69,24 @@ def det(*words: str, env: dict[str, str]) -> str:
     return done.stdout
 
 
+def ask_hub(path: str, body: dict[str, object], cluster: str, admin: str) -> httpx.Response:
+    """Ask the Hub for something, as its administrator."""
+    headers = {"Authorization": f"token {admin}"}
+    reply = httpx.post(f"{cluster}/hub/api/{path}", headers=headers, json=body, trust_env=False)
+    reply.raise_for_status()
+    return reply
+
+
+def make_group(name: str, user: str, cluster: str, admin: str) -> None:
+    """A group of the Hub with one member."""
+    ask_hub(f"groups/{name}", {}, cluster, admin)
+    ask_hub(f"groups/{name}/users", {"users": [user]}, cluster, admin)
+
+
 def token_of(user: str, cluster: str, admin: str) -> str:
     """A token of another user, as they would make it on the Hub's page `/hub/token`."""
-    reply = httpx.post(
-        f"{cluster}/hub/api/users/{user}/tokens",
-        headers={"Authorization": f"token {admin}"},
-        json={"scopes": ["custom:detlab:write"], "expires_in": 3600},
-        trust_env=False,
-    )
-    reply.raise_for_status()
-    return str(reply.json()["token"])
+    wanted = {"scopes": ["custom:detlab:write"], "expires_in": 3600}
+    return str(ask_hub(f"users/{user}/tokens", wanted, cluster, admin).json()["token"])
 
 
 @contextmanager
@@ -151,7 +160,10 @@ def execute(out: pathlib.Path, env: dict[str, str]) -> int:
 
 def forget_places(executed: pathlib.Path, out: pathlib.Path) -> None:
     """Take out of the notebook where on this machine it was executed: it is to be shown elsewhere."""
-    notebook = nbformat.reads(executed.read_text(encoding="utf-8").replace(str(out), "…"), as_version=4)
+    text = executed.read_text(encoding="utf-8")
+    for place in (str(out), str(HERE.parent), sys.prefix, sys.base_prefix):
+        text = text.replace(f"{place}/", "…/")
+    notebook = nbformat.reads(text, as_version=4)
     for part in (notebook, *notebook.cells):
         part.metadata.pop("papermill", None)
     nbformat.write(notebook, executed)
@@ -174,8 +186,9 @@ def main() -> None:
         for name, words in AGENTS.items():  # they end after the cluster: what runs on them can leave
             agents.enter_context(agent(name, words, folder / name, env))
         wait_for_agents({"node-1", *AGENTS}, env)
+        make_group("students", "ben", env["DET_URL"], env["DET_TOKEN"])
         ben = token_of("ben", env["DET_URL"], env["DET_TOKEN"])
-        status = execute(out, {**env, "BEN_TOKEN": ben, "EXAMPLES": str(HERE)})
+        status = execute(out, {**env, "BEN_TOKEN": ben, "EXAMPLES": str(HERE), "CLUSTER": str(folder)})
         if options.wait:
             print(f"the cluster is at {env['DET_URL']}; passwords are in {folder}/secrets")
             input("Enter ends it. ")

@@ -42,6 +42,13 @@ def test_the_kept_notebook_is_an_executed_one_that_names_no_place_of_a_machine()
         "5000 CPUs",
         "1/2 of cpu0",
         "was lost with agent node-2",
+        "round_robin",
+        "preferred: node-2  required: node-1",
+        "no agent has label rack in {r8, r9}",
+        "group students holds 2 of a quota of 2 slots",
+        "Failed (hang): rank 1",
+        "attempt 1, 0 restarts",
+        "removed by retention",
     ):
         assert word in told
     text = KEPT.read_text(encoding="utf-8")
