@@ -75,6 +75,7 @@ class Placed(NamedTuple):
     max_time: float | None
     preempt_at: float | None
     nodes: int
+    requested_at: float
     idx: int | None
 
 
@@ -113,6 +114,7 @@ _TAKEN = Prepared(
         AllocationRow.max_time,
         AllocationRow.preempt_at,
         AllocationRow.nodes,
+        AllocationRow.requested_at,
         TrialRow.idx,
     )
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
@@ -219,7 +221,8 @@ class Scene:
         nodes = [node for node in self.nodes if node.pool == pool.name]
         slots = {node.id: frozenset(node.slots) for node in nodes}
         tasks = [self._waits(row, pool) for row in self.pending if self.holders[job_of(row)].pool == pool.name]
-        tasks += [self._holds(row, slots) for row in self.placed if any(agent in slots for agent in self.slots_of(row))]
+        held = [row for row in self.placed if any(agent in slots for agent in self.slots_of(row))]
+        tasks += [self._holds(row, slots, pool) for row in held]
         names = {task.job for task in tasks}
         if not all(node.gangs for node in nodes):
             dated = [agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes if not node.gangs]
@@ -296,10 +299,12 @@ class Scene:
         )
         return self.known.keep(made_of, task)
 
-    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]]) -> Task:
+    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
         name = job_of(row)
+        began = row.started_at or self.now
+        overdue = began - row.requested_at > pool.patience > self.now - began
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
-        left = None if row.max_time is None else max(0.0, (row.started_at or self.now) + row.max_time - self.now)
+        left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
         # A slot that was disabled since is nobody's to give.
         on = {
             agent: len(there[agent].intersection(slots))
@@ -308,7 +313,7 @@ class Scene:
         }
         groups = self.holders[name].groups
         preemptible = row.trial_id is not None and row.trial_id not in self.tired
-        made_of = TaskState.RUNNING, row, groups, preemptible, on, left
+        made_of = TaskState.RUNNING, row, groups, preemptible, on, left, overdue
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -327,6 +332,8 @@ class Scene:
             leaving=leaving,
             millicpus=row.millicpus,
             memory=row.memory,
+            overdue=overdue,
+            began=row.started_at,
         )
         return self.known.keep(made_of, task)
 

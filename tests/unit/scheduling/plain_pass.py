@@ -15,6 +15,7 @@ from detlab_hub.core.scheduling import (
     Job,
     Snapshot,
     Task,
+    overdue,
     planner,
     priority,
     schedule,
@@ -180,7 +181,7 @@ def plain_schedule(snapshot: Snapshot) -> Decision:
     with pytest.MonkeyPatch.context() as patch:
         for module in (planner, priority):
             patch.setattr(module, "Rooms", PlainRooms)
-        for module in (priority, sharing):
+        for module in (overdue, priority, sharing):
             patch.setattr(module, "Victims", PlainVictims)
         patch.setattr(planner, "in_order", _plain_order)
         return schedule(snapshot)

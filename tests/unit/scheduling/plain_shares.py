@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, ReasonCode, Snapshot, Task
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.overdue import keep_place
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.sharing import (
     _beyond_offers,
+    _may_go,
     _start_later,
     _start_or_reserve,
     _start_zero_slot_tasks,
@@ -60,10 +62,12 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
     gathered: list[tuple[Task, list[Task]]] = []
+    plain_fill(shares, capacity)
+    kept = _serve_overdue(planner, shares, gathered)
     going_on = True
     while going_on:
         plain_fill(shares, capacity)
-        victims = Victims(planner.rooms, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike
+        victims = Victims(planner.rooms, _beyond_offers(planner, shares, kept))  # type: ignore[arg-type]  # alike
         going_on = False
         for share in shares:
             for task in share.pending.copy():
@@ -83,6 +87,34 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     _take(planner, gathered)
     _start_later(planner, put_off)
     return planner.decision()
+
+
+def _serve_overdue(
+    planner: Planner, shares: Sequence[PlainShare], gathered: list[tuple[Task, list[Task]]]
+) -> frozenset[str]:
+    """The first of all that have waited for too long, by when they came; then the next, until one does not start."""
+    victims = Victims(planner.rooms, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike
+    passed = set[str]()
+    while True:
+        late = [
+            (task.since, planner.pending.index(task), task, share)
+            for share in shares
+            for task in share.pending
+            if task.overdue and task.id not in passed
+        ]
+        if not late:
+            return frozenset()
+        _, _, task, share = min(late, key=lambda one: one[:2])
+        passed.add(task.id)
+        if planner.limits.now(task) or (share.held and share.held + task.slots > share.offered):
+            continue
+        share.pending.remove(task)
+        if not _start_or_reserve(planner, task, victims, gathered):
+            return keep_place(planner, task)
+        share.held += task.slots
+        share.fixed += task.slots
+        if task.id not in planner.started:
+            return frozenset()
 
 
 def plain_fill(shares: Sequence[PlainShare], capacity: int) -> None:
@@ -126,7 +158,7 @@ def _shares(planner: Planner) -> list[PlainShare]:
         if task.on:
             share.running.append(task)
             share.held += task.slots
-            share.fixed += 0 if task.preemptible else task.slots
+            share.fixed += 0 if _may_go(task) else task.slots
         else:
             share.pending.append(task)
     return sorted(shares.values(), key=lambda share: place_of_job(share.job))

@@ -175,7 +175,7 @@ def test_a_pass_with_rules_decides_and_says_what_it_would_without_shortcuts() ->
 
 def test_what_is_required_holds_of_every_agent_that_is_given() -> None:
     gangs = 0
-    for seed in range(300):
+    for seed in range(500):
         snapshot = crowded(seed) if seed % 2 else random_snapshot(seed)
         pool = replace(snapshot.pool, scheduler=list(Scheduler)[seed // 2 % 3])
         tasks = tuple(task for task in snapshot.tasks if seed % 4 < 2 or task.state is TaskState.PENDING)

@@ -163,7 +163,7 @@ def test_what_comes_later_goes_where_nobody_waits_if_its_first_place_is_only_bei
         Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
         Task("kernel", "four", 0, TaskState.RUNNING, on={"b": 0}, millicpus=4000),
         Task("stays", "four", 2, TaskState.RUNNING, on={"c": 2}, preemptible=False),
-        Task("takes", "two", 2, requested=4.0, millicpus=5000),
+        Task("takes", "two", 2, requested=4.0, millicpus=5000, overdue=True),
         Task("waits", "three", 2, requested=5.0, millicpus=6000, overdue=True, single_node=True),
         Task("command", "four", 0, requested=6.0, millicpus=3000),
     )

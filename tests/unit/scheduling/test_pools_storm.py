@@ -197,4 +197,6 @@ def test_commands_wait_only_for_who_came_before_them_and_lacks_nothing_else(sche
     assert starts(waits, after) == set()
     assert starts(waits, small, free) == {"small", "free"}, "on the agent that it cannot have, and for nothing"
     assert starts(replace(waits, overdue=False), after) == {"after"}
-    assert starts(replace(waits, slots=4, single_node=True), after) == {"after"}, "it waits for slots"
+    assert starts(replace(waits, slots=4, single_node=True), after, small) == {"small"}, (
+        "its place is kept, CPUs and all"
+    )

@@ -149,3 +149,31 @@ def test_a_command_that_came_before_an_overdue_trial_starts() -> None:
     decision = schedule(scene.snapshot(SHARED))
     assert set(decision.allocate) == {command}
     assert set(decision.waiting) == {trial}
+
+
+def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
+    """Who waits within their shares took them back in the pass after its start."""
+    late = placed(waiting(3, random.Random(1))._replace(slots_needed=4, max_time=None), "a", random.Random(1))
+    late = late._replace(requested_at=0.0, started_at=1000.0, state="RUNNING")
+    others = [
+        waiting(n, random.Random(1))._replace(slots_needed=1, experiment_id=n, constraints=None) for n in range(4, 9)
+    ]
+    scene = replace(
+        first(random.Random(1)),
+        nodes=[Node("a", ("cpu0", "cpu1", "cpu2", "cpu3"))],
+        pending=others,
+        placed=[late],
+        holders={f"experiment {n}": _Holder("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))},
+    )
+
+    def released(now: float, *, started_at: float | None = 1000.0, requested_at: float = 0.0) -> bool:
+        row = late._replace(started_at=started_at, requested_at=requested_at)
+        fresh = [other._replace(slots_needed=1, requested_at=now) for other in others]
+        seen = replace(scene, now=now, pending=fresh, placed=[row], held=[], known=KnownTasks()).snapshot(SHARED)
+        return schedule(seen).release == (late.id,)
+
+    assert not released(1001.0)
+    assert not released(1299.0)
+    assert released(1301.0)
+    assert not released(1001.0, started_at=None), "it is being started"
+    assert released(1001.0, requested_at=900.0), "it did not wait for long"

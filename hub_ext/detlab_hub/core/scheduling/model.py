@@ -170,8 +170,10 @@ class Task:
         memory: Bytes of memory that it needs on each of its agents; 0: it asks for none.
         max_time: For how many seconds more it runs at most; None when that is not known.
         runtime: How it must be run; "" for any way.
-        overdue: It has waited so long that later tasks of its priority may not overtake it any more.
+        overdue: It has waited so long that later tasks of its priority may not overtake it any more. Of one that runs:
+            it had waited so long, and has had its slots for less than that.
         came: When it was requested, in seconds, where `requested` does not say that.
+        began: Since when it runs, in seconds; None while it waits, or has only just got its slots.
     """
 
     id: str
@@ -193,6 +195,7 @@ class Task:
     millicpus: int = 0
     memory: int = 0
     came: float | None = None
+    began: float | None = None
 
     @property
     def since(self) -> float:

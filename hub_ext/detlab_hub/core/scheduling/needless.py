@@ -19,12 +19,14 @@ _TRIES = 3000
 def spared(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
     """The names of victims without which all who wait for slots of theirs would find room all the same.
 
+    What is free, but kept for a task that comes first, is room: for that one waits, it is no reason to take more.
+
     Args:
         planner: The pass.
         victims: The most valuable first: it is the first that keeps its slots.
         served: Who waits, in the order in which they were served.
     """
-    if len(victims) * len(served) > _TRIES or len(served) < 2:
+    if len(victims) * len(served) > _TRIES or (len(served) < 2 and planner.kept_for is None):
         return set()
     names = {victim.id for victim in victims}
     rooms = Rooms(planner.pool, planner.agents)

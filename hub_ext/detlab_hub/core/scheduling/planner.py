@@ -42,6 +42,8 @@ class Planner:
         running: Tasks that hold slots, in queue order.
         started: What starts in this pass, so far.
         release: Whose slots are to be given back, so far.
+        gathered: Whose slots are being given back for whom, as far as it was said (`releasing`).
+        kept_for: The task for which a place is kept until it is free, if there is one.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -55,11 +57,12 @@ class Planner:
         self.rooms = Rooms(pool, agents, shapes=shapes, order=order)
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
+        self.kept_for: Task | None = None
         self._whole = Rooms(pool, agents, empty=True, shapes=shapes, order=order)
         all_open = all(agent.state is AgentState.ENABLED for agent in agents)
         self._idle = self._whole if all_open else Rooms(pool, agents, shapes=shapes, order=order)
         self._waiting: dict[str, Reason] = {}
-        self._gathered: dict[str, tuple[str, ...]] = {}
+        self.gathered: dict[str, tuple[str, ...]] = {}
         self._for_room: list[tuple[Task, Shape, bool]] = []
         self.wait_for_room = self._for_room.append
         """`wait` without a reason, for many."""
@@ -146,6 +149,12 @@ class Planner:
         self.rooms.place(task, placement)
         self.limits.hold(task)
 
+    def keep(self, task: Task, placement: Placement) -> None:
+        """What is free of this is for the task, and for nobody else in this pass; the rest when others have ended."""
+        nodes = self.rooms.nodes
+        self.reserve(task, {name: max(0, min(slots, nodes[name].free)) for name, slots in placement.items()})
+        self.kept_for = task
+
     def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
         """The task waits: for the reason given, else for room.
 
@@ -170,7 +179,7 @@ class Planner:
                 reason = alike[shape] = self._no_room(task, next_in_line)
             waiting[task.id] = reason
         allocate = {name: placement for name, (_, placement) in self.started.items()}
-        return Decision(allocate, tuple(task.id for task in self.release), self._waiting, self._gathered)
+        return Decision(allocate, tuple(task.id for task in self.release), self._waiting, self.gathered)
 
     # --- what is said of others ---------------------------------------------------------------------------
 
@@ -180,7 +189,7 @@ class Planner:
 
     def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
         """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
-        self._gathered[task.id] = tuple(victim.id for victim in victims)
+        self.gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
         others = len(victims) - len(names)
         if others:

@@ -74,6 +74,8 @@ class _Pass:
         """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
+        self._looked = 0
+        """For so many of those of a priority that did not fit it was tried to make room."""
         self._heads: list[Task] = []
         """Tasks that did not fit and that others may not keep from starting."""
         self._head_shapes: set[Shape] = set()
@@ -94,12 +96,13 @@ class _Pass:
             failed = self._start_level(self._levels[priority], priority)
             if not (self._preempts and self._heads):  # with preemption the first one says it all
                 self._add_heads([task for task, _, _ in failed if not task.overdue])
-            self._make_rooms(failed)
+            self._make_rooms(failed[self._looked :])
         self._spare()
 
     def _start_level(self, level: list[_Waiting], priority: int) -> list[_Failed]:
         """Start whom of one priority there is room for; who did not fit."""
         failed: list[_Failed] = []
+        self._looked = 0
         if priority not in self._unequal:
             self._start_in_order(level, failed)
         else:
@@ -127,6 +130,10 @@ class _Pass:
                 self._await(task)
             if task.overdue:
                 self._add_heads([task])
+                if self._preempts:
+                    # Before those behind it start, as they do in each pass: they are nobody's victims in their first.
+                    self._make_rooms(failed[self._looked :])
+                    self._looked = len(failed)
         return started
 
     def _try(self, task: Task, placement: Placement) -> bool:

@@ -8,6 +8,9 @@ what it could not use; and slots are only taken where a task that waits can then
 
 Round robin gives each job a turn after the other, those that hold least first, a job of weight two two turns as often.
 It never takes slots away.
+
+Under both, the oldest task that has waited for too long goes first if its job holds nothing, or has a share that it
+cannot use: what it needs is kept for it as it becomes free, see `overdue`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.needless import spared
 from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.overdue import keep_place, serve_overdue
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
 
@@ -87,10 +91,11 @@ def by_fair_share(planner: Planner) -> None:
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
     gathered: list[tuple[Task, list[Task]]] = []
+    kept = _serve_overdue(planner, shares, capacity, gathered)
     going_on = True
     while going_on:
         fill(shares, capacity)
-        victims = Victims(planner.rooms, _beyond_offers(planner, shares))
+        victims = Victims(planner.rooms, _beyond_offers(planner, shares, kept))
         going_on = False
         for share in shares:
             still = []
@@ -113,6 +118,40 @@ def by_fair_share(planner: Planner) -> None:
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
     _take(planner, gathered)
     _start_later(planner, put_off)
+
+
+def _serve_overdue(
+    planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[Task, list[Task]]]
+) -> frozenset[str]:
+    """Start those that have waited for too long, or keep a place for the oldest; on which agents one is kept.
+
+    Of a job that holds something only what is within its share: else those that wait with the most tasks would get
+    most. Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would
+    take turns at the cost of checkpoints, for ever.
+    """
+    if not any(task.overdue for share in shares for task in share.pending):
+        return frozenset()
+    fill(shares, capacity)
+    by_job, served = {share.job.id: share for share in shares}, set[str]()
+    victims = Victims(planner.rooms, _beyond_offers(planner, shares))
+
+    def entitled(task: Task) -> bool:
+        share = by_job[task.job]
+        return share.held == 0 or share.held + task.slots <= share.offered
+
+    def take(task: Task) -> bool:
+        share = by_job[task.job]
+        served.add(task.id)
+        taken = _start_or_reserve(planner, task, victims, gathered)
+        if taken:
+            share.held += task.slots
+            share.fixed += task.slots
+        return taken
+
+    kept = serve_overdue(planner, entitled, take)
+    for share in shares if served else ():
+        share.keep([task for task in share.pending if task.id not in served])
+    return kept
 
 
 def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: list[tuple[Task, list[Task]]]) -> bool:
@@ -138,23 +177,38 @@ def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None
     planner.release = [victim for victim in planner.release if victim.id not in kept]
     for task, chosen in gathered:
         gone = [victim for victim in chosen if victim.id not in kept]
-        planner.wait(task, planner.releasing(task, gone))
+        first = planner.kept_for
+        if first is not None and chosen and not gone:
+            detail = f"comes after {planner.told(first, task)}, for which a place is kept"
+            planner.wait(task, Reason(ReasonCode.BEHIND, detail, behind=first.id))
+        else:
+            planner.wait(task, planner.releasing(task, gone))
 
 
-def _beyond_offers(planner: Planner, shares: Sequence[_Share]) -> list[Task]:
-    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves."""
+def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
+    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves.
+
+    Without those on the agents that are kept: what they give back is not for others.
+    """
     released = {task.id for task in planner.release}
-    candidates = [task for task in planner.running if task.leaving and not task.aside]
+    candidates = [task for task in planner.running if task.leaving and not task.aside and kept.isdisjoint(task.on)]
     released |= {task.id for task in candidates}
     for share in reversed(shares):
         held = share.held - sum(task.slots for task in share.running if task.id in released)
         for task in share.running:
             if held <= share.offered:
                 break
-            if task.preemptible and task.id not in released:
+            if _may_go(task) and task.id not in released and kept.isdisjoint(task.on):
                 candidates.append(task)
                 held -= task.slots
     return candidates
+
+
+def _may_go(task: Task) -> bool:
+    """Whether its slots can be taken. One that had waited for too long keeps them for a while: else those within their
+    shares, for whom it had to wait so long, would take them back in the next pass.
+    """
+    return task.preemptible and not task.overdue
 
 
 def fill(shares: Sequence[_Share], capacity: int) -> None:
@@ -216,7 +270,7 @@ def _shares(planner: Planner) -> list[_Share]:
         if task.on:
             share.running.append(task)
             share.held += task.slots
-            share.fixed += 0 if task.preemptible else task.slots
+            share.fixed += 0 if _may_go(task) else task.slots
         else:
             share.pending.append(task)
     for share in shares.values():
@@ -233,32 +287,57 @@ def by_turns(planner: Planner) -> None:
             waiting.setdefault(task.job, []).append(task)
     jobs, held = planner.jobs, planner.limits.by_job
     ordered = sorted(waiting, key=lambda name: (held[name] / jobs[name].weight, place_of_job(jobs[name])))
-    heap = [(0.0, place, name) for place, name in enumerate(ordered)]
-    heapify(heap)
     for tasks in waiting.values():
         tasks.reverse()
-    overdue: Task | None = None
+    served = _serve_first(planner, waiting)
+    heap = [(1 / jobs[name].weight if name in served else 0.0, place, name) for place, name in enumerate(ordered)]
+    heap = [one for one in heap if waiting[one[2]]]
+    heapify(heap)
     while heap:
         turns, place, name = heap[0]
         task = waiting[name].pop()
         if not planner.allowed(task):
             pass  # the job's next one may belong to somebody else, who may have more
-        elif overdue is not None:
-            planner.wait(
-                task, Reason(ReasonCode.BEHIND, f"comes after {planner.told(overdue, task)}", behind=overdue.id)
-            )
         elif _start_if_it_fits(planner, task):
             turns += 1 / jobs[name].weight
         else:
-            for later in reversed(waiting[name]):  # a job's own tasks do not overtake each other
-                planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
-            waiting[name].clear()
-            overdue = task if task.overdue else None
+            if task.overdue and planner.kept_for is None:
+                keep_place(planner, task)
+            _wait_behind(planner, task, waiting[name])
         if waiting[name]:
             heapreplace(heap, (turns, place, name))
         else:
             heappop(heap)
     _start_later(planner, put_off)
+
+
+def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
+    """Start those that have waited for too long while their jobs hold nothing, or keep a place for the oldest.
+
+    Returns:
+        The jobs that have had a turn for it.
+    """
+    holding = {task.job for task in planner.running if task.slots and not task.leaving}
+    served: set[str] = set()
+
+    def take(task: Task) -> bool:
+        waiting[task.job].remove(task)
+        if not _start_if_it_fits(planner, task):
+            _wait_behind(planner, task, waiting[task.job])
+            return False
+        holding.add(task.job)
+        served.add(task.job)
+        return True
+
+    serve_overdue(planner, lambda task: task.job not in holding, take)
+    return served
+
+
+def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
+    """A job's own tasks do not overtake each other: those that are left wait, the last one first."""
+    for later in reversed(tasks):
+        planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
+    tasks.clear()
 
 
 def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
@@ -285,7 +364,8 @@ def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
     if not tasks:
         return
     rooms, kept = planner.rooms, set[str]()
-    waiting = [task for task in _overdue(planner) if task.id not in planner.started]
+    served = {*planner.started, *planner.gathered, *([] if planner.kept_for is None else [planner.kept_for.id])}
+    waiting = [task for task in _overdue(planner) if task.id not in served]
     for task in {rooms.shape(task): task for task in waiting}.values():
         if rooms.fit(task) is None and rooms.fits_but_for_demands(task):
             one = task.single_node or task.slots < 2
@@ -308,7 +388,7 @@ def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = f
     # What is being released for others may leave more than they need: that is free only when it is left.
     now = None if placement is None else planner.now(task, placement, avoid=avoid)
     if now is None:
-        planner.wait(task, next_in_line=not avoid)
+        planner.wait(task, next_in_line=not avoid and planner.kept_for is None)
         return False
     planner.start(task, now)
     return True
