@@ -55,6 +55,7 @@ from detlab_hub.services.timeline import Timeline
 from detlab_hub.services.tokens import Tokens
 from detlab_hub.services.trials import Trials
 from detlab_hub.services.turn import Turn
+from detlab_hub.services.unknown_keys import UnknownKeys
 from detlab_hub.services.usage import Usage
 from detlab_hub.services.usertasks import UserTasks
 from detlab_hub.services.wakeups import wait_until
@@ -118,6 +119,7 @@ class Services:
         self.outputs = Outputs(self.shell)
         self.retention = Retention(self.shell, self.outputs)
         self.log_retention = LogRetention(self.shell)
+        self._unknown_keys = UnknownKeys(self.shell)
         self.cluster = Cluster(self.shell)
         self.tokens = Tokens(self.shell)
         self.stream = Stream(self.shell)
@@ -286,6 +288,7 @@ class Services:
             await asyncio.sleep(0)
         await self.retention.sweep()
         await self.log_retention.sweep()
+        await self._unknown_keys.tell()
 
     async def _beat(self) -> None:
         self.agents.heartbeat()
