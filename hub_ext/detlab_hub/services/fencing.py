@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.wire import AllocationState
 from detlab_hub.services.callers import TaskCaller
+from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 
 
@@ -29,6 +30,8 @@ def current_holder(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialRo
     Raises:
         StaleAttempt: A newer attempt owns it, or this one is over.
     """
+    if task.task_id is None and isinstance(s, StoreSession):
+        s.get_ahead(AllocationRow, task.allocation_id, TrialRow, task.trial_id)
     row = s.get(AllocationRow, task.allocation_id)
     holder: TrialRow | TaskRow | None
     if task.task_id is not None:

@@ -7,19 +7,19 @@ and is made from what Core reads: half the cost of loading it through a query of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import Column, Table, bindparam, insert, inspect, select, update
+from sqlalchemy import CTE, Column, Table, bindparam, func, insert, inspect, select, true, update
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_dict, instance_state
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import safe_reraise
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import Prepared, driver_of
 
 
 class StoreSession(Session):
@@ -43,6 +43,26 @@ class StoreSession(Session):
         """The row with a key; see `Session.get_one`."""
         row = self.get(entity, ident, **options)
         return super().get_one(entity, ident, **options) if row is None else row  # which raises
+
+    def get_ahead(self, entity: Any, ident: Any, other: Any, other_ident: Any) -> None:
+        """Read two rows by their keys with one statement, for `get` to have them; a row that is missing it reads again.
+
+        Both tables must be plain ones with a key of one column. Does nothing where one of them is known by now.
+        """
+        plans = _by_key(entity), _by_key(other)
+        if plans[0] is None or plans[1] is None or self._new or self._deleted:
+            return
+        idents = ident, other_ident
+        keys = (
+            plan.mapper.identity_key_from_primary_key((one,)) for plan, one in zip(plans, idents, strict=True) if plan
+        )
+        if None in idents or any(key in self.identity_map for key in keys):
+            return
+        values = _both_by_key(entity, other).first(self, {"key": ident, "other": other_ident})
+        if values is None:
+            return
+        middle = len(plans[0].attributes)
+        self._kept += [self._made(plans[0], values[:middle]), self._made(plans[1], values[middle:])]
 
     def flush(self, objects: Any = None) -> None:
         """Write what was changed and added; see `Session.flush`. Deleted rows, and such as are not plain, as ever."""
@@ -86,11 +106,16 @@ class StoreSession(Session):
         works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
         works += [(_place(state.class_), 1, (state.insert_order,), state) for state in added]
         works.sort(key=lambda work: work[:3])
-        for _, is_new, key, state in works:
-            if is_new:
-                _insert(self, state)
-            else:
-                _update(self, state, key[0])
+        steps = [(state, None if is_new else _changed(state)) for _, is_new, _, state in works]
+        changes = [change for _, change in steps if change is not None]
+        if not added and len(changes) == 2 and changes[0].entity is not changes[1].entity and _is_postgres(self):
+            _update_both(self, changes[0], changes[1])
+        else:
+            for (state, change), (_, is_new, *_) in zip(steps, works, strict=True):
+                if is_new:
+                    _insert(self, state)
+                elif change is not None:
+                    _update(self, change)
         self._register_persistent({work[3] for work in works})
 
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
@@ -106,8 +131,10 @@ class StoreSession(Session):
 
     def _load(self, plan: _ByKey, ident: Any) -> Any:
         values = plan.statement.first(self, {"key": ident})
-        if values is None:
-            return None
+        return None if values is None else self._made(plan, values)
+
+    def _made(self, plan: _ByKey, values: Sequence[Any]) -> Any:
+        """A row of what was read of it."""
         row = plan.mapper.class_manager.new_instance()
         state, loaded = instance_state(row), instance_dict(row)
         loaded.update(zip(plan.attributes, values, strict=True))
@@ -153,6 +180,15 @@ def _by_key(entity: type[Any]) -> _ByKey | None:
 
 
 @cache
+def _both_by_key(entity: type[Any], other: type[Any]) -> Prepared:
+    """How a row of each of two tables is read by one statement."""
+    one, two = inspect(entity).local_table, inspect(other).local_table
+    (key,), (other_key,) = inspect(entity).primary_key, inspect(other).primary_key
+    wanted = select(*one.c, *two.c).select_from(one.join(two, true()))
+    return Prepared(wanted.where(key == bindparam("key"), other_key == bindparam("other")))
+
+
+@cache
 def _is_plain(entity: Any) -> bool:
     """Whether all that a flush does with a row of this table is to write the values that it has."""
     mapper: Mapper[Any] = inspect(entity)
@@ -171,23 +207,80 @@ def _is_plain(entity: Any) -> bool:
     )
 
 
-def _update(s: Session, state: Any, key: Any) -> None:
-    """Write what was changed of a row."""
-    changed = {
-        f"new_{name}": state.dict[name]
+@dataclass(frozen=True)
+class _Changed:
+    """What is to be written of a row that was changed: its values by attribute."""
+
+    entity: Any
+    key: Any
+    values: dict[str, Any]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.values))
+
+    def gone(self) -> StaleDataError:
+        return StaleDataError(f"{self.entity.__name__} {self.key} is not there any more")
+
+
+def _changed(state: Any) -> _Changed | None:
+    """What differs of a row from what was read; None if nothing does."""
+    values = {
+        name: state.dict[name]
         for name, before in state.committed_state.items()
         if state.dict[name] is not before and state.dict[name] != before
     }
-    if changed and _change(state.class_, tuple(sorted(changed))).run(s, {**changed, "key": key}) != 1:
-        raise StaleDataError(f"{state.class_.__name__} {key} is not there any more")
+    return _Changed(state.class_, state.key[1][0], values) if values else None
+
+
+def _update(s: Session, change: _Changed) -> None:
+    """Write what was changed of a row."""
+    given = {f"new_{name}": value for name, value in change.values.items()}
+    if _change(change.entity, change.attributes).run(s, {**given, "key": change.key}) != 1:
+        raise change.gone()
+
+
+def _is_postgres(s: Session) -> bool:
+    """Whether a question and its answer are most of what a change takes, so that two by one statement are cheaper."""
+    return bool(driver_of(s)[0].dialect.name == "postgresql")
+
+
+def _update_both(s: Session, one: _Changed, other: _Changed) -> None:
+    """Write what was changed of two rows of different tables, by one statement."""
+    given: dict[str, Any] = {}
+    for prefix, change in (("one", one), ("other", other)):
+        given[f"{prefix}_key"] = change.key
+        given.update((f"{prefix}_{name}", value) for name, value in change.values.items())
+    counts = _change_both(one.entity, one.attributes, other.entity, other.attributes).first(s, given)
+    for change, count in zip((one, other), counts, strict=True):
+        if count != 1:
+            raise change.gone()
+
+
+@lru_cache(maxsize=256)
+def _change_both(
+    one: type[Any], attributes: tuple[str, ...], other: type[Any], other_attributes: tuple[str, ...]
+) -> Prepared:
+    """The UPDATE of some attributes of two rows by their keys; it says how many rows of each there were."""
+    changes = [_part("one", one, attributes), _part("other", other, other_attributes)]
+    return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in changes)))
+
+
+def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
+    mapper: Mapper[Any] = inspect(entity)
+    columns = {name: mapper.columns[name] for name in attributes}
+    values = {column.key: bindparam(f"{prefix}_{name}", type_=column.type) for name, column in columns.items()}
+    key = mapper.primary_key[0]
+    change = update(_table(mapper)).where(key == bindparam(f"{prefix}_key", type_=key.type)).values(values)
+    return change.returning(key).cte(f"changed_{prefix}")
 
 
 @cache
 def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
     """The UPDATE of some attributes of a row by its key."""
     mapper: Mapper[Any] = inspect(entity)
-    of = {name: mapper.columns[name.removeprefix("new_")] for name in attributes}
-    values = {column.key: bindparam(name, type_=column.type) for name, column in of.items()}
+    of = {name: mapper.columns[name] for name in attributes}
+    values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in of.items()}
     return Prepared(update(_table(mapper)).where(mapper.primary_key[0] == bindparam("key")).values(values))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, func, select
+from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import BadReport, Store
@@ -369,3 +370,40 @@ def test_superseding_many_series_takes_few_statements(store: Store, trial_id: in
     assert len(found) == 3000
     assert found["layer/0007"].count == 2
     assert found["layer/0007"].last_step == 2
+
+
+def test_a_small_report_asks_the_database_few_times(store: Store, trial_id: int, db_url: str) -> None:
+    store.write_sync(lambda s: metrics.insert_report(s, trial_id, 1, "g", 1, 0.0, {"v": 1.0}))
+    asked: list[str] = []
+
+    def report(s: Session) -> None:
+        event.listen(s.connection(), "before_cursor_execute", lambda *given: asked.append(given[2]))
+        metrics.insert_report(s, trial_id, 1, "g", 2, 0.0, {"v": 2.0})
+
+    store.write_sync(report)
+    # The trial; its series by the name of the metric; the point; the series with it.
+    assert len(asked) == (4 if db_url.startswith("sqlite") else 3)
+    series = store.read_sync(lambda s: s.scalars(select(Series)).one())
+    assert (series.count, series.finite_sum, series.last_step) == (2, 3.0, 2)
+    assert store.read_sync(lambda s: s.scalars(select(Point.value).order_by(Point.step)).all()) == [1.0, 2.0]
+
+
+def test_small_reports_one_by_one_are_rolled_up_as_in_one_call(store: Store, new_trial: Callable[[], int]) -> None:
+    one, other = new_trial(), new_trial()
+    reports = [metrics.Report("g", step, 0.0, {"v": float(step % 7)}) for step in range(3 * rollups.CHUNK + 5)]
+    for report in reports:
+        store.write_sync(lambda s, report=report: metrics.insert_reports(s, one, 1, [report]))
+    store.write_sync(lambda s: metrics.insert_reports(s, other, 1, reports))
+
+    def read(s: Session, trial_id: int) -> tuple[Any, ...]:
+        series = s.scalars(select(Series).where(Series.trial_id == trial_id)).one()
+        kept = s.execute(
+            select(Rollup.first_step, Rollup.last_step, Rollup.kept)
+            .where(Rollup.series_id == series.id)
+            .order_by(Rollup.first_step)
+        )
+        points = s.execute(select(Point.step, Point.value).where(Point.series_id == series.id).order_by(Point.step))
+        totals = series.count, series.finite_sum, series.last_step, series.rolled_step, series.unrolled
+        return totals, [tuple(row) for row in kept], [tuple(row) for row in points]
+
+    assert store.read_sync(lambda s: read(s, one)) == store.read_sync(lambda s: read(s, other))

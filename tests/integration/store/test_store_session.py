@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import delete, event, select
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
 
 from detlab_hub.store import Store
-from detlab_hub.store.tables import TokenRow
+from detlab_hub.store.session import StoreSession
+from detlab_hub.store.tables import ExperimentRow, TokenRow, TrialRow
 
 
 def token(name: str) -> TokenRow:
@@ -41,3 +44,58 @@ def test_what_is_not_there_is_none(store: Store) -> None:
     assert store.read_sync(lambda s: s.get(TokenRow, None)) is None
     with pytest.raises(NoResultFound):
         store.read_sync(lambda s: s.get_one(TokenRow, "nobody"))
+
+
+@pytest.mark.parametrize("gone", [None, "experiment", "token"])
+def test_two_changed_rows_are_both_written_or_the_one_that_is_gone_is_named(
+    store: Store, experiment_id: int, gone: str | None
+) -> None:
+    store.write_sync(lambda s: s.add(token("one")))
+
+    def change(s: Session) -> None:
+        experiment, row = s.get_one(ExperimentRow, experiment_id), s.get_one(TokenRow, "one")
+        if gone == "experiment":
+            s.connection().execute(delete(ExperimentRow).where(ExperimentRow.id == experiment_id))
+        elif gone == "token":
+            s.connection().execute(delete(TokenRow).where(TokenRow.hash == "one"))
+        experiment.name, row.subject = "changed", "b"
+
+    if gone is not None:
+        with pytest.raises(StaleDataError, match="ExperimentRow" if gone == "experiment" else "TokenRow one"):
+            store.write_sync(change)
+    else:
+        store.write_sync(change)
+    expected = ("digits", "a") if gone else ("changed", "b")
+    found = store.read_sync(lambda s: (s.scalar(select(ExperimentRow.name)), s.scalar(select(TokenRow.subject))))
+    assert found == expected
+
+
+def test_rows_that_were_read_ahead_are_those_that_get_gives(store: Store, experiment_id: int, trial_id: int) -> None:
+    def read(s: Session) -> None:
+        assert isinstance(s, StoreSession)
+        statements: list[str] = []
+        event.listen(s.connection(), "before_cursor_execute", lambda *given: statements.append(given[2]))
+        s.get_ahead(ExperimentRow, experiment_id, TrialRow, trial_id)
+        experiment, trial = s.get_one(ExperimentRow, experiment_id), s.get_one(TrialRow, trial_id)
+        assert (experiment.name, trial.request_id, trial.experiment_id) == ("digits", "request-0", experiment_id)
+        s.get_ahead(ExperimentRow, experiment_id, TrialRow, trial_id)
+        assert len(statements) == 1
+
+    store.read_sync(read)
+
+
+def test_reading_ahead_what_is_missing_or_new_leaves_it_to_get(store: Store, experiment_id: int) -> None:
+    def read(s: Session) -> None:
+        assert isinstance(s, StoreSession)
+        s.get_ahead(ExperimentRow, experiment_id, TrialRow, 999)
+        assert s.get(TrialRow, 999) is None
+        changed = s.get_one(ExperimentRow, experiment_id)
+        changed.name = "mine"
+        new = token("new")
+        s.add(new)
+        s.get_ahead(ExperimentRow, experiment_id, TokenRow, "new")
+        assert s.get(TokenRow, "new") is new
+        assert s.get(ExperimentRow, experiment_id) is changed
+        assert changed.name == "mine"
+
+    store.write_sync(read)

@@ -28,6 +28,11 @@ _ALL_SERIES = serieslines.SELECT.where(
     _SERIES.c.trial_id == bindparam("trial"), _SERIES.c.group_name == bindparam("group")
 )
 _ONE_SERIES = Prepared(_ALL_SERIES.where(_SERIES.c.name_id == bindparam("name")))
+_SERIES_BY_NAME = Prepared(
+    _ALL_SERIES.join(_METRIC_NAMES, _METRIC_NAMES.c.id == _SERIES.c.name_id).where(
+        _METRIC_NAMES.c.name == bindparam("name")
+    )
+)
 _SOME_SERIES = _ALL_SERIES.where(_SERIES.c.name_id.in_(bindparam("names", expanding=True)))
 
 
@@ -50,6 +55,16 @@ def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
         s.flush()
         known.update((row.name, row.id) for row in rows)
     return known
+
+
+def look_ahead(s: Session, trial: TrialRow, group: str, name: str) -> None:
+    """Look up the name and the series of one metric with one statement, for `name_ids` and `series_of` to have them."""
+    memo, clean = memo_of(s), clean_text(name)
+    if s.info.get(_MEMO) is not memo or clean in memo.names:
+        return  # nothing would remember it, or it is known
+    for row in serieslines.made(_SERIES_BY_NAME.all(s, {"trial": trial.id, "group": group, "name": clean})):
+        memo.names[clean] = row.name_id
+        memo.series[trial.id, group, row.name_id] = row
 
 
 @dataclass

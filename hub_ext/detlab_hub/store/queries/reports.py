@@ -22,7 +22,7 @@ from detlab_hub.store.errors import BadReport
 from detlab_hub.store.queries import rollups, serieslines
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.queries.columns import Column, Key, Said, columns_of
-from detlab_hub.store.queries.lookup import forget, memo_of, name_ids, series_of
+from detlab_hub.store.queries.lookup import forget, look_ahead, memo_of, name_ids, series_of
 from detlab_hub.store.queries.newest import newest_points
 from detlab_hub.store.queries.serieslines import SeriesLine
 from detlab_hub.store.queries.statements import chunks, upsert
@@ -137,6 +137,8 @@ def insert_reports(
     memo.trials[trial_id] = trial
     columns, structured = _sort(reports)
     begin_run(s, trial, run, resume_step)
+    if len(columns) == 1 and not structured:
+        look_ahead(s, trial, *next(iter(columns)))
     ids = name_ids(s, {name for _, name in (*columns, *structured)})
     _insert_scalars(s, trial, run, columns, ids)
     _insert_structured(s, trial_id, run, structured, ids)
@@ -236,6 +238,9 @@ def _insert_scalars(s: Session, trial: TrialRow, run: int, columns: dict[Key, Co
         else:
             values.fold(series, zip(column.steps, column.values, strict=True))
         newest.appended(before, series, rows)
+    if len(pairs) == len(appended) == 1 and not rollups.is_due(pairs[0][0]):
+        serieslines.append_point(s, pairs[0][0], appended[0])
+        return
     if appended:
         append_points(s, appended)
     if replaced:

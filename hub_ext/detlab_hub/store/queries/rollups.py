@@ -43,6 +43,11 @@ _TAILS = (
 )
 
 
+def is_due(series: SeriesLine) -> bool:
+    """Whether `roll` would make rollups of a series."""
+    return series.unrolled >= 2 * CHUNK
+
+
 def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
     """Make rollups of what was appended. The newest `CHUNK` points stay out: they may still be merged into.
 

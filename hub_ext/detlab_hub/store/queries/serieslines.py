@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Table, insert, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import driver_of, fetch, run_many
+from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.tables import Series
 from detlab_hub.store.values import FINITE
 
@@ -92,8 +93,26 @@ def save(s: Session, rows: Iterable[SeriesLine]) -> None:
         run_many(s, _update(driver_of(s)[0].dialect.name), values)
 
 
+def append_point(s: Session, row: SeriesLine, point: PointRow) -> None:
+    """Insert a point that is not there yet and write what it changed of its series.
+
+    On PostgreSQL by one statement: a question and its answer are most of such a change.
+    """
+    if driver_of(s)[0].dialect.name == "postgresql":
+        run_many(s, _INSERT_AND_UPDATE, [(*point, *_changing(row))])
+    else:
+        append_points(s, [point])
+        save(s, [row])
+
+
 @cache
 def _update(dialect: str) -> str:
     mark = "?" if dialect == "sqlite" else "%s"
     changes = ", ".join([f"{name} = {mark}" for name in _CHANGING])
     return f"UPDATE series SET {changes} WHERE id = {mark}"  # noqa: S608  (our names)
+
+
+_INSERT_AND_UPDATE = (
+    f"WITH fresh AS (INSERT INTO points ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))}))"  # noqa: S608  (our names)
+    f" {_update('postgresql')}"
+)
