@@ -135,3 +135,11 @@ def test_granted_scopes(caller: object, expected: set[Scope]) -> None:
 def test_prefix_of_the_api() -> None:
     assert all(pattern.startswith(re.escape(SERVICE_PREFIX)) for pattern, _ in rules())
     assert SERVICE_PREFIX + API_PREFIX == "/services/detlab/api/v1/"
+
+
+def test_every_path_is_served_by_the_handler_that_the_table_has_for_it() -> None:
+    in_order = rules()
+    for path, handler in API:
+        asked = SERVICE_PREFIX + API_PREFIX + re.sub(r"\{\w+\}", "7", path)
+        found = next(cls for pattern, cls in in_order if re.fullmatch(pattern, asked))
+        assert found is handler, path
