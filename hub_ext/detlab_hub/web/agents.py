@@ -53,7 +53,7 @@ class RecordsQuery(Wire):
 class Agents(Guarded):
     """All agents."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> list[AgentView]:
         """List the agents and what their slots do."""
         return await self.services.agents.list(self.person)
@@ -62,7 +62,7 @@ class Agents(Guarded):
 class Enrolments(Guarded):
     """Enrolment tokens."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, body: EnrolmentRequest) -> EnrolmentToken:
         """Make an enrolment token for a new agent."""
         made = await self.services.agents.create_enrolment(self.person, body.ttl)
@@ -72,9 +72,7 @@ class Enrolments(Guarded):
 class Enrol(Guarded):
     """Enrolling."""
 
-    sessions = False
-
-    @needs("enrol")
+    @needs("enrol", cross_site="token")
     async def post(self, body: EnrolRequest) -> EnrolReply:
         """Exchange an enrolment token for the agent's own key."""
         return await self.services.agents.enrol(self.enrolment, body)
@@ -83,9 +81,7 @@ class Enrol(Guarded):
 class AgentRecords(Guarded):
     """Records that an agent delivers for a launcher that died."""
 
-    sessions = False
-
-    @needs("agent")
+    @needs("agent", cross_site="token")
     async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
         """Take what a dead launcher left in its spool."""
         return await self.services.agents.records(self.agent, query.allocation_id, body)
@@ -94,7 +90,6 @@ class AgentRecords(Guarded):
 class Connect(Guarded, WebSocketHandler):
     """The connection of one agent. Authenticated before the upgrade, like everything else."""
 
-    sessions = False
     hello_wait = 10.0
     """Seconds that the first message may take."""
 
@@ -104,7 +99,7 @@ class Connect(Guarded, WebSocketHandler):
         self._session: Any = None
         self._timer: asyncio.TimerHandle | None = None
 
-    @needs("agent")
+    @needs("agent", cross_site="token")
     async def get(self) -> None:
         """Connect as an agent (WebSocket): Hello first, then messages both ways."""
         if "Origin" in self.request.headers:

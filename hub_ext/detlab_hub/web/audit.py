@@ -25,7 +25,7 @@ class AuditQuery(Wire):
 class Audit(Guarded):
     """Who did what."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def get(self, query: AuditQuery) -> AuditPage:
         """List deeds, newest first."""
         return await self.services.audit.page(self.person, **query.model_dump())

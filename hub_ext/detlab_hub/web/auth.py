@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from cachetools import TTLCache
 from jupyterhub.httpclient import JupyterHubHTTPClient
@@ -16,6 +15,7 @@ from detlab.errors import AuthError, Forbidden, Unavailable
 from detlab_hub.services import Caller, Services
 from detlab_hub.services.callers import ADMIN
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.crosssite import CrossSite, check_session, is_local
 from detlab_hub.web.scopes import AnyCaller, needs
 
 OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
@@ -107,19 +107,20 @@ class Identifier:
         self.hub = hub
         self._services = services
 
-    async def identify(self, handler: Guarded, *, sessions: bool) -> AnyCaller | None:
+    async def identify(self, handler: Guarded, rule: CrossSite) -> AnyCaller | None:
         """Return the caller, or None if the request carries nothing that we know.
 
         An `Authorization` header decides alone: a wrong token is not rescued by a browser's cookie.
 
         Raises:
-            AuthError: The header is malformed or its token unknown.
+            AuthError: The header is malformed or its token unknown, or a session lacks the page's XSRF token.
+            Forbidden: Another site's page uses a session.
             StaleAttempt: A task token whose run is over.
             Unavailable: The Hub, who knows its tokens, cannot be asked now.
         """
         header = handler.request.headers.get("Authorization")
         if header is None:
-            return await self._by_cookie(handler) if sessions else None
+            return await self._by_cookie(handler, rule) if rule.sessions else None
         match = _HEADER.fullmatch(header)
         if match is None:
             raise AuthError("the Authorization header must be 'Bearer TOKEN' or 'token TOKEN'")
@@ -138,8 +139,11 @@ class Identifier:
             return await self._services.tokens.resolve(bearer)
         return self._person(await self._ask(self.hub.user_for_token(bearer, sync=False)))
 
-    async def _by_cookie(self, handler: Guarded) -> Caller | None:
-        return self._person(await self._ask(self.hub.get_user(handler, sync=False)))
+    async def _by_cookie(self, handler: Guarded, rule: CrossSite) -> Caller | None:
+        person = self._person(await self._ask(self.hub.get_user(handler, sync=False)))
+        if person is not None:  # the Hub's client asks reading scripts for no XSRF token if they say no Sec-Fetch-Mode
+            check_session(handler, rule)
+        return person
 
     async def _ask(self, question: Any) -> dict[str, Any] | None:
         try:
@@ -164,13 +168,11 @@ class Identifier:
 class OAuthCallback(Guarded, HubOAuthCallbackHandler):
     """Last step of a browser's login; the Hub sends it here."""
 
-    @needs("public", media="text/html")
+    @needs("public", cross_site="open", media="text/html")
     async def get(self) -> None:
         """Finish a browser's login and go back to the page it came from."""
         await HubOAuthCallbackHandler.get(self)
 
     def redirect(self, url: str, permanent: bool = False, status: int | None = None) -> None:
         """Redirect within this site only, whatever the login's state says."""
-        parts = urlsplit(url)
-        local = not parts.scheme and not parts.netloc and url.startswith("/") and "\\" not in url
-        super().redirect(url if local else self.hub_auth.base_url, permanent, status)
+        super().redirect(url if is_local(url) else self.hub_auth.base_url, permanent, status)

@@ -17,7 +17,8 @@ from detlab import errors
 from detlab.schemas.wire import ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
 from detlab_hub.services.callers import HubCaller
-from detlab_hub.web.scopes import AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
+from detlab_hub.web.crosssite import misdeclared
+from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
 if TYPE_CHECKING:
     from detlab_hub.web.auth import Identifier
@@ -109,8 +110,6 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 
     login_redirect: ClassVar[bool] = False
     """Whether an anonymous browser is sent to the Hub to log in (pages) or refused (the API)."""
-    sessions: ClassVar[bool] = True
-    """Whether a browser's session counts (with its XSRF token) beside tokens."""
     body_limit: int = BODY_LIMIT
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
 
@@ -122,8 +121,17 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         super().__init_subclass__(**kwargs)
         for verb in cls.SUPPORTED_METHODS:
             own = cls.__dict__.get(verb.lower())
-            if own is not None and not isinstance(getattr(own, "operation", None), Operation):
+            if own is None:
+                continue
+            declared = getattr(own, "operation", None)
+            if not isinstance(declared, Operation):
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
+            public, people = Scope.PUBLIC in declared.scopes, bool(PEOPLE & declared.scopes)
+            wrong = misdeclared(declared.cross_site, verb, public=public, people=people)
+            if wrong:
+                raise TypeError(
+                    f"{cls.__name__}.{verb.lower()} cannot be {declared.cross_site!s} to other sites: {wrong}"
+                )
 
     def initialize(self) -> None:
         """Take the Hub's authenticator from the application instead of the process-wide instance."""
@@ -194,7 +202,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
             Forbidden: Somebody without the scope.
         """
         identifier: Identifier = self.settings["identifier"]
-        self.caller = await identifier.identify(self, sessions=self.sessions)
+        self.caller = await identifier.identify(self, operation.cross_site)
         if self.caller is None:
             if self.login_redirect:
                 self._to_login = True
@@ -332,7 +340,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 class NoSuchRoute(Guarded):
     """Everything else under the prefix."""
 
-    @needs("public")
+    @needs("public", cross_site="open")
     async def get(self) -> None:
         """Refuse."""
         raise errors.NotFound(

@@ -40,19 +40,19 @@ class Bundle(Upload):
             hint="List data and outputs in .detignore, or read them from shared storage.",
         )
 
-    @needs("write", accepts="application/gzip")
+    @needs("write", cross_site="xsrf", accepts="application/gzip")
     async def put(self, digest: str) -> BundleStored:
         """Upload the code of an experiment, a tar.gz; the digest is `sha256:` of its bytes."""
         created = await self.services.bundles.put(self.person, digest, await self.uploaded())
         self.set_status(201 if created else 200)
         return BundleStored(digest=digest, created=created)
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def head(self, digest: str) -> None:
         """Say whether a bundle is there: 200 or 404."""
         await self.services.bundles.path_for(self.person, digest)
 
-    @needs("agent", "task", media="application/gzip")
+    @needs("agent", "task", cross_site="token", media="application/gzip")
     async def get(self, digest: str) -> None:
         """Download a bundle that a task of the caller runs."""
         holder = self.agent if isinstance(self.caller, AgentCaller) else self.task

@@ -13,7 +13,7 @@ from detlab_hub.web.scopes import needs
 class Checkpoint(Guarded):
     """One checkpoint."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, uuid: str) -> CheckpointView:
         """Return a committed checkpoint with its manifest."""
         return await self.services.checkpoints.get(self.person, uuid)
@@ -22,7 +22,7 @@ class Checkpoint(Guarded):
 class CheckpointFileBytes(Guarded):
     """One file of a checkpoint."""
 
-    @needs("read", media="application/octet-stream")
+    @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, uuid: str, digest: str) -> None:
         """Download one file by its digest, as the manifest names it."""
         source, size = await self.services.checkpoints.open_file(self.person, uuid, digest)
@@ -32,7 +32,7 @@ class CheckpointFileBytes(Guarded):
 class CheckpointArchive(Guarded):
     """All files of a checkpoint."""
 
-    @needs("read", media="application/x-tar")
+    @needs("read", cross_site="link", media="application/x-tar")
     async def get(self, uuid: str) -> None:
         """Download all files as a tar with one folder, named by the checkpoint's uuid."""
         archive = await self.services.checkpoints.open_archive(self.person, uuid)

@@ -34,7 +34,7 @@ class OpenApiDocument(RootModel[dict[str, Any]]):
 class HealthRoute(Guarded):
     """Liveness."""
 
-    @needs("public")
+    @needs("public", cross_site="open")
     async def get(self) -> Health:
         """Say whether the master serves: 503 when it cannot write."""
         if not self.services.cluster.healthy():
@@ -45,7 +45,7 @@ class HealthRoute(Guarded):
 class Me(Guarded):
     """The caller."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> UserView:
         """Say who the token belongs to and what it may do."""
         return me(self.person)
@@ -54,7 +54,7 @@ class Me(Guarded):
 class Cluster(Guarded):
     """The cluster."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> ClusterView:
         """Return one look at the cluster."""
         return await self.services.cluster.view(self.person)
@@ -63,7 +63,7 @@ class Cluster(Guarded):
 class Drain(Guarded):
     """Draining."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, body: DrainRequest) -> ClusterView:
         """Preempt all tasks (uncounted) and start nothing new until the master is restarted."""
         return await self.services.cluster.drain(self.person, body.timeout)
@@ -72,7 +72,7 @@ class Drain(Guarded):
 class OpenApi(Guarded):
     """The description of this API."""
 
-    @needs("read")
+    @needs("read", cross_site="link")
     async def get(self) -> OpenApiDocument:
         """Return this document."""
         # Made when it is first asked for: that takes a tenth of a second, which a start need not wait for.

@@ -10,7 +10,7 @@ from detlab_hub.web.scopes import needs
 class CodeFiles(Guarded):
     """The files of an experiment's code."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> CodeList:
         """List the files of the experiment's code with their digests."""
         return await self.services.code.list(self.person, experiment_id)
@@ -19,7 +19,7 @@ class CodeFiles(Guarded):
 class CodeText(Guarded):
     """One file of an experiment's code, by its digest."""
 
-    @needs("read", media="text/plain")
+    @needs("read", cross_site="link", media="text/plain")
     async def get(self, experiment_id: int, digest: str) -> None:
         """Download one file; at most a megabyte, always as an attachment of plain text."""
         data = await self.services.code.file(self.person, experiment_id, digest)

@@ -90,12 +90,12 @@ class CurvesQuery(Wire):
 class Experiments(Guarded):
     """All experiments."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, body: CreateExperiment) -> CreateExperimentReply:
         """Submit an experiment; the same idempotency key gives the same experiment."""
         return await self.services.experiments.create(self.person, body)
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, query: ListQuery) -> ExperimentPage:
         """List experiments, newest first."""
         wanted = query.model_dump()
@@ -106,12 +106,12 @@ class Experiments(Guarded):
 class Experiment(Guarded):
     """One experiment."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its resolved config."""
         return await self.services.experiments.get(self.person, experiment_id)
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def delete(self, experiment_id: int) -> Deleted:
         """Delete an experiment that has ended, with its trials, metrics, logs and checkpoints."""
         await self.services.experiments.delete(self.person, experiment_id)
@@ -121,7 +121,7 @@ class Experiment(Guarded):
 class Pause(Guarded):
     """Pausing."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, experiment_id: int) -> ExperimentView:
         """Pause: trials checkpoint and give their slots back."""
         return await self.services.experiments.pause(self.person, experiment_id)
@@ -130,7 +130,7 @@ class Pause(Guarded):
 class Activate(Guarded):
     """Activating."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, experiment_id: int) -> ExperimentView:
         """Go on with a paused experiment."""
         return await self.services.experiments.activate(self.person, experiment_id)
@@ -139,7 +139,7 @@ class Activate(Guarded):
 class Cancel(Guarded):
     """Cancelling."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, experiment_id: int) -> ExperimentView:
         """Cancel: trials may checkpoint before they end."""
         return await self.services.experiments.cancel(self.person, experiment_id)
@@ -148,7 +148,7 @@ class Cancel(Guarded):
 class Kill(Guarded):
     """Killing."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services.experiments.kill(self.person, experiment_id)
@@ -157,7 +157,7 @@ class Kill(Guarded):
 class LogRetention(Guarded):
     """For how long output is kept."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, body: KeepLogs) -> KeepLogsReply:
         """Say for how long the output of experiments is kept; the same again changes nothing."""
         return await self.services.log_retention.keep(self.person, body)
@@ -166,7 +166,7 @@ class LogRetention(Guarded):
 class Bundle(Guarded):
     """The code of an experiment."""
 
-    @needs("read", media="application/gzip")
+    @needs("read", cross_site="xsrf", media="application/gzip")
     async def get(self, experiment_id: int) -> None:
         """Download the code that the experiment runs, a tar.gz."""
         path: Path = await self.services.experiments.bundle_path(self.person, experiment_id)
@@ -176,7 +176,7 @@ class Bundle(Guarded):
 class Trials(Guarded):
     """The trials of an experiment."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: TrialsQuery) -> TrialPage:
         """List trials, in creation order or by a metric."""
         items, following = await self.services.experiments.trials(self.person, experiment_id, **query.model_dump())
@@ -186,7 +186,7 @@ class Trials(Guarded):
 class Checkpoints(Guarded):
     """The checkpoints of an experiment."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> CheckpointList:
         """List the committed checkpoints."""
         return CheckpointList(items=await self.services.experiments.checkpoints(self.person, experiment_id))
@@ -195,7 +195,7 @@ class Checkpoints(Guarded):
 class Curves(Guarded):
     """The snapshot that a live view starts from."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CurvesQuery) -> CurvesView:
         """Return experiment, trials and down-sampled curves as of a cursor of the event stream."""
         return await self.services.experiments.curves(

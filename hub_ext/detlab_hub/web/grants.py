@@ -10,17 +10,17 @@ from detlab_hub.web.scopes import needs
 class Grants(Guarded):
     """The grants of an experiment."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> GrantList:
         """List with whom the experiment is shared."""
         return await self.services.grants.list(self.person, experiment_id)
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def put(self, experiment_id: int, body: GrantRequest) -> GrantList:
         """Share the experiment with a user or a group of the Hub; a grant to the same one is replaced."""
         return await self.services.grants.put(self.person, experiment_id, body)
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def delete(self, experiment_id: int, query: GrantTo) -> GrantList:
         """Take a grant back."""
         return await self.services.grants.remove(self.person, experiment_id, query)

@@ -10,7 +10,7 @@ from detlab_hub.web.scopes import needs
 class Instances(Guarded):
     """What the master launched for elastic pools."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def get(self) -> ElasticPoolList:
         """List elastic pools with their instances, why they do not grow, and the last errors of their providers."""
         return ElasticPoolList(items=self.services.provisioning.list(self.person))

@@ -20,7 +20,7 @@ class JobsQuery(Wire):
 class Jobs(Guarded):
     """What holds slots or waits for some."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, query: JobsQuery) -> JobList:
         """List jobs by pool, in the order of each pool's queue; what is somebody else's has no name."""
         return await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
@@ -29,7 +29,7 @@ class Jobs(Guarded):
 class Job(Guarded):
     """One job: an experiment's number, or a user task's id."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, job_id: str, body: JobUpdate) -> JobView:
         """Change a job's priority, weight, pool or place; the same change again changes nothing."""
         return await self.services.jobs.update(self.person, job_id, body)
@@ -38,7 +38,7 @@ class Job(Guarded):
 class Why(Guarded):
     """Why a job waits."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, job_id: str) -> JobWhy:
         """Say why each waiting task of a job, or `trial-12` alone, waits and what would let it start now."""
         return await self.services.jobs.why(self.person, job_id)

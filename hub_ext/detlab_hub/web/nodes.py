@@ -13,7 +13,7 @@ from detlab_hub.web.scopes import needs
 class Enable(Guarded):
     """New work on an agent, again."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str) -> AgentView:
         """Let new work start on the agent again."""
         return await self.services.nodes.enable(self.person, agent_id)
@@ -22,7 +22,7 @@ class Enable(Guarded):
 class Disable(Guarded):
     """No new work on an agent."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str) -> AgentView:
         """Let nothing new start on the agent; what runs there goes on."""
         return await self.services.nodes.disable(self.person, agent_id)
@@ -40,7 +40,7 @@ class DrainRequest(Wire):
 class DrainNode(Guarded):
     """An agent that is to be empty."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str, body: DrainRequest) -> AgentView:
         """Let nothing new start on the agent, and let what runs there go."""
         return await self.services.nodes.drain(self.person, agent_id, body.trials, body.deadline)
@@ -49,7 +49,7 @@ class DrainNode(Guarded):
 class EnableSlot(Guarded):
     """New work on a single slot, again."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str, slot_id: str) -> AgentView:
         """Let new work have the slot again."""
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=True)
@@ -58,7 +58,7 @@ class EnableSlot(Guarded):
 class DisableSlot(Guarded):
     """No new work on a single slot."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str, slot_id: str) -> AgentView:
         """Let nothing new have the slot; what has it keeps it."""
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=False)
@@ -67,7 +67,7 @@ class DisableSlot(Guarded):
 class Node(Guarded):
     """One agent."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def delete(self, agent_id: str) -> AgentView:
         """Send the agent away: its key is void, what it runs is lost."""
         return await self.services.nodes.remove(self.person, agent_id)

@@ -16,8 +16,6 @@ from detlab_hub.web.uploads import Upload
 class TaskOutput(Upload):
     """One file of the calling task."""
 
-    sessions = False
-
     def initialize(self) -> None:
         """Take the operator's limit."""
         super().initialize()
@@ -35,7 +33,7 @@ class TaskOutput(Upload):
             hint="write large results to storage that your notebook reads, too",
         )
 
-    @needs("task", accepts="application/octet-stream")
+    @needs("task", cross_site="token", accepts="application/octet-stream")
     async def put(self, name: str) -> OutputView:
         """Hand over a file; one of the same name is replaced."""
         return await self.services.outputs.put(self.task, name, await self.uploaded())
@@ -44,7 +42,7 @@ class TaskOutput(Upload):
 class Outputs(Guarded):
     """All files of a task."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> OutputList:
         """Return what a task has handed over so far."""
         return await self.services.outputs.list(self.person, task_id)
@@ -53,7 +51,7 @@ class Outputs(Guarded):
 class OutputBytes(Guarded):
     """One of them."""
 
-    @needs("read", media="application/octet-stream")
+    @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, task_id: str, digest: str) -> None:
         """Download a file that a task has handed over."""
         file, size = await self.services.outputs.open(self.person, task_id, digest)

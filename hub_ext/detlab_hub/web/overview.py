@@ -18,7 +18,7 @@ class OverviewQuery(Wire):
 class Overview(Guarded):
     """What a panel starts from."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, query: OverviewQuery) -> OverviewView:
         """Return experiments, tasks, queue and agents as of one cursor; follow the stream from there."""
         return await self.services.overview.view(self.person, everybody=query.all)
@@ -27,7 +27,7 @@ class Overview(Guarded):
 class Queue(Guarded):
     """What waits for slots."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> QueueView:
         """List what waits, in the scheduler's order; what is somebody else's has no name."""
         return await self.services.queue.view(self.person)
@@ -36,7 +36,7 @@ class Queue(Guarded):
 class Timeline(Guarded):
     """The course of an experiment."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> TimelineView:
         """List what happened to an experiment, oldest first."""
         return await self.services.timeline.view(self.person, experiment_id)

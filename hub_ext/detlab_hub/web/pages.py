@@ -89,7 +89,7 @@ class Told(Guarded):
 class Nowhere(Told, NoSuchRoute):
     """Everything under the prefix that is no route."""
 
-    @needs("public")
+    @needs("public", cross_site="open")
     async def get(self) -> None:
         """Say that nothing is there; the prefix without its slash leads to the page."""
         path = urlsplit(self.request.uri or "").path
@@ -135,7 +135,7 @@ class Page(Told):
 class Shell(Page):
     """The hub page, at any of its views."""
 
-    @needs("read", media="text/html")
+    @needs("read", cross_site="page", media="text/html")
     async def get(self) -> None:
         """Show the hub page."""
         self.shell()
@@ -144,7 +144,7 @@ class Shell(Page):
 class ExperimentPage(Page):
     """The hub page at an experiment."""
 
-    @needs("read", media="text/html")
+    @needs("read", cross_site="page", media="text/html")
     async def get(self, experiment_id: int) -> None:
         """Show the hub page; its script asks for the experiment and says so if there is none."""
         self.shell()
@@ -153,7 +153,7 @@ class ExperimentPage(Page):
 class TrialPage(Page):
     """The hub page at a trial."""
 
-    @needs("read", media="text/html")
+    @needs("read", cross_site="page", media="text/html")
     async def get(self, trial_id: int) -> None:
         """Show the hub page; its script asks for the trial and says so if there is none."""
         self.shell()
@@ -162,7 +162,7 @@ class TrialPage(Page):
 class TaskPage(Page):
     """The hub page at a task."""
 
-    @needs("read", media="text/html")
+    @needs("read", cross_site="page", media="text/html")
     async def get(self, task_id: str) -> None:
         """Show the hub page; its script asks for the task and says so if there is none."""
         self.shell()
@@ -171,7 +171,7 @@ class TaskPage(Page):
 class Plain(Page):
     """The cluster at a glance, rendered here, without a script."""
 
-    @needs("read", media="text/html")
+    @needs("read", cross_site="page", media="text/html")
     async def get(self) -> None:
         """Show the cluster, its agents and the caller's recent experiments."""
         caller = self.person
@@ -203,7 +203,7 @@ class VersionQuery(Wire):
 class StaticFile(Guarded):
     """A file that pages load."""
 
-    @needs("public", media="application/octet-stream")
+    @needs("public", cross_site="open", media="application/octet-stream")
     async def get(self, asset_name: str, query: VersionQuery) -> None:
         """Return an asset: for ever under its version, else to be asked for again."""
         found = asset(asset_name)

@@ -10,7 +10,7 @@ from detlab_hub.web.scopes import needs
 class Pools(Guarded):
     """Resource pools."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> PoolList:
         """List the pools: how each is scheduled, its agents, its slots, and what waits in it."""
         return await self.services.pools.list()

@@ -10,17 +10,17 @@ from detlab_hub.web.scopes import needs
 class Quotas(Guarded):
     """Slots that users and groups may hold at a time."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self) -> QuotaList:
         """List quotas and what is used of them: all to administrators, else one's own and those of one's groups."""
         return await self.services.quotas.list(self.person)
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def put(self, body: QuotaRequest) -> QuotaList:
         """Set the quota of a user or a group of the Hub; one that stands is replaced, and nothing is ended."""
         return await self.services.quotas.put(self.person, body)
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def delete(self, query: QuotaTo) -> QuotaList:
         """Lift a quota."""
         return await self.services.quotas.remove(self.person, query)

@@ -1,9 +1,10 @@
-"""Who may call what: the vocabulary of scopes, and the decorator that puts one on every verb.
+"""Who may call what: the vocabulary of scopes, and the decorator that puts one, and a cross-site rule, on every verb.
 
 A scope has to be in the vocabulary before it is used: `needs("raed")` fails at import, not in production. A verb
-without `needs` cannot be defined (`base.Guarded` refuses the class), so that a new route is never open by
-accident. The decorator also reads the handler's annotations: they say how to parse the path, the query and the
-body, what the reply is, and they are what the OpenAPI document is made from.
+without `needs` cannot be defined (`base.Guarded` refuses the class), nor one whose rule against other sites' pages
+does not fit who may call it, so that a new route is never open by accident. The decorator also reads the handler's
+annotations: they say how to parse the path, the query and the body, what the reply is, and they are what the OpenAPI
+document is made from.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.web.crosssite import CrossSite
 
 AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller
 
@@ -45,6 +47,8 @@ class Scope(StrEnum):
     """The token of the Hub's spawners."""
 
 
+PEOPLE = frozenset({Scope.READ, Scope.WRITE, Scope.ADMIN})
+"""Scopes of people, who may come with a browser's session."""
 _HUB_SCOPES = {Scope.READ: READ, Scope.WRITE: WRITE, Scope.ADMIN: ADMIN}
 
 
@@ -73,6 +77,7 @@ class Operation:
     """One verb of one route, as its handler's signature declares it."""
 
     scopes: frozenset[Scope]
+    cross_site: CrossSite
     summary: str
     status: int
     path: dict[str, type]
@@ -105,6 +110,7 @@ class Handler(Protocol):
 
 def needs(
     *scopes: str,
+    cross_site: str,
     status: int = 200,
     media: str = "application/json",
     streams: type[BaseModel] | None = None,
@@ -116,20 +122,21 @@ def needs(
 
     Args:
         scopes: Names of the vocabulary, at least one.
+        cross_site: When a browser's session counts: a name of `CrossSite`.
         status: Status of success.
         media: Media type of the reply, when the handler writes it by itself.
         streams: Model of each line of an ndjson stream.
         accepts: Media type of the body, when it is not JSON.
 
     Raises:
-        ValueError: No scope, or one that is not in the vocabulary (at import).
+        ValueError: No scope, or a scope or rule that is not in the vocabulary (at import).
     """
     if not scopes:
         raise ValueError("a verb needs at least one scope")
-    wanted = frozenset(Scope(name) for name in scopes)
+    wanted, rule = frozenset(Scope(name) for name in scopes), CrossSite(cross_site)
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, None]]:
-        operation = _describe(method, scopes=wanted, status=status, media=media, streams=streams, accepts=accepts)
+        operation = _describe(method, wanted, rule, status=status, media=media, streams=streams, accepts=accepts)
 
         @functools.wraps(method)
         async def call(self: Handler, **groups: str) -> None:
@@ -150,8 +157,9 @@ def needs(
 
 def _describe(
     method: Callable[..., Awaitable[Any]],
-    *,
     scopes: frozenset[Scope],
+    cross_site: CrossSite,
+    *,
     status: int,
     media: str,
     streams: type[BaseModel] | None,
@@ -166,6 +174,7 @@ def _describe(
         raise ValueError(f"{method.__qualname__} has no docstring; it is the summary in the OpenAPI document")
     return Operation(
         scopes=scopes,
+        cross_site=cross_site,
         summary=doc,
         status=status,
         path={name: hints[name] for name in names if name not in {"query", "body"}},

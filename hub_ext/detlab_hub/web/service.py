@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Tokens(Guarded):
     """Tokens of detlab's own."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def get(self) -> TokenList:
         """List the valid tokens of agents, enrolment and tasks, newest first; never their text."""
         return await self.services.credentials.list(self.person)
@@ -26,7 +26,7 @@ class Tokens(Guarded):
 class Token(Guarded):
     """One token."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def delete(self, token_id: str) -> TokenView:
         """Make a token void."""
         return await self.services.credentials.revoke(self.person, token_id)
@@ -35,7 +35,7 @@ class Token(Guarded):
 class Service(Guarded):
     """How the service is."""
 
-    @needs("admin")
+    @needs("admin", cross_site="xsrf")
     async def get(self) -> HealthView:
         """Return the state of every part of the service."""
         return await self.services.health.view(self.person, self._ask_hub)

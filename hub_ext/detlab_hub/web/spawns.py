@@ -13,9 +13,7 @@ from detlab_hub.web.tasks import TaskRoute
 class Spawns(Guarded):
     """All of them."""
 
-    sessions = False
-
-    @needs("hub", status=201)
+    @needs("hub", cross_site="token", status=201)
     async def post(self, body: SpawnRequest) -> SpawnView:
         """Ask for a server of the Hub; the same key returns the task that was made first."""
         return await self.services.spawns.post(self.hub, body)
@@ -30,9 +28,7 @@ class OffersQuery(Wire):
 class Offers(Guarded):
     """What a form can offer."""
 
-    sessions = False
-
-    @needs("hub")
+    @needs("hub", cross_site="token")
     async def get(self, query: OffersQuery) -> SpawnOffers:
         """Say which runtimes no agent has now that is there for this user."""
         return await self.services.spawns.offers(self.hub, query.owner)
@@ -41,14 +37,12 @@ class Offers(Guarded):
 class Spawn(Guarded):
     """One of them."""
 
-    sessions = False
-
-    @needs("hub")
+    @needs("hub", cross_site="token")
     async def get(self, task_id: str) -> SpawnView:
         """Return how a spawn stands."""
         return await self.services.spawns.get(self.hub, task_id)
 
-    @needs("hub")
+    @needs("hub", cross_site="token")
     async def delete(self, task_id: str) -> SpawnView:
         """End a server, or withdraw one that waits."""
         return await self.services.spawns.delete(self.hub, task_id)
@@ -57,9 +51,7 @@ class Spawn(Guarded):
 class Claim(Guarded):
     """Taking one over."""
 
-    sessions = False
-
-    @needs("hub")
+    @needs("hub", cross_site="token")
     async def post(self, task_id: str) -> SpawnView:
         """Say that the Hub has the server's address: the stream is no lease any more."""
         return await self.services.spawns.claim(self.hub, task_id)
@@ -68,9 +60,7 @@ class Claim(Guarded):
 class SpawnStream(StreamHandler):
     """One of them, live."""
 
-    sessions = False
-
-    @needs("hub", streams=SpawnView)
+    @needs("hub", cross_site="token", streams=SpawnView)
     async def get(self, task_id: str) -> None:
         """Follow a spawn until it has ended; an unclaimed one that nobody follows is given up."""
         await self.stream(self.services.spawns.follow(self.hub, task_id))
@@ -79,7 +69,7 @@ class SpawnStream(StreamHandler):
 class Activity(TaskRoute):
     """When a task was last used."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self, body: ActivityReport) -> ActivityReply:
         """Say when the task was last used; the answer says when it is ended for idleness."""
         return await self.services.servers.idle.report(self.task, body)

@@ -66,7 +66,7 @@ class LogsQuery(Wire):
 class ExperimentStream(StreamHandler):
     """One experiment, live."""
 
-    @needs("read", streams=Event)
+    @needs("read", cross_site="xsrf", streams=Event)
     async def get(self, experiment_id: int, query: EventsQuery) -> None:
         """Follow an experiment: its state, trials, metrics and checkpoints."""
         names, groups = query.names or None, query.groups or None
@@ -77,7 +77,7 @@ class ExperimentStream(StreamHandler):
 class AllStream(StreamHandler):
     """Everything the caller may see, live."""
 
-    @needs("read", streams=Event)
+    @needs("read", cross_site="xsrf", streams=Event)
     async def get(self, query: AllEventsQuery) -> None:
         """Follow the states of all experiments, trials and tasks, and the metrics of those in `follow`."""
         follows = [one.wanted() for one in query.follow]
@@ -87,7 +87,7 @@ class AllStream(StreamHandler):
 class LogStream(StreamHandler):
     """The output of a trial, live."""
 
-    @needs("read", streams=LogLine)
+    @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, trial_id: int, query: LogsQuery) -> None:
         """Follow a trial's output; the stream ends when the trial has ended."""
         await self.stream(self.services.stream.logs(self.person, trial_id, query.after))

@@ -51,13 +51,11 @@ class Metadata(RootModel[dict[str, Any]]):
 class TaskRoute(Guarded):
     """Base of the task routes: tokens only."""
 
-    sessions = False
-
 
 class Records(TaskRoute):
     """Metrics, progress, status and log lines."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self, body: RecordBatch, query: RecordsQuery) -> RecordAck:
         """Take records in order; those seen before are skipped. Each node of an attempt counts its own."""
         return await self.services.tasks.records(self.task, body, query.node)
@@ -66,7 +64,7 @@ class Records(TaskRoute):
 class Preempt(TaskRoute):
     """The preemption signal."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def get(self, query: PreemptQuery) -> PreemptReply:
         """Wait for the signal to leave (long poll); answer at once when it is on."""
         return await self.services.tasks.preempt(self.task, query.timeout_seconds)
@@ -75,7 +73,7 @@ class Preempt(TaskRoute):
 class PreemptAck(TaskRoute):
     """Its acknowledgement."""
 
-    @needs("task", status=204)
+    @needs("task", cross_site="token", status=204)
     async def post(self) -> None:
         """Say that the task has seen the signal and is saving."""
         await self.services.tasks.ack_preempt(self.task)
@@ -84,7 +82,7 @@ class PreemptAck(TaskRoute):
 class Meeting(TaskRoute):
     """The rendezvous of an attempt's nodes."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
         """Say that a node is there, and wait for the others (long poll); answer at once when all are."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
@@ -93,7 +91,7 @@ class Meeting(TaskRoute):
 class Ranks(TaskRoute):
     """How ranks stand."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self, body: RankSigns) -> OtherRanks:
         """Say how the ranks of one node stand, and hear how those of the other nodes do."""
         return await self.services.tasks.ranks(self.task, body)
@@ -102,7 +100,7 @@ class Ranks(TaskRoute):
 class Checkpoints(TaskRoute):
     """Committing."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self, body: CommitCheckpoint) -> CheckpointView:
         """Commit an uploaded checkpoint by its manifest."""
         return await self.services.tasks.commit_checkpoint(self.task, body)
@@ -111,12 +109,12 @@ class Checkpoints(TaskRoute):
 class Checkpoint(TaskRoute):
     """One checkpoint, as a task may see it."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def get(self, uuid: str) -> CheckpointView:
         """Return a checkpoint of the own experiment, or the warm start's source."""
         return await self.services.tasks.get_checkpoint(self.task, uuid)
 
-    @needs("task", status=204)
+    @needs("task", cross_site="token", status=204)
     async def delete(self, uuid: str) -> None:
         """Delete a checkpoint of the own trial."""
         await self.services.tasks.delete_checkpoint(self.task, uuid)
@@ -125,12 +123,12 @@ class Checkpoint(TaskRoute):
 class TrialMetadata(TaskRoute):
     """The trial's notes."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def get(self) -> Metadata:
         """Return the trial's notes."""
         return Metadata(await self.services.tasks.get_metadata(self.task))
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def put(self, body: Metadata) -> Metadata:
         """Replace the trial's notes."""
         await self.services.tasks.put_metadata(self.task, body.root)
@@ -140,7 +138,7 @@ class TrialMetadata(TaskRoute):
 class BestValidation(TaskRoute):
     """The experiment's best."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def get(self) -> BestValidationReply:
         """Return the best searcher metric of the experiment so far."""
         return await self.services.tasks.best_validation(self.task)
@@ -149,7 +147,7 @@ class BestValidation(TaskRoute):
 class Token(TaskRoute):
     """Renewal."""
 
-    @needs("task")
+    @needs("task", cross_site="token")
     async def post(self) -> TokenReply:
         """Return a fresh task token; the old one works until it expires."""
         return await self.services.tasks.renew_token(self.task)

@@ -100,7 +100,7 @@ class LogsQuery(Wire):
 class Trial(Guarded):
     """One trial."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int) -> TrialView:
         """Return a trial with the summaries of its metrics."""
         return await self.services.trials.get(self.person, trial_id)
@@ -109,7 +109,7 @@ class Trial(Guarded):
 class Kill(Guarded):
     """Killing one trial."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, trial_id: int) -> TrialView:
         """Kill the trial now; its experiment goes on."""
         return await self.services.trials.kill(self.person, trial_id)
@@ -118,7 +118,7 @@ class Kill(Guarded):
 class Metrics(Guarded):
     """The scalar series of a trial."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
         """Return curves, down-sampled so that extremes and the last point stay exact."""
         items = await self.services.trials.metrics(
@@ -130,7 +130,7 @@ class Metrics(Guarded):
 class Values(Guarded):
     """The structured values of a trial."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: ValuesQuery) -> ValueList:
         """Return structured values."""
         items = await self.services.trials.values(self.person, trial_id, **query.model_dump())
@@ -140,7 +140,7 @@ class Values(Guarded):
 class Logs(Guarded):
     """The output of a trial."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
         items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
@@ -150,7 +150,7 @@ class Logs(Guarded):
 class Checkpoints(Guarded):
     """The checkpoints of a trial."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int) -> CheckpointList:
         """List the committed checkpoints."""
         return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id))

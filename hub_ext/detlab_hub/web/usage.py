@@ -41,7 +41,7 @@ class UsageQuery(Wire):
 class Usage(Guarded):
     """Slot hours by day, user and kind of task."""
 
-    @needs("read")
+    @needs("read", cross_site="link")
     async def get(self, query: UsageQuery) -> UsageView:
         """Return slot hours: everybody's for administrators, else the caller's; CSV by `format` or `Accept`."""
         return await self.services.usage.view(self.person, query.first, query.last)

@@ -35,7 +35,7 @@ class FollowQuery(Wire):
 class UserTasks(Guarded):
     """All of them."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, query: TasksQuery) -> TaskPage:
         """List user tasks, newest first."""
         return await self.services.usertasks.list(
@@ -47,7 +47,7 @@ class UserTasks(Guarded):
             owner=query.owner,
         )
 
-    @needs("write", status=201)
+    @needs("write", cross_site="xsrf", status=201)
     async def post(self, body: CreateTask) -> CreateTaskReply:
         """Start a task: it waits in the queue, runs, and ends by itself or is killed."""
         return await self.services.start_task(self.person, body)
@@ -56,7 +56,7 @@ class UserTasks(Guarded):
 class UserTask(Guarded):
     """One task."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> TaskView:
         """Return a task with its config, secrets masked."""
         return await self.services.usertasks.get(self.person, task_id)
@@ -65,7 +65,7 @@ class UserTask(Guarded):
 class Kill(Guarded):
     """Killing one task."""
 
-    @needs("write")
+    @needs("write", cross_site="xsrf")
     async def post(self, task_id: str) -> TaskView:
         """End the task now."""
         return await self.services.end_task(self.person, task_id)
@@ -74,7 +74,7 @@ class Kill(Guarded):
 class Logs(Guarded):
     """The output of a task."""
 
-    @needs("read")
+    @needs("read", cross_site="xsrf")
     async def get(self, task_id: str, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
         items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
@@ -84,7 +84,7 @@ class Logs(Guarded):
 class LogStream(StreamHandler):
     """The output of a task, live."""
 
-    @needs("read", streams=LogLine)
+    @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, task_id: str, query: FollowQuery) -> None:
         """Follow a task's output; the stream ends when the task has ended."""
         await self.stream(self.services.usertasks.follow_logs(self.person, task_id, query.after))

@@ -70,7 +70,7 @@ async def committed(make_world, root: Path, files: Mapping[str, bytes] = FILES):
 class Names(Identifier):
     """Takes the word of `Authorization: Bearer NAME`: who may do what is asked of the real Hub in integration/web."""
 
-    async def identify(self, handler, *, sessions):
+    async def identify(self, handler, rule):
         name = handler.request.headers.get("Authorization", "").removeprefix("Bearer ")
         return Caller(name=name, scopes=frozenset({READ})) if name else None
 

@@ -25,6 +25,7 @@ from detlab.errors import CheckpointError
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab_hub.services.callers import READ, WRITE, Caller
 from detlab_hub.web.auth import Identifier
+from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
 UUID = "11111111-1111-4111-8111-111111111111"
@@ -40,7 +41,7 @@ def db_url(tmp_path: Path) -> str:
 class Names(Identifier):
     """Takes the word of `Authorization: Bearer NAME`."""
 
-    async def identify(self, handler: Any, *, sessions: bool) -> Caller | None:
+    async def identify(self, handler: Any, rule: CrossSite) -> Caller | None:
         name = handler.request.headers.get("Authorization", "").removeprefix("Bearer ")
         return Caller(name=name, scopes=frozenset({READ, WRITE})) if name else None
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import websocket
-from test_web_browser_rules import log_in
 
+from testbed.browsing import log_in
 from testbed.cluster import Cluster
 from testbed.servers import Person, person
 from testbed.waiting import until

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx
 import pytest
 
+from testbed.browsing import log_in, xsrf_of
 from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
@@ -16,30 +15,10 @@ pytestmark = pytest.mark.hub
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-@contextmanager
-def log_in(cluster: Cluster, user: str, password: str) -> Iterator[httpx.Client]:
-    """A browser-like client after the Hub's login form."""
-    with httpx.Client(trust_env=False, follow_redirects=True, timeout=30) as client:
-        page = client.get(f"{cluster.url}/hub/login")
-        xsrf = re.search(r'name="_xsrf"\s+value="([^"]+)"', page.text)
-        assert xsrf is not None
-        form = {"username": user, "password": password, "_xsrf": xsrf[1]}
-        client.post(f"{cluster.url}/hub/login", params={"next": "/hub/home"}, data=form)
-        yield client
-
-
 @pytest.fixture(scope="module")
 def browser(cluster: Cluster) -> Iterator[httpx.Client]:
     with log_in(cluster, cluster.user, cluster.password) as client:
         yield client
-
-
-def xsrf_of(client: httpx.Client, cluster: Cluster) -> str:
-    """The service's XSRF cookie."""
-    for cookie in client.cookies.jar:
-        if cookie.name == "_xsrf" and cookie.path == "/services/detlab/":
-            return str(cookie.value)
-    raise AssertionError(f"no XSRF cookie for the service: {client.cookies}")
 
 
 def test_an_anonymous_browser_is_sent_to_the_hub(cluster: Cluster) -> None:

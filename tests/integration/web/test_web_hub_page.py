@@ -11,11 +11,11 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
-from test_web_browser_rules import log_in, xsrf_of
 
 from detlab_hub.web import assets, pages
 from detlab_hub.web.routes import PAGES
 from detlab_hub.web.scopes import Scope, operation_of
+from testbed.browsing import log_in, xsrf_of
 from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub

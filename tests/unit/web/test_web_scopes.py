@@ -11,6 +11,7 @@ from tornado.web import RequestHandler
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import API, PAGES, rules
 from detlab_hub.web.scopes import Scope, granted, needs, operation_of
 
@@ -25,12 +26,39 @@ def served_verbs(handler: type[RequestHandler]) -> list[str]:
 
 def test_a_misspelt_scope_fails_at_import() -> None:
     with pytest.raises(ValueError, match="raed"):
-        needs("raed")
+        needs("raed", cross_site="xsrf")
 
 
 def test_a_verb_needs_at_least_one_scope() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        needs()
+        needs(cross_site="xsrf")
+
+
+def test_a_verb_needs_a_rule_for_other_sites() -> None:
+    with pytest.raises(TypeError, match="cross_site"):
+        needs("read")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="xsfr"):
+        needs("read", cross_site="xsfr")
+
+
+@pytest.mark.parametrize(
+    ("verb", "scope", "rule", "why"),
+    [
+        ("get", "read", "open", "what is public is open to all sites, and nothing else is"),
+        ("get", "public", "page", "what is public is open to all sites, and nothing else is"),
+        ("get", "read", "token", "a verb for people says when theirs counts"),
+        ("get", "task", "xsrf", "one for programs takes none"),
+        ("post", "write", "link", "a POST asks for the XSRF token"),
+        ("delete", "write", "page", "a DELETE asks for the XSRF token"),
+    ],
+)
+def test_a_verb_whose_rule_does_not_fit_cannot_be_defined(verb: str, scope: str, rule: str, why: str) -> None:
+    @needs(scope, cross_site=rule)
+    async def method(self: object) -> None:
+        """Do something."""
+
+    with pytest.raises(TypeError, match=rf"Odd\.{verb} cannot be {rule} to other sites: .*{why}"):
+        type("Odd", (Guarded,), {verb: method})
 
 
 def test_a_handler_without_a_scope_cannot_be_defined() -> None:
@@ -44,7 +72,7 @@ def test_a_handler_without_a_scope_cannot_be_defined() -> None:
 def test_a_verb_without_a_docstring_cannot_be_described() -> None:
     with pytest.raises(ValueError, match="docstring"):
 
-        @needs("read")
+        @needs("read", cross_site="xsrf")
         async def get(self: object) -> None:
             pass
 
@@ -59,6 +87,7 @@ def test_every_verb_of_every_route_declares_its_scope() -> None:
             operation = operation_of(handler, verb)
             assert operation is not None, f"{verb} {pattern} declares no scope"
             assert operation.scopes
+            assert isinstance(operation.cross_site, CrossSite), f"{verb} {pattern} has no rule for other sites"
             seen += 1
     assert seen >= 45
 
@@ -75,9 +104,11 @@ def test_only_health_style_and_login_are_public() -> None:
 
 def test_cookies_never_reach_agents_and_tasks() -> None:
     for path, handler in API:
-        scopes = set().union(*(getattr(operation_of(handler, verb), "scopes", ()) for verb in served_verbs(handler)))
-        if scopes & {Scope.TASK, Scope.AGENT, Scope.ENROL} and path != "bundles/{digest}":
-            assert handler.sessions is False, path
+        for verb in served_verbs(handler):
+            operation = operation_of(handler, verb)
+            assert operation is not None
+            programs = operation.scopes & {Scope.TASK, Scope.AGENT, Scope.ENROL, Scope.HUB}
+            assert operation.cross_site.sessions is not (bool(programs) or Scope.PUBLIC in operation.scopes), path
 
 
 def documented() -> set[tuple[str, str, str]]:
