@@ -7,12 +7,10 @@ import gc
 import importlib
 import logging
 import os
-import random
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +21,8 @@ from detlab_hub.services import master as services
 from detlab_hub.services import placement
 from detlab_hub.store import Store, lease, migrate, store
 from simulation.master import make_database
+from simulation.randomness import determined
 from simulation.world import Outcome, World
-
-
-@contextmanager
-def determined(seed: int) -> Iterator[None]:
-    """All randomness of the process comes from the seed, and no garbage is collected in the middle."""
-    rng = random.Random(f"entropy {seed}")
-    random.seed(seed)
-    kept = os.urandom, random._urandom
-    os.urandom = random._urandom = rng.randbytes  # the seam of `random` and `uuid`
-    gc.disable()
-    try:
-        yield
-    finally:
-        os.urandom, random._urandom = kept
-        gc.enable()
 
 
 class Bench:
