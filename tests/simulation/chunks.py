@@ -9,12 +9,13 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from simulation import patience
 from simulation.faults import CLOUD, KINDS, LEAST
+from simulation.told import tell
 from simulation.worlds import ELASTIC_FROM
 
 TESTS = Path(__file__).parents[1]
@@ -86,9 +87,11 @@ def simulate(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return result
 
 
-def check_chunk(chunk: int, tmp_path: Path) -> None:
+def check_chunk(chunk: int, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """Every promise holds in all seeds of a chunk, and each seed had its faults and trials."""
-    found = simulate(tmp_path, "--seeds", f"{chunk * CHUNK}:{(chunk + 1) * CHUNK}", "--jobs", str(JOBS))
+    seeds = f"{chunk * CHUNK}:{(chunk + 1) * CHUNK}"
+    found = simulate(tmp_path, "--seeds", seeds, "--jobs", str(JOBS))
+    tell(record_property, seeds, found)
     counts = Counter[str](found["faults"])
     _counted[chunk] = counts + Counter({kind: found["checks"].get(kind, 0) for kind in ELASTIC})
     assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
@@ -100,13 +103,13 @@ def check_chunk(chunk: int, tmp_path: Path) -> None:
     assert sum(counts[kind] for kind in TRIAL_DEATHS) > 0, f"no trial was killed in chunk {chunk}"
 
 
-def check_kinds(chunks: Sequence[int], tmp_path: Path) -> None:
+def check_kinds(chunks: Sequence[int], tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """Every kind of fault happened in these chunks; those that this process has not run well are run now."""
     if not chunks:  # so few are asked for that none is in this half
         return
     for chunk in chunks:
         if chunk not in _counted:
-            check_chunk(chunk, tmp_path)
+            check_chunk(chunk, tmp_path, record_property)
     total = sum((_counted[chunk] for chunk in chunks), Counter[str]())
     print(f"{len(chunks) * CHUNK} seeds:", ", ".join(f"{kind} {total[kind]}" for kind in (*KINDS, *CLOUD)))
     kinds = [*KINDS, *(ELASTIC if chunks[-1] * CHUNK >= ELASTIC_FROM else ()), *(CLOUD if len(chunks) >= MANY else ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,6 @@ def test_without_faults_nothing_is_repeated(tmp_path: Path) -> None:
     assert found["least_trials"] >= TRIALS
 
 
-def test_a_half_without_chunks_misses_no_fault(tmp_path: Path) -> None:
+def test_a_half_without_chunks_misses_no_fault(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """`DETLAB_SIMULATION_CHUNKS=1` leaves the odd half empty."""
-    check_kinds([], tmp_path)
+    check_kinds([], tmp_path, record_property)

@@ -5,6 +5,7 @@ The others are in `test_seeds_even.py`; see `chunks.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from simulation.patience import MARGIN, WALL
 
 @pytest.mark.timeout(WALL + MARGIN)
 @pytest.mark.parametrize("chunk", ODD)
-def test_every_promise_holds(chunk: int, tmp_path: Path) -> None:
-    check_chunk(chunk, tmp_path)
+def test_every_promise_holds(chunk: int, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    check_chunk(chunk, tmp_path, record_property)
 
 
 @pytest.mark.timeout(len(ODD) * WALL + MARGIN)
-def test_every_kind_of_fault_happened(tmp_path: Path) -> None:
+def test_every_kind_of_fault_happened(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """Over the chunks of this file; prints how often."""
-    check_kinds(ODD, tmp_path)
+    check_kinds(ODD, tmp_path, record_property)
