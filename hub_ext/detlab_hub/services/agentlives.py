@@ -27,8 +27,8 @@ from detlab_hub.backends.agents import Connection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.services import devices, gangs
 from detlab_hub.services.callers import AgentCaller
+from detlab_hub.services.liverows import PLACED, holder_of
 from detlab_hub.services.lives import apply_allocation, send_kill, send_launch
-from detlab_hub.services.scene import PLACED, holder_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts

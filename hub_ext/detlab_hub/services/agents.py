@@ -30,9 +30,9 @@ from detlab_hub.services import audit, departures, drains, records
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.offers import is_off, known_node, with_shares
-from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts, tokens

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab_hub.services.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn

@@ -14,8 +14,8 @@ from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, Preempt
 from detlab_hub.core.lifecycle.usertask import EndRequested
 from detlab_hub.services import audit
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.lives import apply_allocation
-from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn

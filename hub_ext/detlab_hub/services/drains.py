@@ -19,9 +19,9 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.lifecycle.allocation import LeaveRequested, PreemptReason
 from detlab_hub.core.lifecycle.usertask import EndRequested
 from detlab_hub.services.idle import say
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.rows import graces_of
-from detlab_hub.services.scene import PLACED
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.prepared import Prepared

@@ -15,8 +15,8 @@ from detlab_hub.services.agentlives import lose
 from detlab_hub.services.agents import Agents
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.drains import Drain
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.lives import send_kill
-from detlab_hub.services.scene import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts, tokens

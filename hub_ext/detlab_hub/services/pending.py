@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -10,25 +10,31 @@ from functools import cached_property
 class Pending(dict[str, str]):
     """Why each allocation without a place waits, by its id, in the order of the queue.
 
-    Attributes:
-        places: Its place in the line of its pool, from 1: what waits in other pools is in nobody's way.
+    Args:
+        texts: The reasons.
+        pools: Where each waits; by default all wait in one pool.
     """
 
     def __init__(self, texts: Mapping[str, str] | None = None, pools: Mapping[str, str] | None = None) -> None:
         super().__init__(texts or {})
-        lines, pools = Counter[str](), pools or {}
-        self.places: dict[str, int] = {}
+        self._pools = pools or {}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Of each its place in the line of its pool, from 1: what waits in other pools is in nobody's way."""
+        lines, places = Counter[str](), dict[str, int]()
         for allocation_id in self:
-            pool = pools.get(allocation_id, "")
+            pool = self._pools.get(allocation_id, "")
             lines[pool] += 1
-            self.places[allocation_id] = lines[pool]
+            places[allocation_id] = lines[pool]
+        return places
 
     @cached_property
     def of_experiments(self) -> dict[int, str]:
         """Why most of its trials wait, by experiment: counted once for a pass, however many look."""
-        votes: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        for allocation_id, text in self.items():
-            number = allocation_id.partition(".")[0]
-            if number.isdigit():
-                votes[int(number)][text] += 1
-        return {experiment: count.most_common(1)[0][0] for experiment, count in votes.items()}
+        most: dict[str, tuple[int, str]] = {}
+        votes = Counter(zip((allocation_id.partition(".")[0] for allocation_id in self), self.values(), strict=True))
+        for (number, text), count in votes.items():
+            if count > most.get(number, (0, ""))[0]:
+                most[number] = count, text
+        return {int(number): text for number, (_, text) in most.items() if number.isdigit()}

@@ -7,7 +7,7 @@ takes nobody else in its stead.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,10 +19,11 @@ from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
 from detlab_hub.core.scheduling.picking import pick
 from detlab_hub.core.scheduling.undisturbed import without_collection
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.lives import apply_allocation, ask_to_leave
 from detlab_hub.services.pending import Pending
 from detlab_hub.services.remembered import KnownTasks
-from detlab_hub.services.scene import PLACED, Refusals, Scene, job_of, look, snapshots
+from detlab_hub.services.scene import Refusals, Scene, look, snapshots
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.sparing import NOBODY, Saving, Sparing
 from detlab_hub.services.turn import Turn
@@ -42,8 +43,8 @@ class Verdict(NamedTuple):
 
 def _in_order(scene: Scene, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
     """What was said, in the order of the queue: places are told by it."""
-    rows = [row for row in sorted(scene.pending, key=scene.rank) if row.id in texts]
-    pools = {row.id: scene.holders[job_of(row)].pool for row in rows}
+    queue = [(holder.pool, row.id) for holder, rows in scene.queue() for row in rows if row.id in texts]
+    pools = {name: pool for pool, name in queue}
     return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
 
 
@@ -103,7 +104,7 @@ def place(
         )
         return _in_order(scene, texts, dict.fromkeys(texts, ""))
     pools, sparing = turn.settings.pools, Sparing(turn, before)
-    wanted = {scene.holders[job_of(row)].pool for row in scene.pending}
+    wanted = {scene.holder(row).pool for row in scene.pending}
     for name, pool in pools.by_name.items():
         if name not in wanted:
             continue
@@ -114,8 +115,8 @@ def place(
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
         texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
-    for row in scene.pending:
-        lost = scene.holders[job_of(row)].pool
+    for row in scene.pending if any(pools.of(name) is None for name in wanted) else ():
+        lost = scene.holder(row).pool
         if pools.of(lost) is None:
             texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
             codes[row.id] = "no_agent"
@@ -124,7 +125,7 @@ def place(
 
 def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving) -> None:
     """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
-    free = _free_slots(scene)
+    free = _free_slots(scene, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():
         row = turn.session.get_one(AllocationRow, allocation_id)
@@ -155,9 +156,12 @@ def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> Non
     turn.session.flush()
 
 
-def _free_slots(scene: Scene) -> dict[str, list[str]]:
+def _free_slots(scene: Scene, agents: Collection[str]) -> dict[str, list[str]]:
+    """The free slots of some agents."""
     used: defaultdict[str, set[str]] = defaultdict(set)
     for row in scene.placed:
-        for agent_id, slots in scene.slots_of(row).items():
-            used[agent_id].update(slots)
-    return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in scene.nodes}
+        if row.agent_id in agents or row.id in scene.gangs:
+            for agent_id, slots in scene.slots_of(row).items():
+                used[agent_id].update(slots)
+    nodes = (node for node in scene.nodes if node.id in agents)
+    return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in nodes}

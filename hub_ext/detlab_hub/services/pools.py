@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.poolwire import PoolList, PoolView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import pools
 

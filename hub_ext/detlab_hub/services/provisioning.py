@@ -51,7 +51,7 @@ from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import audit, instancenotes, scene
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.instancenotes import Learned, Note
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts, tokens

@@ -19,107 +19,20 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.services.liverows import PLACED, Placed, Waiting, experiment_name, holder_of, job_of
 from detlab_hub.services.offers import agent_of, beside, constraints_of, usable
 from detlab_hub.services.queuing import SINGLE_NODE
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
-PLACED = (
-    AllocationState.ASSIGNED,
-    AllocationState.PULLING,
-    AllocationState.STARTING,
-    AllocationState.RUNNING,
-    AllocationState.TERMINATING,
-)
-"""States in which an allocation owns its slots."""
 AN_HOUR = 3600.0
 Refusals = Mapping[tuple[int | str, str], float]
 """(trial or user task, agent that refused it) -> until when it is not asked again."""
 
 
-class Waiting(NamedTuple):
-    """Of an allocation that waits what a pass asks for, and no more: all are looked at each time, few get a place."""
-
-    id: str
-    trial_id: int | None
-    task_id: str | None
-    experiment_id: int | None
-    owner: str
-    slots_needed: int
-    runtime: str
-    constraints: dict[str, Any] | None
-    millicpus: int
-    memory: int
-    max_time: float | None
-    requested_at: float
-    idx: int | None
-
-
-class Placed(NamedTuple):
-    """The same of one that has a place."""
-
-    id: str
-    trial_id: int | None
-    task_id: str | None
-    experiment_id: int | None
-    owner: str
-    state: str
-    agent_id: str | None
-    slots: list[str]
-    millicpus: int
-    memory: int
-    started_at: float | None
-    max_time: float | None
-    preempt_at: float | None
-    nodes: int
-    requested_at: float
-    idx: int | None
-
-
-_PENDING = Prepared(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.slots_needed,
-        AllocationRow.runtime,
-        AllocationRow.constraints,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.max_time,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(AllocationRow.state == AllocationState.PENDING)
-)
-_TAKEN = Prepared(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.state,
-        AllocationRow.agent_id,
-        AllocationRow.slots,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.started_at,
-        AllocationRow.max_time,
-        AllocationRow.preempt_at,
-        AllocationRow.nodes,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(or_(*(AllocationRow.state == state for state in PLACED)))
-)
 _LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.state == state for state in PLACED))
 _EXPERIMENTS = Prepared(
     select(
@@ -170,7 +83,7 @@ _PREEMPTED = Prepared(
 )
 
 
-class _Holder(NamedTuple):
+class Holder(NamedTuple):
     """What the rows say of an experiment or a user task as a job of the queue."""
 
     pool: str
@@ -189,7 +102,7 @@ class Scene:
     """Agents on which administrators let nothing new start, and how the scheduler calls that."""
     pending: list[Waiting]
     placed: list[Placed]
-    holders: dict[str, _Holder]
+    holders: dict[str, Holder]
     quotas: list[Any]
     refused: Mapping[int | str, frozenset[str]]
     tired: frozenset[int]
@@ -200,36 +113,61 @@ class Scene:
     """Tasks of the pass before."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
+    _holder_by: dict[int | str, Holder] = field(default_factory=dict, init=False)
+    """By an experiment's number or a user task's id: thousands of rows have a few of them, and name none."""
 
     def __post_init__(self) -> None:
         pools = {node.id: node.pool for node in self.nodes}
         for row in self.placed:
-            name = job_of(row)
-            pool = pools.get(row.agent_id or "", self.holders[name].pool)
-            self.held.append((pool, name, row.owner, len(row.slots)))
+            holder = self.holder(row)
+            pool = pools.get(row.agent_id or "", holder.pool)
+            self.held.append((pool, holder.job.id, row.owner, len(row.slots)))
 
-    def rank(self, row: Waiting) -> tuple[int, float, float, int, str]:
-        """By what the whole queue is sorted; each pool's scheduler may have reasons to start others first."""
-        name, job, _ = self.holders[job_of(row)]
-        pool = self.settings.pools.of(name)
+    def holder(self, row: Waiting | Placed) -> Holder:
+        """The job of an allocation."""
+        key = row.task_id or row.experiment_id or 0
+        found = self._holder_by.get(key)
+        if found is None:
+            found = self._holder_by[key] = self.holders[job_of(row)]
+        return found
+
+    def queue(self) -> list[tuple[Holder, list[Waiting]]]:
+        """What waits by job, jobs in the order of the whole queue; each pool's may have reasons to start others first.
+
+        Of jobs that share a place in it the requests are in one list, under one of them that has the same pool.
+        """
+        lines: dict[tuple[Any, ...], tuple[Holder, list[Waiting]]] = {}
+        of: dict[int | str, list[Waiting]] = {}
+        for row in self.pending:
+            key = row.task_id or row.experiment_id or 0
+            line = of.get(key)
+            if line is None:
+                holder = self.holder(row)
+                line = of[key] = lines.setdefault(self._rank(holder), (holder, []))[1]
+            line.append(row)
+        for _, rows in lines.values():
+            rows.sort(key=_within)
+        return [lines[rank] for rank in sorted(lines)]
+
+    def _rank(self, holder: Holder) -> tuple[int, float, float, str]:
+        pool, job = self.settings.pools.of(holder.pool), holder.job
         ranked = pool is None or pool.rules.scheduler is Scheduler.PRIORITY
         moved = job.submitted if job.position is None else job.position
-        return job.priority if ranked else 0, moved, job.submitted, row.idx or 0, row.id
+        return job.priority if ranked else 0, moved, job.submitted, holder.pool
 
     def snapshot(self, pool: PoolConfig) -> Snapshot:
         """Of one pool."""
         nodes = [node for node in self.nodes if node.pool == pool.name]
         slots = {node.id: frozenset(node.slots) for node in nodes}
-        tasks = [self._waits(row, pool) for row in self.pending if self.holders[job_of(row)].pool == pool.name]
-        held = [row for row in self.placed if any(agent in slots for agent in self.slots_of(row))]
-        tasks += [self._holds(row, slots, pool) for row in held]
+        tasks = [self._waits(row, pool) for row in self.pending if self.holder(row).pool == pool.name]
+        tasks += [self._holds(row, slots, pool) for row in self.placed if self._is_on(row, slots)]
         names = {task.job for task in tasks}
         if not all(node.gangs for node in nodes):
             dated = [agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes if not node.gangs]
             tasks = [beside(dated, task) for task in tasks]
         return Snapshot(
             pool=pool.rules,
-            agents=tuple(agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes),
+            agents=tuple(self.known.agent(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes),
             jobs=self._jobs(pool.name, names),
             tasks=tuple(tasks),
             quotas=self._quotas(pool.name),
@@ -239,6 +177,11 @@ class Scene:
     def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
         """The slots that an allocation has, by agent."""
         return self.gangs.get(row.id) or {row.agent_id or "": frozenset(row.slots)}
+
+    def _is_on(self, row: Placed, agents: Mapping[str, object]) -> bool:
+        if row.id in self.gangs:
+            return any(agent in agents for agent in self.gangs[row.id])
+        return (row.agent_id or "") in agents
 
     def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
         elsewhere = Counter[str]()
@@ -270,10 +213,9 @@ class Scene:
         )
 
     def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
-        name = job_of(row)
-        groups = self.holders[name].groups
+        _, job, groups = self.holder(row)
         preemptible = row.trial_id is not None and row.trial_id not in self.tired
-        refused = self.refused.get(holder_of(row), _NOBODY)
+        refused = self.refused.get(holder_of(row), _NOBODY) if self.refused else _NOBODY
         overdue = self.now - row.requested_at > pool.patience
         made_of = TaskState.PENDING, row, groups, preemptible, refused, overdue
         known = self.known.get(row.id, made_of)
@@ -281,7 +223,7 @@ class Scene:
             return known
         task = Task(
             id=row.id,
-            job=name,
+            job=job.id,
             slots=row.slots_needed,
             requested=float(row.idx or 0),  # trials in the order of their search, also when they come again
             came=row.requested_at,
@@ -300,26 +242,27 @@ class Scene:
         return self.known.keep(made_of, task)
 
     def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
-        name = job_of(row)
+        _, job, groups = self.holder(row)
         began = row.started_at or self.now
         overdue = began - row.requested_at > pool.patience > self.now - began
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
+        parts = self.gangs.get(row.id)
+        at = there.get(row.agent_id or "") if parts is None else [(*part, there.get(part[0])) for part in parts.items()]
+        preemptible = row.trial_id is not None and row.trial_id not in self.tired
+        made_of = TaskState.RUNNING, row, groups, preemptible, at, left, overdue
+        known = self.known.get(row.id, made_of)
+        if known is not None:
+            return known
         # A slot that was disabled since is nobody's to give.
         on = {
             agent: len(there[agent].intersection(slots))
             for agent, slots in self.slots_of(row).items()
             if agent in there
         }
-        groups = self.holders[name].groups
-        preemptible = row.trial_id is not None and row.trial_id not in self.tired
-        made_of = TaskState.RUNNING, row, groups, preemptible, on, left, overdue
-        known = self.known.get(row.id, made_of)
-        if known is not None:
-            return known
         task = Task(
             id=row.id,
-            job=name,
+            job=job.id,
             slots=len(row.slots),
             state=TaskState.RUNNING,
             requested=float(row.idx or 0),
@@ -341,40 +284,48 @@ class Scene:
 _NOBODY: frozenset[str] = frozenset()
 
 
+def _within(row: Waiting) -> tuple[int, str]:
+    """By what the requests of a job are sorted."""
+    return row.idx or 0, row.id
+
+
 def look(
     s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: KnownTasks
 ) -> Scene | None:
     """Read what the snapshots are made of; None if nothing waits."""
-    pending = [Waiting(*row) for row in _PENDING.all(s, {})]
     known.begin()
-    if not pending:
-        return None
-    scene = _scene(s, pending, nodes, refusals, now, settings)
-    scene.known = known
-    return scene
+    pending = known.waiting(s)
+    return _scene(s, pending, nodes, refusals, now, settings, known) if pending else None
 
 
 def snapshots(
     s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
 ) -> dict[str, Snapshot]:
     """A snapshot of each pool, by its name. Tasks are named as their allocations."""
-    scene = _scene(s, [Waiting(*row) for row in _PENDING.all(s, {})], nodes, refusals, now, settings)
+    fresh = KnownTasks()
+    scene = _scene(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
     return {name: scene.snapshot(pool) for name, pool in settings.pools.by_name.items()}
 
 
 def _scene(
-    s: Session, pending: list[Waiting], nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
+    s: Session,
+    pending: list[Waiting],
+    nodes: Sequence[Node],
+    refusals: Refusals,
+    now: float,
+    settings: Settings,
+    known: KnownTasks,
 ) -> Scene:
     refused: defaultdict[int | str, frozenset[str]] = defaultdict(frozenset)
     for (holder, agent_id), until in refusals.items():
         if until > now:
             refused[holder] |= {agent_id}
-    holders = {_experiment(row[0]): _holder(_experiment(row[0]), *row[1:]) for row in _EXPERIMENTS.all(s, {})}
+    holders = {experiment_name(row[0]): _holder(experiment_name(row[0]), *row[1:]) for row in _EXPERIMENTS.all(s, {})}
     holders.update((row[0], _holder(*row)) for row in _TASKS.all(s, {}))
     preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
     counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
     closed, off = _closed(s)
-    placed = [Placed(*row) for row in _TAKEN.all(s, {})]
+    placed = known.placed(s)
     gangs = _gangs(s) if any(row.nodes > 1 for row in placed) else {}
     return Scene(
         settings=settings,
@@ -388,6 +339,7 @@ def _scene(
         refused=refused,
         tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
         gangs=gangs,
+        known=known,
     )
 
 
@@ -438,9 +390,9 @@ def _holder(
     created_at: float,
     position: float | None,
     groups: list[str],
-) -> _Holder:
+) -> Holder:
     job = Job(name, priority, _weight(weight), max_slots, created_at, position)
-    return _Holder(pool, job, frozenset(groups))
+    return Holder(pool, job, frozenset(groups))
 
 
 def _weight(weight: float) -> float:
@@ -450,17 +402,3 @@ def _weight(weight: float) -> float:
 
 def _with_elsewhere(job: Job, slots: int) -> Job:
     return Job(job.id, job.priority, job.weight, job.max_slots, job.submitted, job.position, slots)
-
-
-def _experiment(number: int | None) -> str:
-    return f"experiment {number}"
-
-
-def job_of(row: Waiting | Placed) -> str:
-    """What an allocation's job is called, in reasons, too."""
-    return row.task_id if row.task_id is not None else _experiment(row.experiment_id)
-
-
-def holder_of(row: AllocationRow | Waiting) -> int | str:
-    """What an allocation runs: a trial's number, or a user task's id."""
-    return row.task_id if row.task_id is not None else row.trial_id or 0

@@ -14,7 +14,7 @@ from detlab.schemas.taskwire import UsageRow as UsageItem
 from detlab.schemas.taskwire import UsageView
 from detlab_hub.services.accounting import TRIAL, day_of, split_by_day
 from detlab_hub.services.callers import Caller
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from sqlalchemy import and_, func, or_, select, update
 
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, TokenRow

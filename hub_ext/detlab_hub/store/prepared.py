@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Delete, Insert, Select, Update
 from sqlalchemy.engine import Dialect
@@ -19,6 +19,8 @@ from sqlalchemy.orm import Session
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+Seen: TypeAlias = tuple[Any, T]
+"""A row as the driver gave it, and what was made of it."""
 _FLOAT8 = 701
 """What PostgreSQL calls a double; it matters for numbers only, and all of ours that are not whole are doubles."""
 _DRIVER = "detlab_hub.store.prepared.driver"
@@ -54,9 +56,10 @@ class _Plan:
         """What the driver has fetched, as rows."""
         if not self.results:
             return map(self.row, found)
-        return (self.row(self._converted(values)) for values in found)
+        return (self.row(self.converted(values)) for values in found)
 
-    def _converted(self, values: Any) -> list[Any]:
+    def converted(self, values: Any) -> list[Any]:
+        """What the driver gave for a row, as its columns have it."""
         fresh = list(values)
         for place, convert in self.results:
             fresh[place] = convert(fresh[place])
@@ -86,6 +89,26 @@ class Prepared:
         """Its rows, as named tuples."""
         plan, found = self._execute(s, values, _fetched)
         return list(plan.rows(found))
+
+    def again(
+        self, s: Session, values: Mapping[str, Any], before: Mapping[Any, Seen[T]], make: Callable[..., T]
+    ) -> dict[Any, Seen[T]]:
+        """Its rows by their first column, a key; one that says what it said before is the same object again.
+
+        Args:
+            s: A session.
+            values: As ever.
+            before: What this gave before.
+            make: Makes a row of its values.
+        """
+        plan, found = self._execute(s, values, _fetched)
+        rows: dict[Any, Seen[T]] = {}
+        for raw in found:
+            seen = before.get(raw[0])
+            if seen is None or seen[0] != raw:
+                seen = raw, make(*(plan.converted(raw) if plan.results else raw))
+            rows[raw[0]] = seen
+        return rows
 
     def first(self, s: Session, values: Mapping[str, Any]) -> Any:
         """Its first row, None if there is none."""

@@ -22,7 +22,7 @@ from detlab.schemas.wire import (
     TrialState,
 )
 from detlab_hub.services.drains import Drain
-from detlab_hub.services.scene import PLACED
+from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.standing import KEPT
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Integer, bindparam, cast, delete, event, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
@@ -107,6 +107,81 @@ def test_what_is_written_and_read_is_what_sqlalchemy_writes_and_reads(
 
     with pytest.raises(Undo):
         store.write_sync(both)
+
+
+# --- rows that are as they were
+
+
+_AGAIN = Prepared(select(_TRIALS.c.id, *(_TRIALS.c[name.rstrip("_")] for name in sorted(FIELDS))))
+
+
+class Read(NamedTuple):
+    """A trial, of values in the order of `_AGAIN`."""
+
+    id: int
+    values: tuple[Any, ...]
+
+
+def made(number: int, *values: Any) -> Read:
+    return Read(number, values)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(first=rows, then=rows)
+@example(first={"hparams": {"a": 1}}, then={"hparams": {"a": True}})
+@example(first={"warnings": ["a"]}, then={"warnings": ["b"]})
+def test_rows_read_again_say_what_the_database_says(store: Store, first: dict[str, Any], then: dict[str, Any]) -> None:
+    def work(s: Session) -> None:
+        experiment = add_experiment(s)
+        common = {"experiment_id": experiment, "state": "ACTIVE", "created_at": 1.0}
+        changing = TrialRow(idx=0, request_id="changing", **{**common, **first})
+        still = TrialRow(idx=1, request_id="still", **common)
+        insert_row(s, changing)
+        insert_row(s, still)
+        before = _AGAIN.again(s, {}, {}, made)
+        kept = before[still.id][1]
+        for name, value in then.items():
+            setattr(changing, name, value)
+        s.flush()
+        now = _AGAIN.again(s, {}, before, made)
+        expected = {row[0]: repr(tuple(row[1:])) for row in _AGAIN.all(s, {})}
+        assert {number: repr(row.values) for number, (_, row) in now.items()} == expected
+        assert now[still.id][1] is kept
+        raise Undo
+
+    with pytest.raises(Undo):
+        store.write_sync(work)
+
+
+def test_a_row_read_again_is_a_new_object_only_if_it_changed(store: Store, experiment_id: int) -> None:
+    one, two, three = (store.write_sync(lambda s: add_trial(s, experiment_id)) for _ in range(3))
+
+    def look(before: dict[int, Any]) -> dict[int, Any]:
+        return store.read_sync(lambda s: _AGAIN.again(s, {}, before, made))
+
+    first = look({})
+    assert sorted(first) == [one, two, three]
+    store.write_sync(lambda s: _STATUS.run(s, {"trial": one, "said": "busy"}))
+    store.write_sync(lambda s: s.execute(delete(TrialRow).where(TrialRow.id == two)))
+    second = look(first)
+    assert sorted(second) == [one, three]
+    assert second[one][1] is not first[one][1]
+    assert "busy" in second[one][1].values
+    assert "busy" not in first[one][1].values, "what somebody still looks at stays as it was"
+    assert second[three][1] is first[three][1]
+    assert all(seen[1] is look(second)[number][1] for number, seen in second.items())
+
+
+def test_rows_read_again_share_nothing_that_could_change(store: Store, experiment_id: int) -> None:
+    one, two = (store.write_sync(lambda s: add_trial(s, experiment_id)) for _ in range(2))
+    rows = store.read_sync(lambda s: _AGAIN.again(s, {}, {}, made))
+    mutable = [[value for value in rows[number][1].values if isinstance(value, list | dict)] for number in (one, two)]
+    assert len(mutable[0]) >= 3
+    assert not {id(value) for value in mutable[0]} & {id(value) for value in mutable[1]}
+    raw = {id(value) for number in (one, two) for value in rows[number][0]}
+    assert not raw & {id(value) for values in mutable for value in values}
 
 
 # --- somebody who listens

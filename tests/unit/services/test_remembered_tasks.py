@@ -9,8 +9,9 @@ from typing import Any
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
+from detlab_hub.services.liverows import Placed, Waiting
 from detlab_hub.services.remembered import KnownTasks
-from detlab_hub.services.scene import Placed, Scene, Waiting, _Holder
+from detlab_hub.services.scene import Holder, Scene
 from detlab_hub.services.settings import Settings
 
 HERE = Path("/nowhere")
@@ -66,7 +67,7 @@ def changed(scene: Scene, draw: random.Random) -> Scene:
         nodes=[Node(name, tuple(f"cpu{number}" for number in range(draw.choice([3, 4])))) for name in "ab"],
         pending=pending,
         placed=running,
-        holders={"experiment 1": _Holder("default", Job("experiment 1"), groups)},
+        holders={"experiment 1": Holder("default", Job("experiment 1"), groups)},
         refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
         tired=frozenset(row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1),
         known=scene.known,
@@ -76,7 +77,7 @@ def changed(scene: Scene, draw: random.Random) -> Scene:
 
 def first(draw: random.Random) -> Scene:
     """Some that wait."""
-    holders = {"experiment 1": _Holder("default", Job("experiment 1"), frozenset())}
+    holders = {"experiment 1": Holder("default", Job("experiment 1"), frozenset())}
     rows = [waiting(number, draw) for number in range(1, 8)]
     return Scene(SETTINGS, 400.0, [Node("a", ("cpu0",))], {}, rows, [], holders, [], {}, frozenset())
 
@@ -127,7 +128,7 @@ def beside_a_trial(trial_at: float, command_at: float) -> tuple[Scene, str, str]
         nodes=[Node("a", ("cpu0", "cpu1"), millicpus=6000)],
         pending=[trial, command],
         placed=[placed(runs, "a", random.Random(1))],
-        holders={name: _Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
+        holders={name: Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
         held=[],
     )
     return scene, trial.id, command.id
@@ -163,7 +164,7 @@ def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
         nodes=[Node("a", ("cpu0", "cpu1", "cpu2", "cpu3"))],
         pending=others,
         placed=[late],
-        holders={f"experiment {n}": _Holder("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))},
+        holders={f"experiment {n}": Holder("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))},
     )
 
     def released(now: float, *, started_at: float | None = 1000.0, requested_at: float = 0.0) -> bool:

@@ -1,0 +1,129 @@
+"""The rows of what waits and of what has a place, as a scheduling pass reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.store.prepared import Prepared, Seen
+from detlab_hub.store.tables import AllocationRow, TrialRow
+
+PLACED = (
+    AllocationState.ASSIGNED,
+    AllocationState.PULLING,
+    AllocationState.STARTING,
+    AllocationState.RUNNING,
+    AllocationState.TERMINATING,
+)
+"""States in which an allocation owns its slots."""
+
+
+class Waiting(NamedTuple):
+    """Of an allocation that waits what a pass asks for, and no more: all are looked at each time, few get a place."""
+
+    id: str
+    trial_id: int | None
+    task_id: str | None
+    experiment_id: int | None
+    owner: str
+    slots_needed: int
+    runtime: str
+    constraints: dict[str, Any] | None
+    millicpus: int
+    memory: int
+    max_time: float | None
+    requested_at: float
+    idx: int | None
+
+
+class Placed(NamedTuple):
+    """The same of one that has a place."""
+
+    id: str
+    trial_id: int | None
+    task_id: str | None
+    experiment_id: int | None
+    owner: str
+    state: str
+    agent_id: str | None
+    slots: list[str]
+    millicpus: int
+    memory: int
+    started_at: float | None
+    max_time: float | None
+    preempt_at: float | None
+    nodes: int
+    requested_at: float
+    idx: int | None
+
+
+_PENDING = Prepared(
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.task_id,
+        AllocationRow.experiment_id,
+        AllocationRow.owner,
+        AllocationRow.slots_needed,
+        AllocationRow.runtime,
+        AllocationRow.constraints,
+        AllocationRow.millicpus,
+        AllocationRow.memory,
+        AllocationRow.max_time,
+        AllocationRow.requested_at,
+        TrialRow.idx,
+    )
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(AllocationRow.state == AllocationState.PENDING)
+)
+_TAKEN = Prepared(
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.task_id,
+        AllocationRow.experiment_id,
+        AllocationRow.owner,
+        AllocationRow.state,
+        AllocationRow.agent_id,
+        AllocationRow.slots,
+        AllocationRow.millicpus,
+        AllocationRow.memory,
+        AllocationRow.started_at,
+        AllocationRow.max_time,
+        AllocationRow.preempt_at,
+        AllocationRow.nodes,
+        AllocationRow.requested_at,
+        TrialRow.idx,
+    )
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(or_(*(AllocationRow.state == state for state in PLACED)))
+)
+
+
+def read_waiting(s: Session, before: Mapping[str, Seen[Waiting]]) -> dict[str, Seen[Waiting]]:
+    """What waits, by its id; what is as it was `before` is the same object again."""
+    return _PENDING.again(s, {}, before, Waiting)
+
+
+def read_placed(s: Session, before: Mapping[str, Seen[Placed]]) -> dict[str, Seen[Placed]]:
+    """The same of what has a place."""
+    return _TAKEN.again(s, {}, before, Placed)
+
+
+def experiment_name(number: int | None) -> str:
+    """What an experiment is called as a job."""
+    return f"experiment {number}"
+
+
+def job_of(row: Waiting | Placed) -> str:
+    """What an allocation's job is called, in reasons, too."""
+    return row.task_id if row.task_id is not None else experiment_name(row.experiment_id)
+
+
+def holder_of(row: AllocationRow | Waiting) -> int | str:
+    """What an allocation runs: a trial's number, or a user task's id."""
+    return row.task_id if row.task_id is not None else row.trial_id or 0
