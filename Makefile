@@ -45,7 +45,7 @@ again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try o
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -102,6 +102,15 @@ $(VENV)-bench-%/.installed: bench/peers/%.txt
 	@echo "==> $* into $(VENV)-bench-$*"
 	$(PYTHON) -m venv $(VENV)-bench-$*
 	$(VENV)-bench-$*/bin/python -m pip --disable-pip-version-check install --quiet -r $<
+	@touch $@
+
+audit: $(VENV)-audit/.installed  ## known faults of the pinned Python packages; needs pypi.org's data, and says so without
+	@$(VENV)-audit/bin/python tests/testbed/audit.py $(VENV)-audit/bin/pip-audit constraints.txt
+
+$(VENV)-audit/.installed:
+	@echo "==> pip-audit into $(VENV)-audit"
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.10"
 	@touch $@
 
 unit: setup-test  ## the quick tests only
@@ -175,5 +184,5 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* server_ext/detlab_server/labextension
