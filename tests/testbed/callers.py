@@ -22,12 +22,12 @@ SLEEPER = {
 }
 
 
-def task_token(cluster: Cluster, experiment: int) -> str:
-    """The token of the running trial of an experiment, from its task's directory."""
+def task_token(cluster: Cluster, of: int | str) -> str:
+    """The token of the running trial of an experiment, or of a running user task, from its task's directory."""
     folder = cluster.folder / "agent" / "tasks"
 
     def running() -> list[Path]:
-        found = [path for path in folder.glob(f"{experiment}.*/token") if path.stat().st_size]
+        found = [path for path in folder.glob(f"{of}.*/token") if path.stat().st_size]
         return [path for path in found if (path.parent / "launcher.json").exists()]
 
     return until(running, cluster.logs)[0].read_text().strip()
