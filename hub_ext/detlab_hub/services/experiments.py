@@ -66,9 +66,10 @@ class Experiments:
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
         """
-        known = await self._shell.read(lambda s: self._known(s, caller, request))
-        if known is not None:
-            return known
+        if request.idempotency_key:
+            known = await self._shell.read(lambda s: self._known(s, caller, request))
+            if known is not None:
+                return known
         # A config of a megabyte takes seconds to parse: nobody else should wait for it.
         prepared = await asyncio.to_thread(prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
@@ -14,6 +14,7 @@ from detlab_hub.services.diagnosis import Evidence, judge
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.masking import masked_text, secrets_of
 from detlab_hub.services.rank_faults import Line
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import logs
 from detlab_hub.store.tables import (
     AgentRow,
@@ -167,13 +168,7 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
 
 def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
     """The warning about a trial that ended without the searcher's metric; it names what its validations did report."""
-    names = s.scalars(
-        select(MetricName.name)
-        .join(Series, Series.name_id == MetricName.id)
-        .where(Series.trial_id == trial.id, Series.group_name == "validation")
-        .order_by(MetricName.name)
-        .limit(WARNED_NAMES)
-    ).all()
+    names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
     return f"never reported {experiment.metric!r}{instead}"
@@ -216,4 +211,11 @@ WARNED_NAMES = 5
 WARNED_CHARS = 80
 WARNED_TRIALS = 100
 """Warnings of trials in the row of their experiment."""
+_VALIDATED = Prepared(
+    select(MetricName.name)
+    .join(Series, Series.name_id == MetricName.id)
+    .where(Series.trial_id == bindparam("trial"), Series.group_name == "validation")
+    .order_by(MetricName.name)
+    .limit(WARNED_NAMES)
+)
 _AND_MORE = re.compile(r"and (\d+) more trials, each with a warning of its own")

@@ -97,6 +97,13 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
     if over is not None:
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
+    if _starts_on(there, wish, pool):
+        return []  # whoever else there is changes nothing
+    return await _by_everybody(shell, wish, pool, there, now)
+
+
+async def _by_everybody(shell: Shell, wish: Wish, pool: PoolConfig, there: Present, now: float) -> list[Problem]:
+    """The same by the agents that are there, those that are away, and those that a pool may start."""
     away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
     growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(wish.slots)
@@ -131,6 +138,14 @@ async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Age
     growth, like = largest_growth(pool), like_of(pool.provider)
     known = await shell.read(partial(instancenotes.learned, pool=pool.name, like=like, now=now))
     return growth, growth if known is None else largest_growth(pool, known.shape)
+
+
+def _starts_on(there: Present, wish: Wish, pool: PoolConfig) -> bool:
+    """Whether it could start on the idle agents that are there: so it is with nearly all that is ever submitted."""
+    if not there.agents or _names_images(wish):
+        return False
+    few = there.few(wish.slots)
+    return _alone_on(few, wish, pool) is None
 
 
 def _demanded(wish: Wish) -> str:
