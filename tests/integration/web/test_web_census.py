@@ -16,6 +16,7 @@ from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import Scope, operation_of
 from testbed import callers
 from testbed.cluster import Cluster
+from testbed.ended_callers import ended_bearers
 
 pytestmark = pytest.mark.hub
 
@@ -24,6 +25,14 @@ HOLDS = {
     "garbage": set(),
     "malformed": set(),
     "old task": set(),
+    "expired task": set(),
+    "ended task": set(),
+    "expired enrolment": set(),
+    "revoked enrolment": set(),
+    "revoked agent": set(),
+    "agent sent away": set(),
+    "expired Hub": set(),
+    "revoked Hub": set(),
     "other scopes": set(),
     "read": {Scope.READ},
     "write": {Scope.READ, Scope.WRITE},
@@ -34,13 +43,15 @@ HOLDS = {
     "spawners": {Scope.HUB},
 }
 """Kind of caller -> what it may."""
+STALE = "ended task"
+"""Is told that its attempt is over (409), and not to log in: its launcher is to stop."""
 
 
 @pytest.fixture(scope="module")
 def bearers(cluster: Cluster) -> Iterator[dict[str, str]]:
     """One Authorization header per kind of caller."""
     with callers.bearers(cluster) as found:
-        yield found
+        yield {**found, **ended_bearers(cluster)}
 
 
 PAGE_PATHS = {
@@ -81,10 +92,11 @@ async def test_every_route_refuses_whoever_lacks_its_scope(cluster: Cluster, bea
             allowed = bool(scopes & (HOLDS[kind] | {Scope.PUBLIC}))
             if kind == "anonymous" and path in PAGE_PATHS and reply.status_code == 302:
                 return  # the pages send browsers to the Hub
-            refused = reply.status_code in {401, 403}
+            refused = reply.status_code in ({409} if kind == STALE else {401, 403})
             if refused == allowed:
                 wrong.append(f"{kind}: {verb} {path} -> {reply.status_code} {reply.text[:80]}")
-            if refused and verb != "HEAD" and not reply.json()["code"].startswith("auth."):
+            code = "stale_attempt" if kind == STALE else "auth."
+            if refused and verb != "HEAD" and not reply.json()["code"].startswith(code):
                 wrong.append(f"{kind}: {verb} {path} has no ErrorView: {reply.text[:80]}")
 
         await asyncio.gather(
@@ -108,7 +120,7 @@ async def test_the_websocket_is_guarded_before_the_upgrade(
     url = cluster.service.replace("http", "ws", 1) + "api/v1/agents/connect"
     with pytest.raises(HTTPClientError) as refused:
         await websocket_connect(HTTPRequest(url, headers=headers))
-    assert refused.value.code in {401, 403}
+    assert refused.value.code in ({409} if kind == STALE else {401, 403})
 
 
 async def test_the_websocket_takes_no_browser(cluster: Cluster, bearers: dict[str, str]) -> None:
