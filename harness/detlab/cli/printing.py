@@ -24,8 +24,11 @@ _SEQUENCES = re.compile(
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
 )
-# Other controls, and the characters that reorder text or hide in it.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# Other controls, and the characters that reorder text or hide in it: the same ones as on the pages (logs/text.ts).
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]"
+)
 PIPE_WIDTH = 200
 STYLES = {
     "COMPLETED": "green",
@@ -101,7 +104,7 @@ def say_json(value: Any) -> None:
 
 def json_text(text: str) -> str:
     """Return JSON of the same meaning without what a terminal would obey: JSON itself escapes only some of it."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:

@@ -8,8 +8,13 @@ import pytest
 
 from detlab.cli.printing import clean, json_text, say_json
 
-HOSTILE = "\x1b[31m\x9b2J\x9d0;x\x9c \x7f \u202egnp\u2066\u200f\u061c\u2028 \ufeff \b tab\tline\n <script> \U0001f600"
-OBEYED = set(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) - {"\n"} | set("\u202e\u2066\u200f\u061c\u2028\ufeff")
+HOSTILE = (
+    "\x1b[31m\x9b2J\x9d0;x\x9c \x7f \u202egnp\u2066\u200f\u061c\u2028 \ufeff \b tab\tline\n <script> \U0001f600"
+    "\u200b\xad\U000e0041"
+)
+OBEYED = set(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) - {"\n"} | set(
+    "\u202e\u2066\u200f\u061c\u2028\ufeff\u200b\xad\U000e0041"
+)
 
 
 @pytest.mark.parametrize("value", [HOSTILE, {HOSTILE: [HOSTILE]}, [{"a": {HOSTILE: HOSTILE}}]])
