@@ -73,7 +73,17 @@ def planted(cluster: Cluster, lab: Lab, tmp_path_factory: pytest.TempPathFactory
         headers = {"Authorization": f"Bearer {token}"}
         url = f"{cluster.service}api/v1/agents/enrol"
         assert httpx.post(url, json={"agent_id": agent}, headers=headers, trust_env=False).status_code == 200
+        for kind in ("user", "group"):
+            assert api.put("quotas", json={"kind": kind, "name": NAME, "slots": 3}).status_code == 200
+        whole = {"entrypoint": ["sleep", "600"], "resources": {"slots": 6}}
+        queued = [lab.client.create_task(TaskKind.COMMAND, whole, name=NAME) for _ in range(2)]  # one of them waits
         yield Planted(experiment.id, lab.first_trial(experiment).id, task.id, agent)
+        for waiting in queued:
+            waiting.kill()
+        for waiting in queued:
+            waiting.wait(60)
+        for kind in ("user", "group"):
+            assert api.delete("quotas", params={"kind": kind, "name": NAME}).status_code == 200
         assert api.delete(f"agents/{quote(agent, safe='')}").status_code == 200
 
 
@@ -105,8 +115,11 @@ def check(page: Page, *seen: str) -> None:
 
 @pytest.mark.parametrize(
     ("view", "agent"),
-    [("", False), ("cluster", True), ("nodes", True), ("everybody", False), ("tokens", True), ("audit", True)],
-)
+    [
+        ("", False), ("work", False), ("queue", False), ("quotas", False), ("everybody", False),
+        ("cluster", True), ("nodes", True), ("tokens", True), ("audit", True),
+    ],
+)  # fmt: skip
 def test_every_view_of_the_hub_page_shows_hostile_names_as_text(
     admin: HubTab, planted: Planted, view: str, agent: bool
 ) -> None:
@@ -114,6 +127,16 @@ def test_every_view_of_the_hub_page_shows_hostile_names_as_text(
     if view == "everybody":
         admin.page.get_by_label("with what has ended").check()
     check(admin.page, planted.agent if agent else SHOWN)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"), [("usage", "slot-hours"), ("service", "JupyterHub"), ("new", "New experiment")]
+)
+def test_views_that_tell_no_texts_of_others_stay_whole_beside_them(
+    admin: HubTab, planted: Planted, view: str, said: str
+) -> None:
+    admin.open(view)
+    check(admin.page, said)
 
 
 @pytest.mark.parametrize("what", ["experiment", "trial", "task"])
