@@ -307,7 +307,7 @@ def _task(part: TaskPart) -> scheduling.Task:
         memory=wanted.memory,
         labels=frozenset(wanted.labels.items()),
         required=frozenset(map(scheduling.rule_of, affinity["required"])),
-        preferred=frozenset(map(scheduling.preference_of, affinity["preferred"])),
+        preferred=scheduling.preferences_of(affinity["preferred"]),
     )
     return scheduling.Task(
         id=part.id,

@@ -20,7 +20,7 @@ from detlab_hub.core.scheduling import (
     Pools,
     Task,
     TaskState,
-    preference_of,
+    preferences_of,
     rule_of,
 )
 from detlab_hub.core.scheduling.shapes import Kind, suits
@@ -41,7 +41,7 @@ def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
         memory=int(raw.get("memory") or 0),
         labels=labels,
         required=frozenset(map(rule_of, affinity.get("required") or ())),
-        preferred=frozenset(map(preference_of, affinity.get("preferred") or ())),
+        preferred=preferences_of(affinity.get("preferred") or ()),
     )
 
 

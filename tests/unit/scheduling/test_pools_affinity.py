@@ -24,6 +24,7 @@ from detlab_hub.core.scheduling import (
     schedule,
 )
 from detlab_hub.core.scheduling.shapes import Shapes
+from detlab_hub.services.offers import constraints_of
 
 ONE = {"j": {}}
 
@@ -111,6 +112,11 @@ def test_a_required_rule_chooses_the_agent(wanted: LabelRule, where: str) -> Non
             [rule("spot", negated=True), rule("zone", "d", negated=True)],
             "every agent has label zone in {d} among those that meet its other demands; a2 has zone=d",
         ),
+        # Of a rule with a hundred long values the reason had 20,000 characters.
+        (
+            [rule("disk", *(f"{n:02d}{'v' * 200}" for n in range(100)))],
+            f"no agent has label disk in {{{', '.join(f'{n:02d}' + 'v' * 77 + '…' for n in range(5))}, and 95 more}}",
+        ),
     ],
 )
 def test_a_rule_that_no_agent_follows_is_named_with_what_there_is(required: list[LabelRule], said: str) -> None:
@@ -125,6 +131,17 @@ def test_the_preferred_agent_is_taken_before_the_better_fit(fitting: Fitting) ->
     agents = labelled(full=(1, {}), liked=(4, {"disk": "nvme"}), empty=(8, {}))
     task = Task("t", "j", 1, constraints=prefers((rule("disk", "nvme"), 1)))
     assert placed(schedule(scene(agents, ONE, {"t": task}, fitting=fitting))) == {"t": {"liked": 1}}
+
+
+def test_a_rule_that_is_said_twice_counts_twice() -> None:
+    """Only where the weights differed: two equal preferences were one."""
+    twice = {"label": "disk", "one_of": ["nvme", "ssd"], "weight": 30}
+    likes = [twice, {**twice, "one_of": ["ssd", "nvme"]}, {"label": "zone", "exists": True, "weight": 50}]
+    found = constraints_of({"affinity": {"preferred": likes}})
+    assert found == prefers((rule("disk", "nvme", "ssd"), 60), (rule("zone"), 50))
+    agents = labelled(twice=(1, {"disk": "ssd"}), once=(1, {"zone": "a"}))
+    task = Task("t", "j", 1, constraints=found)
+    assert placed(schedule(scene(agents, ONE, {"t": task}))) == {"t": {"twice": 1}}
 
 
 def test_weights_of_all_rules_that_hold_are_added() -> None:

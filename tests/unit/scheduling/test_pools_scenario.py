@@ -143,6 +143,17 @@ def test_rules_for_labels_count_in_a_scenario() -> None:
         assert f"tasks[0].constraints.affinity.{place}" in said
 
 
+def test_a_rule_that_a_scenario_says_twice_counts_twice() -> None:
+    like = "{label: disk, one_of: nvme, weight: 30}"
+    said = f"""
+agents: [{{id: a, slots: 1, labels: {{zone: a}}}}, {{id: b, slots: 1, labels: {{disk: nvme}}}}]
+jobs: [{{id: j}}]
+tasks: [{{id: t, job: j, constraints: {{affinity: {{
+  preferred: [{like}, {{label: zone, exists: true, weight: 50}}, {like}]}}}}}}]
+"""
+    assert json.loads(simulate(said, "--json")[1])["allocate"] == {"t": {"b": 1}}
+
+
 SHARED = """
 pool: {slots_per_device: 4}
 agents: [{id: a, slots: 2, gpu: H100, memory: 80G}]

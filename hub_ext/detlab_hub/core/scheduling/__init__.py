@@ -4,7 +4,7 @@
 """
 
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
-from detlab_hub.core.scheduling.labels import LabelRule, Preference, preference_of, rule_of
+from detlab_hub.core.scheduling.labels import LabelRule, Preference, preferences_of, rule_of
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
     DEFAULT_PRIORITY,
@@ -54,7 +54,7 @@ __all__ = [
     "Snapshot",
     "Task",
     "TaskState",
-    "preference_of",
+    "preferences_of",
     "read_pools",
     "rule_of",
     "schedule",

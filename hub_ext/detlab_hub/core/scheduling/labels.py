@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -38,17 +39,14 @@ def rule_of(said: Mapping[str, Any]) -> LabelRule:
     return LabelRule(str(said["label"]), values, bool(said.get("none_of")) or said.get("exists") is False)
 
 
-def preference_of(said: Mapping[str, Any]) -> Preference:
-    """The same of a rule with a weight."""
-    return Preference(rule_of(said), int(said["weight"]))
+def preferences_of(said: Iterable[Mapping[str, Any]]) -> frozenset[Preference]:
+    """The same of rules with weights; one that is said again counts again."""
+    weights = Counter[LabelRule]()
+    for one in said:
+        weights[rule_of(one)] += int(one["weight"])
+    return frozenset(Preference(rule, weight) for rule, weight in weights.items())
 
 
 def liking(preferred: Iterable[Preference], labels: Mapping[str, str]) -> int:
     """How much an agent of these labels is preferred: the weights of all rules that hold."""
     return sum(weight for rule, weight in preferred if rule.holds(labels))
-
-
-def broken(rule: LabelRule) -> str:
-    """That no agent follows a rule, for people: `no agent has label zone in {a, b}`."""
-    which = f"{rule.label} in {{{', '.join(sorted(rule.values))}}}" if rule.values else rule.label
-    return f"every agent has label {which}" if rule.negated else f"no agent has label {which}"

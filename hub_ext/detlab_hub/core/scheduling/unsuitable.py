@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from detlab_hub.core.scheduling.labels import broken
+from detlab_hub.core.scheduling.labels import LabelRule
 from detlab_hub.core.scheduling.model import ANYWHERE, Agent, Constraints, Task
 from detlab_hub.core.scheduling.shapes import Kind, suits
 
 _NAMED = 5
 """So many agents or tasks are named in a reason; the others are counted."""
+_LONGEST = 80
+"""So many characters of a label's name or value are in a reason."""
 
 
 class _Demand(NamedTuple):
@@ -28,6 +30,18 @@ def named(names: Sequence[str], between: str) -> str:
     return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
+def _broken(rule: LabelRule) -> str:
+    """That no agent follows a rule, for people: `no agent has label zone in {a, b}`."""
+    values = named([_short(value) for value in sorted(rule.values)], ", ")
+    which = f"{_short(rule.label)} in {{{values}}}" if values else _short(rule.label)
+    return f"every agent has label {which}" if rule.negated else f"no agent has label {which}"
+
+
+def _short(text: str) -> str:
+    """A name or value of a label as a reason has room for it."""
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
 def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
     """The first of a task's demands that no agent meets which meets those before; for people.
 
@@ -37,7 +51,7 @@ def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str
         private: No other user is named (I9): whom an agent serves is between that user and the administrators.
     """
     wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
-    rules = sorted(wanted.required, key=broken)
+    rules = sorted(wanted.required, key=lambda rule: (not rule.negated, rule.label, sorted(rule.values)))
     demands = [
         _Demand(
             f"no agent runs tasks of user {task.user}: {_owners(agents, private=private)}",
@@ -48,7 +62,7 @@ def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str
         _Demand(f"no agent has a GPU of model {wanted.gpu!r}", _meets(Constraints(gpu=wanted.gpu))),
         _Demand(f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
         _Demand(f"no agent has the labels {_labels(wanted)}", _meets(Constraints(labels=wanted.labels))),
-        *(_Demand(broken(rule), _meets(Constraints(required=frozenset({rule}))), rule.label) for rule in rules),
+        *(_Demand(_broken(rule), _meets(Constraints(required=frozenset({rule}))), rule.label) for rule in rules),
         _Demand(f"no agent is left: {blocked} blocked for it", lambda agent: agent.id not in task.blocked_nodes),
     ]
     left = list(agents)
