@@ -8,6 +8,10 @@ page that they touch.
 The interpreter then takes down itself: the strings and types of all modules, for nobody to see, which would be most of
 what a small trial costs. Where the exit status is known before, the process ends at that point, and not earlier: what
 a program has left in a context, a hook or a ring is freed, and so written, by then.
+
+Not so what hangs on a function or class that the zygote had loaded (an attribute that the program set on
+`json.JSONEncoder`, a function that it put in the place of one of `threading.Thread`'s): those are never freed. A file
+that is held there alone, and neither closed nor flushed, is not written; an interpreter that started cold mostly does.
 """
 
 from __future__ import annotations
@@ -34,8 +38,9 @@ _INT = 1 << 31
 class Ending:
     """What to leave standing; nothing, until `know` is called."""
 
-    _before: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
-    _loaded: tuple[str, ...] = ()
+    # Thousands of names: not among what is printed where a function of `atexit` fails.
+    _before: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules), repr=False)
+    _loaded: tuple[str, ...] = field(default=(), repr=False)
     _exit: Any = None
     status: int | None = None
     """With which status the program ends; None: the interpreter is to say."""
@@ -71,11 +76,16 @@ class Ending:
 
     def _has_functions_of_c(self) -> bool:
         """Whether the program has loaded libraries that may want to be called by `Py_AtExit`, the very last of all."""
-        own = [module for name, module in list(sys.modules.items()) if name not in self._before]
-        loaders = (getattr(getattr(module, "__spec__", None), "loader", None) for module in own)
-        return any(
-            isinstance(loader, ExtensionFileLoader) and loader.name not in sys.stdlib_module_names for loader in loaders
-        )
+        return any(_may_be_of_c(module) for name, module in list(sys.modules.items()) if name not in self._before)
+
+
+def _may_be_of_c(module: object) -> bool:
+    """Whether a module is a library in C that did not come with Python, or does not let that be seen."""
+    try:
+        loader = getattr(getattr(module, "__spec__", None), "loader", None)
+        return isinstance(loader, ExtensionFileLoader) and loader.name not in sys.stdlib_module_names
+    except BaseException:  # a program may have put anything among the modules
+        return True
 
 
 class _Last:

@@ -405,3 +405,26 @@ def test_a_forked_program_that_ends_well_does_not_take_the_interpreter_down():
     assert few < 0.85 * many
     assert left_out == 0, "the process ended before the interpreter did"
     assert called == -signal.SIGABRT, "libraries that the program has loaded are told of the end by the interpreter"
+
+
+NO_SPEC = """
+import os, sys
+from detlab.warm.ending import Ending
+ending = Ending.prepare()
+import detlab.core
+ending.know()
+class Lazy:
+    def __getattr__(self, name):
+        raise ImportError(name)
+if not os.fork():
+    sys.modules["lazy"] = Lazy()
+    ending.note()
+    sys.exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_module_that_will_not_tell_its_spec_ends_in_silence():
+    """The end failed, and printed the names of all modules."""
+    ended = subprocess.run([sys.executable, "-c", NO_SPEC], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
