@@ -17,6 +17,8 @@ from detlab.errors import AuthError, Forbidden
 
 XSRF_HEADER = "X-XSRFToken"
 READING = frozenset({"GET", "HEAD"})
+_TOLD = 200
+"""So many characters of a header are in a refusal."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -62,10 +64,7 @@ def check_session(handler: Handler, rule: CrossSite) -> None:
     if rule is CrossSite.PAGE and mode in {None, "navigate"}:
         return
     if not from_own_page(handler.request):
-        raise Forbidden(
-            "a page of another site may not use your session here",
-            hint="Use the hub page of this cluster, or send a token in the Authorization header.",
-        )
+        raise _refusal(handler.request, rule)
     if rule is CrossSite.LINK and _led_here(handler.request):
         return
     given = headers.get(XSRF_HEADER, "")
@@ -74,6 +73,25 @@ def check_session(handler: Handler, rule: CrossSite) -> None:
             f"a browser's session counts here only with the page's XSRF token in {XSRF_HEADER}",
             hint="Reload the page; a program sends 'Authorization: Bearer TOKEN' instead.",
         )
+
+
+def _refusal(request: HTTPServerRequest, rule: CrossSite) -> Forbidden:
+    """What is told of a request that another site's page seems to have made."""
+    if rule is CrossSite.LINK and request.headers.get("Sec-Fetch-Mode") == "navigate":
+        return Forbidden(
+            "a link on a page of another site leads to a file here, which only this site's own links may save",
+            hint="Copy its address into the browser's address bar, or save the file from the cluster's hub page.",
+        )
+    hint = "Use the hub page of this cluster, or send a token in the Authorization header."
+    origin = request.headers.get("Origin")
+    if origin is not None and not _is_own(origin, request):
+        host = request.host[:_TOLD]
+        hint += (
+            f" The page's Origin is {origin[:_TOLD]!r}, and the request came here with the Host {host!r}. If both are"
+            " this cluster, the server in front must leave Host as the browser sent it (nginx:"
+            " proxy_set_header Host $http_host)."
+        )
+    return Forbidden("a page of another site may not use your session here", hint=hint)
 
 
 def from_own_page(request: HTTPServerRequest) -> bool:

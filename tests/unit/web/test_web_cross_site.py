@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPServerRequest, RequestStartLine
 
-from detlab_hub.web.crosssite import from_own_page, is_local
+from detlab.errors import DetlabError, Forbidden
+from detlab_hub.web.crosssite import CrossSite, check_session, from_own_page, is_local
 
 
 def request(host: str, **headers: str) -> HTTPServerRequest:
@@ -48,6 +49,40 @@ def test_a_page_of_this_site_is_known_by_its_origin(host: str, origin: str) -> N
 )
 def test_a_page_of_another_site_is_known_by_its_origin(origin: str) -> None:
     assert not from_own_page(request("lab.example", Origin=origin))
+
+
+class Asked:
+    """A request of a session, as the rules look at it."""
+
+    xsrf_token = b"token"
+
+    def __init__(self, host: str, **headers: str) -> None:
+        self.request = request(host, **headers)
+
+
+def refusal(host: str, rule: CrossSite, **headers: str) -> DetlabError:
+    with pytest.raises(Forbidden) as refused:
+        check_session(Asked(host, **headers), rule)
+    return refused.value
+
+
+def test_a_refusal_behind_a_server_that_changes_the_host_says_what_was_compared() -> None:
+    """It told people on the hub page to use the hub page."""
+    hint = refusal("127.0.0.1:8642", CrossSite.XSRF, Origin="https://lab.example:8443", X_XSRFToken="token").hint or ""
+    for said in ("'https://lab.example:8443'", "Host '127.0.0.1:8642'", "proxy_set_header Host $http_host"):
+        assert said in hint
+    endless = refusal("h" * 5000, CrossSite.XSRF, Origin="https://" + "o" * 5000).hint or ""
+    assert len(endless) < 1000
+    assert "Host" not in (refusal("lab.example", CrossSite.XSRF, Sec_Fetch_Site="cross-site").hint or "")
+
+
+def test_who_follows_a_link_of_another_site_to_a_file_is_told_how_to_save_it() -> None:
+    """The message spoke of a page that uses a session."""
+    gone = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Site": "cross-site"}
+    refused = refusal("lab.example", CrossSite.LINK, **gone)
+    assert "leads to a file" in refused.message
+    assert "address bar" in (refused.hint or "")
+    check_session(Asked("lab.example", **{**gone, "Sec_Fetch_Site": "none"}), CrossSite.LINK)
 
 
 @pytest.mark.parametrize(
