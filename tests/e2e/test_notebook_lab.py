@@ -14,6 +14,9 @@ from testbed.lab import chromium, jupyter, tab, write_notebook
 pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
+SEEN = "<svg onload=window.hurt=1>"
+PAYLOAD = f"{SEEN} [go](javascript:window.hurt=1) **bold** $x$ \x1b[31mred\x1b]0;owned\x07 \u202egnp.exe\u2066"
+"""Elements, markdown, a formula, what a terminal obeys, what reorders text."""
 LOAD = "%load_ext detlab_magics"
 TRAIN = """%%det_module lab_train
 import time
@@ -34,11 +37,16 @@ hyperparameters: {{a: {{type: categorical, vals: [1, 2]}}, steps: {steps}}}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running_cluster(tmp_path_factory.mktemp("lab-cluster"), slots=2) as cluster:
-        env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
-        with jupyter(tmp_path_factory.mktemp("lab"), env) as running:
-            yield running
+def cluster(tmp_path_factory):
+    with running_cluster(tmp_path_factory.mktemp("lab-cluster"), slots=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(cluster, tmp_path_factory):
+    env = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+    with jupyter(tmp_path_factory.mktemp("lab"), env) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +179,61 @@ def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(serve
         assert lab.page.evaluate("() => document.querySelector(\"img[alt='learning curves']\").naturalWidth") == 720
         assert not lab.foreign
         assert not own_errors(lab), lab.console
+
+
+FAILS = """%%det_module lab_fails
+import detlab as det
+
+text = TEXT
+with det.core.init() as core:
+    core.train.report_validation_metrics(1, {text: 0.5})
+    print(text, flush=True)
+    raise RuntimeError(text)
+"""
+BECAME = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMap(output => [
+  ...output.querySelectorAll('script, iframe, [onload], [onerror], mjx-container'),
+  ...[...output.querySelectorAll('b, strong')].filter(element => element.textContent === 'bold'),
+  // IPython's own colour of the error's name is none of the payload's
+  ...[...output.querySelectorAll('[class*="ansi-"]')].filter(span => span.textContent !== 'ExperimentFailed'),
+  ...[...output.querySelectorAll('a')].filter(link => /^\\s*javascript:/i.test(link.getAttribute('href'))),
+  ...[...output.querySelectorAll('img')].filter(image => !image.src.startsWith('data:image/svg+xml'))
+]).map(element => element.outerHTML.slice(0, 300))"""
+
+
+def hostile_cells():
+    """A search whose every text is the payload, and that fails with it; then the lists and the log of it."""
+    config = {
+        "name": PAYLOAD, "description": PAYLOAD, "labels": [PAYLOAD], "entrypoint": ["python3", "lab_fails.py"],
+        "max_restarts": 0, "searcher": {"name": "single", "metric": PAYLOAD},
+        "hyperparameters": {PAYLOAD: {"type": "categorical", "vals": [PAYLOAD]}},
+    }  # fmt: skip
+    search = f"%%det_experiment --out found --wait\n{json.dumps(config)}"
+    return [LOAD, FAILS.replace("TEXT", repr(PAYLOAD)), search, "%det_list", "%det_logs 1 --tail 20", "found"]
+
+
+def test_hostile_texts_of_every_kind_are_text_in_a_live_notebook_and_no_secret_is_saved(cluster, server, profile):
+    path = server.folder / "hostile.ipynb"
+    write_notebook(path, hostile_cells())
+    with tab(profile, server, path.name) as lab:
+        for index in range(6):
+            lab.run_cell(index)
+            if index == 2:
+                lab.page.wait_for_selector(".det-view", timeout=30_000)
+                lab.page.locator(".det-view").wait_for(state="detached", timeout=60_000)
+            assert lab.page.evaluate(BECAME) == [], index
+        lab.page.wait_for_timeout(2000)  # for what would load or run late
+        assert lab.page.evaluate(BECAME) == []
+        assert lab.page.evaluate("() => window.hurt") is None
+        shown = "\n".join(lab.page.locator(".jp-OutputArea-output").all_inner_texts())
+        assert shown.count(SEEN) >= 4
+        assert not set(shown) & set("\x1b\x07\u202e\u2066"), shown
+        lab.command("docmanager:save")
+        assert not lab.foreign
+        assert not own_errors(lab), lab.console
+    saved = path.read_text()
+    assert SEEN in json.dumps([cell.get("outputs") for cell in json.loads(saved)["cells"]])
+    files = [file for file in (cluster.folder / "secrets").rglob("*") if file.is_file()]
+    secrets = [text for file in files if len(text := file.read_text(errors="replace").strip()) >= 8]
+    assert cluster.token in secrets
+    assert [file.name for file in files if file.read_text(errors="replace").strip() in saved] == []
+    assert server.token not in saved
