@@ -14,24 +14,28 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.expconf import ExperimentConfig
 from detlab.schemas.expconf.paths import render
-from detlab.schemas.expconf.walking import visit_blocks
-from detlab.schemas.wire import ExperimentState
+from detlab.schemas.expconf.scalars import Block
+from detlab.schemas.expconf.walking import visit
+from detlab.schemas.taskconf import TaskConfig
+from detlab.schemas.wire import ExperimentState, TrialState
 from detlab_hub.services.shell import Shell
-from detlab_hub.store.tables import ExperimentRow
+from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _AT_ONCE = 100
 _OVER = [state.value for state in ExperimentState if state.terminal or state is ExperimentState.DELETING]
+_ENDED = [state.value for state in TrialState if state.terminal]
 
 
-def unknown_keys(config: Mapping[str, Any]) -> list[str]:
+def unknown_keys(config: Mapping[str, Any], model: type[Block] = ExperimentConfig) -> list[str]:
     """The paths of a stored config's keys that no model of this version has."""
     return [
         render((*path, str(key)))
-        for path, model, block in visit_blocks(dict(config))
+        for path, at, block in visit(model, dict(config))
         for key in block
-        if key not in model.model_fields
+        if key not in at.model_fields
     ]
 
 
@@ -43,29 +47,46 @@ class UnknownKeys:
         self._told = False
 
     async def tell(self) -> None:
-        """Look at the experiments that have not ended, some at a time."""
+        """Look at the experiments and the tasks that have not ended, some at a time; again if that failed midway."""
         if self._told:
             return
-        self._told, after = True, 0
-        while (last := await self._shell.read(partial(_tell, after=after))) is not None:
-            after = last
+        for look in (_experiments, _tasks):
+            after: Any = None
+            while (last := await self._shell.read(partial(look, after=after))) is not None:
+                after = last
+        self._told = True
 
 
-def _tell(s: Session, after: int) -> int | None:
+def _experiments(s: Session, after: int | None) -> int | None:
     """Look at some; the last of them, None: there are no more."""
-    query = (
-        select(ExperimentRow.id, ExperimentRow.config)
-        .where(ExperimentRow.id > after, ExperimentRow.state.not_in(_OVER))
-        .order_by(ExperimentRow.id)
-        .limit(_AT_ONCE)
-    )
+    query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state.not_in(_OVER))
+    if after is not None:
+        query = query.where(ExperimentRow.id > after)
     last = None
-    for last, config in s.execute(query):
-        if unknown := unknown_keys(config):
-            _log.warning(
-                "experiment %d: its config has keys that this version of detlab does not know and ignores: %s."
-                " A newer one took it: run that again, or kill the experiment and submit it without them",
-                last,
-                ", ".join(unknown),
-            )
+    for last, config in s.execute(query.order_by(ExperimentRow.id).limit(_AT_ONCE)):
+        _warn("experiment", last, "submit", unknown_keys(config))
     return last
+
+
+def _tasks(s: Session, after: str | None) -> str | None:
+    """The same of tasks."""
+    query = select(TaskRow.id, TaskRow.config).where(TaskRow.state.not_in(_ENDED))
+    if after is not None:
+        query = query.where(TaskRow.id > after)
+    last = None
+    for last, config in s.execute(query.order_by(TaskRow.id).limit(_AT_ONCE)):
+        _warn("task", last, "start", unknown_keys(config, TaskConfig))
+    return last
+
+
+def _warn(what: str, its_id: int | str, verb: str, unknown: list[str]) -> None:
+    if unknown:
+        _log.warning(
+            "%s %s: its config has keys that this version of detlab does not know and ignores: %s."
+            " A newer one took it: run that again, or kill the %s and %s it without them",
+            what,
+            its_id,
+            ", ".join(unknown),
+            what,
+            verb,
+        )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from services_scripted import ALICE, asha, config, deaf, training
-from sqlalchemy import update
+from typing import Any
 
-from detlab_hub.store.tables import ExperimentRow
+import pytest
+from services_scripted import ALICE, asha, config, deaf, training
+from sqlalchemy import text, update
+
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab_hub.services.unknown_keys import UnknownKeys
+from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 NOTHING_AHEAD = [
     config(),
@@ -17,21 +22,39 @@ NOTHING_AHEAD = [
         retention_policy={"log_retention_days": 3},
     ),
 ]
+TASKS_WITH_NOTHING_AHEAD = [
+    {},
+    {
+        "resources": {"slots": 1, "constraints": {"labels": {"rack": "r2"}}},
+        "environment": {"environment_variables": ["A=1"], "registry_auth": {"username": "puller"}},
+        "idle_timeout": "30m",
+    },
+]
 
 
 def told(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "detlab_hub.services.unknown_keys"]
 
 
-async def put_ahead(world, experiment_id, **resources):
+async def put_ahead(world, one_id, *, table=ExperimentRow, **resources):
     """What a newer master would have stored, as of a commit before the database was given to this one."""
-    stored = await world.services.shell.read(lambda s: dict(s.get_one(ExperimentRow, experiment_id).config))
+    stored = await world.services.shell.read(lambda s: dict(s.get_one(table, one_id).config))
     stored["resources"] = {**stored["resources"], **resources}
 
     def change(turn):
-        turn.session.execute(update(ExperimentRow).where(ExperimentRow.id == experiment_id).values(config=stored))
+        turn.session.execute(update(table).where(table.id == one_id).values(config=stored))
 
     await world.services.shell.write(change)
+
+
+async def command(world, given: dict[str, Any] | None = None) -> str:
+    asked = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", **(given or {})})
+    return (await world.services.usertasks.create(ALICE, asked)).task.id
+
+
+async def renamed(shell, table, name):
+    """What a look at the table finds missing until it is named back."""
+    await shell.write(lambda turn: turn.session.execute(text(f"ALTER TABLE {table} RENAME TO {name}")) and None)
 
 
 async def test_a_stored_key_that_a_downgraded_master_does_not_know_is_told_once_and_the_trial_runs(make_world, caplog):
@@ -58,5 +81,42 @@ async def test_of_configs_that_this_version_stored_nothing_is_told(make_world, c
     world = await make_world(deaf(1))
     for raw in NOTHING_AHEAD:
         await world.submit(raw)
+    for given in TASKS_WITH_NOTHING_AHEAD:
+        await command(world, given)
     await world.services.tidy()
     assert told(caplog) == []
+
+
+async def test_a_stored_key_of_a_waiting_task_is_told_too(make_world, caplog):
+    """Only experiments were looked at: a command went on without its key, and nobody was told."""
+    world = await make_world(deaf(1))
+    await command(world)
+    ahead, ended = await command(world), await command(world)
+    await world.services.usertasks.end(ALICE, ended)
+    for one in (ahead, ended):
+        await put_ahead(world, one, table=TaskRow, only_on_sundays=True)
+    await world.reboot()
+    for _ in range(2):
+        await world.services.tidy()
+    (line,) = told(caplog)
+    assert line.startswith(f"task {ahead}: ")
+    assert "resources.only_on_sundays" in line
+    assert "kill the task and start it without them" in line
+
+
+async def test_after_a_look_that_failed_the_next_one_tells(make_world, caplog):
+    """The first look counted as done before it was: one failure of the database, and the operator was never told."""
+    world = await make_world(deaf(1))
+    one = await world.submit(config())
+    await put_ahead(world, one.id, only_on_sundays=True)
+    shell = world.services.shell
+    looking = UnknownKeys(shell)
+    await renamed(shell, "tasks", "tasks_away")
+    with pytest.raises(Exception, match="tasks"):
+        await looking.tell()
+    await renamed(shell, "tasks_away", "tasks")
+    caplog.clear()
+    for _ in range(2):
+        await looking.tell()
+    (line,) = told(caplog)
+    assert line.startswith(f"experiment {one.id}: ")

@@ -70,6 +70,23 @@ async def test_no_view_and_no_stream_shows_a_secret(make_world):
         assert MASK in printed(shown[name]), name
 
 
+@pytest.mark.parametrize("secrets", [DATA, [DATA], [{"key": DATA}], {"key": [DATA]}, {"outer": {"key": DATA}}])
+async def test_data_secrets_of_every_shape_are_masked(make_world, secrets):
+    """Only those of a mapping were masked: `data.secrets` that is a text or a list was shown as it is."""
+    world = await make_world()
+    await world.add_agent()
+    asked = config(name="quiet", data={"other": "plain", "secrets": secrets}, environment=ENVIRONMENT)
+    dry = await world.services.experiments.create(ALICE, CreateExperiment(config=asked, dry_run=True))
+    made = await world.services.experiments.create(ALICE, CreateExperiment(config=asked))
+    await world.finish(made.experiment.id)
+    started = await world.services.usertasks.create(ALICE, task())
+    shown = await views(world, made.experiment.id, started.task.id) | {"created": made, "dry": dry}
+    assert [name for name, view in shown.items() if DATA in printed(view)] == []
+    masked = dict.fromkeys(secrets, MASK) if isinstance(secrets, dict) else MASK
+    for reply in (dry, made):
+        assert reply.config["data"] == {"other": "plain", "secrets": masked}
+
+
 @pytest.mark.parametrize("kind", [TaskKind.COMMAND, TaskKind.NOTEBOOK])
 async def test_the_reply_to_a_new_task_masks_the_registrys_password(make_world, kind):
     """`POST tasks` answered the config as it was sent, and a dry run likewise."""

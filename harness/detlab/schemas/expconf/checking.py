@@ -14,7 +14,8 @@ from detlab.schemas.expconf.experiment import TRIAL_CLASS, ExperimentConfig
 from detlab.schemas.expconf.hyperparameters import TYPES, Hyperparameter
 from detlab.schemas.expconf.loading import load_yaml
 from detlab.schemas.expconf.paths import Path, render
-from detlab.schemas.expconf.scalars import NOTE_IGNORED, NOTE_OLD, describe, note
+from detlab.schemas.expconf.scalars import NOTE_IGNORED, NOTE_OLD, describe, describe_type, note
+from detlab.schemas.expconf.secret_keys import holds_secret
 from detlab.schemas.expconf.walking import visit_blocks, visit_hyperparameters
 
 _HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
@@ -55,13 +56,21 @@ def _near_literal(given: object, expected: str) -> str | None:
     return f"did you mean `{near}`?" if near else None
 
 
+def _unquoted(error: ErrorDetails, message: str, hint: str | None) -> tuple[str, str | None]:
+    """Leave a secret's value out: errors are read by others, in terminals, logs and tickets."""
+    given = error["input"]
+    message = message.replace(describe(given), describe_type(given))
+    return message, None if hint and str(given) in hint else hint
+
+
 def from_pydantic(error: ValidationError, prefix: Path = ()) -> Iterator[Problem]:
     """Say in our words what pydantic found wrong with the block at `prefix`."""
     for detail in error.errors(include_url=False):
         if detail["type"] in _SAID_ELSEWHERE or detail["loc"][-1:] == ("[key]",):
             continue
+        path = (*prefix, *detail["loc"])
         message, hint = _translate(detail)
-        yield Problem(render((*prefix, *detail["loc"])), message, hint)
+        yield Problem(render(path), *(_unquoted(detail, message, hint) if holds_secret(path) else (message, hint)))
 
 
 def _fields(raw: dict[str, Any]) -> Iterator[Problem]:

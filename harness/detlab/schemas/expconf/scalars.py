@@ -57,6 +57,17 @@ def describe(value: object) -> str:
             return f"a {type(value).__name__}"
 
 
+def describe_type(value: object) -> str:
+    """The same without the value, where it is a secret: `a text`, `a number`."""
+    match value:
+        case str():
+            return "a text"
+        case int() | float() if not isinstance(value, bool):
+            return "a number"
+        case _:
+            return describe(value)
+
+
 def _looks_numeric(text: str) -> bool:
     try:
         return math.isfinite(float(text))
