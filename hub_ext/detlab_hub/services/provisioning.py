@@ -8,8 +8,8 @@ list of agents whichever master launched them: once they run nothing, at the lat
 long that their tasks run elsewhere. When one was asked for is kept there, too, for as long as the provider's list may
 lag behind that: also for a master that was started in between, and where a later list is an older one.
 
-A launch without an answer may have been one. The same order is placed again, which makes no second instance; one that
-is given up counts until it would be listed.
+A launch without an answer may have been one, also if the same is refused afterwards. The same order is placed again,
+which makes no second instance; one that is given up counts until it would be listed.
 
 Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
 nothing: no task is placed on what goes away.
@@ -292,10 +292,10 @@ class Provisioning:
             except ProviderError as error:
                 state.history = launch_failed(state.history, self._shell.clock())
                 self._note(pool, state, "launch", error)
-                if error.may_be_done:
+                # What was asked for before may have been done then, whatever is said of this time.
+                if error.may_be_done or order.agent_id in state.unheard:
                     state.unheard[order.agent_id] = order
                 else:
-                    state.unheard.pop(order.agent_id, None)
                     await self._shell.write(partial(_give_up, agent_id=order.agent_id))
                 return  # the rest is for the next look, when it is time again
             now = self._shell.clock()
@@ -360,8 +360,8 @@ def _subject(agent_id: str) -> str:
 
 
 def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
-    """An order with a token that lives as long as the agent is waited for."""
-    until = turn.now + pool.limits.max_agent_starting_period
+    """An order with a token that lives as long as the agent is waited for, whichever ask for it brings the instance."""
+    until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
     token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
     instancenotes.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")

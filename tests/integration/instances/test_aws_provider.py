@@ -9,7 +9,17 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from botocore.parsers import ResponseParserError
 from moto import mock_aws
 from provider_contract import ProviderContract, living, order
 
@@ -142,6 +152,82 @@ def test_errors_are_said_in_words(
     assert raised.value.trouble is trouble
     assert words in raised.value.message
     assert code in raised.value.message
+
+
+class Answers:
+    """What EC2 answers to launches, one after the other, in its own language; an exception is none."""
+
+    def __init__(self, provider: AwsProvider, *answers: tuple[int, str] | Exception) -> None:
+        self.left = list(answers)
+        provider._ec2().meta.events.register_first("before-send.ec2.RunInstances", self._answer)
+
+    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+        answer = self.left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, code = answer
+        said = f"<Response><Errors><Error><Code>{code}</Code><Message>no.</Message></Error></Errors></Response>"
+        reply = AWSResponse(request.url, status, {}, None)
+        reply._content = said.encode()
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "may_be_done"),
+    [
+        (400, "SomethingNew", False),
+        (400, "InsufficientFreeAddressesInSubnet", False),
+        (500, "InsufficientInstanceCapacity", False),
+        (500, "SomethingNew", True),
+        (500, "InternalError", True),
+        (503, "RequestLimitExceeded", True),
+    ],
+)
+def test_a_refusal_with_an_unknown_code_is_one(
+    provider: AwsProvider, status: int, code: str, may_be_done: bool
+) -> None:
+    """Each unknown code was taken for a launch that may have been one, and counted for minutes."""
+    Answers(provider, (status, code))
+    with pytest.raises(ProviderError, match=code) as raised:
+        provider.launch(order("e"))
+    assert raised.value.may_be_done is may_be_done
+
+
+def test_no_launch_is_tried_twice_at_once(provider: AwsProvider) -> None:
+    """boto3 tried again by itself and told the second answer, a refusal: the first try may have been heeded."""
+    answers = Answers(provider, ReadTimeoutError(endpoint_url="https://ec2"), (400, "InstanceLimitExceeded"))
+    with pytest.raises(ProviderError) as raised:
+        provider.launch(order("e"))
+    assert raised.value.may_be_done
+    assert len(answers.left) == 1
+
+
+def test_what_fails_in_boto3_once_something_was_sent_may_be_done(
+    provider: AwsProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of boto3's own errors were taken for mistakes in the configuration, and one got through."""
+    for error, trouble, may_be_done in (
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), Trouble.UNREACHABLE, True),
+        (ResponseParserError("no XML"), Trouble.UNREACHABLE, True),
+        (CredentialRetrievalError(provider="sso", error_msg="none"), Trouble.CREDENTIALS, False),
+        (ParamValidationError(report="no"), Trouble.CONFIGURATION, False),
+    ):
+
+        def fail(_error: Exception = error, **_: Any) -> None:
+            raise _error
+
+        monkeypatch.setattr(provider._ec2(), "run_instances", fail)
+        with pytest.raises(ProviderError) as raised:
+            provider.launch(order("e"))
+        assert (raised.value.trouble, raised.value.may_be_done) == (trouble, may_be_done)
+
+
+def test_a_profile_that_does_not_exist_is_said_in_words(provider: AwsProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop over all pools ended with boto3's own error."""
+    monkeypatch.setenv("AWS_PROFILE", "nobody-s")
+    with pytest.raises(ProviderError, match="nobody-s") as raised:
+        provider.list()
+    assert raised.value.trouble is Trouble.CONFIGURATION
 
 
 def test_missing_credentials_and_no_network_are_said_in_words(

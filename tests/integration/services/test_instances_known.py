@@ -32,9 +32,13 @@ class Market:
     lagging: bool = False
     silent: bool = False
     """It does what it is asked to, and its answer is lost."""
+    refuses: Trouble | None = None
+    """It does nothing that it is asked to, and says so."""
 
     def launch(self, order: Order) -> Instance:
         self.orders.append(order)
+        if self.refuses is not None:
+            raise ProviderError(self.refuses, "no")
         made = Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now)
         if made.agent_id not in {one.agent_id for one in self.made}:
             self.made.append(made)
@@ -108,6 +112,63 @@ async def test_a_launch_whose_answer_is_lost_is_asked_for_again_and_makes_no_sec
     await provisioning.look()
     await provisioning.look()
     assert len({order.agent_id for order in market.orders}) == 2, "no list has it: it was never launched"
+
+
+@pytest.mark.parametrize("refusal", [Trouble.CAPACITY, Trouble.QUOTA, Trouble.CREDENTIALS, Trouble.CONFIGURATION])
+async def test_a_refusal_of_the_second_ask_says_nothing_of_the_first_whose_answer_was_lost(make_world, refusal):
+    """It was taken for proof that there is no instance: its agent could not enrol, and another came above the most."""
+    world = await make_world(training(3))
+    market = Market(lagging=True, silent=True)
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    await provisioning.look()
+    first = market.orders[0]
+    market.silent = False
+    for wait, market.refuses in ((10.0, refusal), (20.0, refusal), (40.0, None)):
+        world.now += wait
+        await provisioning.look()
+    assert {order.agent_id for order in market.orders} == {first.agent_id}
+    assert (len(market.orders), len(market.made)) == (4, 1)
+    assert await world.services.tokens.resolve(first.enrolment_token) is not None, "its agent may enrol"
+
+
+async def test_what_is_refused_after_a_lost_answer_is_given_up_at_last(make_world):
+    world = await make_world(training(3))
+    market = Market(lagging=True, silent=True)
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    await provisioning.look()
+    market.made.clear()
+    market.refuses = Trouble.CAPACITY
+    for _ in range(60):
+        world.now += 5.0
+        await provisioning.look()
+    market.refuses, market.silent, market.lagging = None, False, False
+    world.now += 600.0
+    await provisioning.look()
+    await provisioning.look()
+    assert len(market.made) == 1
+    assert market.made[0].agent_id != market.orders[0].agent_id
+    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
+
+
+async def test_a_token_lives_as_long_as_the_agent_of_the_last_ask_is_waited_for(make_world):
+    """It ended a period after the first ask: the agent of a launch that only a later one brought came in vain."""
+    world = await make_world(training(3))
+    market = Market(lagging=True, refuses=Trouble.UNREACHABLE)
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1, max_agent_starting_period=60.0))
+    await provisioning.look()
+    world.now += 100.0
+    market.refuses = None
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == len(market.made) == 1
+    world.now += 55.0
+    await provisioning.look()
+    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
 
 
 async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world):

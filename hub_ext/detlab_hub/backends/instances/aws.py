@@ -26,6 +26,7 @@ _STATES = {
 _CAPACITY = {
     "InsufficientInstanceCapacity": "EC2 has no {type} left in this zone now",
     "InsufficientHostCapacity": "EC2 has no host for {type} left in this zone now",
+    "InsufficientFreeAddressesInSubnet": "the subnet has no free address left for {type}",
     "InsufficientReservedInstanceCapacity": "the reservation has no {type} left",
     "SpotMaxPriceTooLow": "the highest spot price that you pay is below that of {type} now",
     "Unsupported": "{type} is not offered in this zone",
@@ -159,14 +160,12 @@ class AwsProvider:
             ProviderError: boto3 is not installed.
         """
         if self._client is None:
-            try:
-                import boto3
-                from botocore.config import Config
-            except ImportError as error:
-                raise ProviderError(
-                    Trouble.CONFIGURATION, f"AWS needs boto3: {error}", "pip install 'detlab[aws]' beside the master"
-                ) from error
-            config = Config(connect_timeout=10, read_timeout=30, retries={"max_attempts": 2, "mode": "standard"})
+            boto3 = _boto3()
+            from botocore.config import Config
+
+            # Once only: of several tries boto3 tells the last one's refusal, and an earlier one may have been heeded.
+            once = {"total_max_attempts": 1, "mode": "standard"}
+            config = Config(connect_timeout=10, read_timeout=30, retries=once)
             self._client = boto3.session.Session(region_name=self._settings.region).client(
                 "ec2", endpoint_url=self._settings.endpoint_url or None, config=config
             )
@@ -227,30 +226,39 @@ class AwsProvider:
     @contextmanager
     def _words(self) -> Iterator[None]:
         """Say in words what AWS, or the way to it, has against a call."""
-        self._ec2()
-        from botocore.exceptions import (
-            BotoCoreError,
-            ClientError,
-            HTTPClientError,
-            NoCredentialsError,
-            PartialCredentialsError,
-        )
-        from botocore.exceptions import ConnectionError as NoConnection
+        _boto3()
+        from botocore import exceptions as boto
+        from botocore.parsers import ResponseParserError
 
         try:
             yield
-        except ClientError as error:
-            raise self._explain(error.response.get("Error", {})) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
+        except boto.ClientError as error:
+            raise self._explain(error.response) from error
+        except (boto.NoCredentialsError, boto.PartialCredentialsError) as error:
             text = "the master has no credentials for AWS"
             raise ProviderError(Trouble.CREDENTIALS, text, _HINTS[Trouble.CREDENTIALS]) from error
-        except (HTTPClientError, NoConnection) as error:
+        except (boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.SSOError) as error:
+            text = f"the master gets no credentials for AWS: {error}"
+            raise ProviderError(Trouble.CREDENTIALS, text, _HINTS[Trouble.CREDENTIALS]) from error
+        except (boto.HTTPClientError, boto.ConnectionError) as error:
             raise ProviderError(Trouble.UNREACHABLE, f"AWS cannot be reached: {error}") from error
-        except BotoCoreError as error:
+        except (boto.IncompleteReadError, ResponseParserError) as error:
+            raise ProviderError(Trouble.UNREACHABLE, f"AWS's answer cannot be read: {error}") from error
+        except (
+            boto.ParamValidationError,
+            boto.ValidationError,
+            boto.BaseEndpointResolverError,
+            boto.EndpointProviderError,
+            boto.ProfileNotFound,
+            boto.DataNotFoundError,
+        ) as error:  # raised before anything is sent
             text = f"boto3 refuses the call: {error}"
             raise ProviderError(Trouble.CONFIGURATION, text, _HINTS[Trouble.CONFIGURATION]) from error
+        except boto.BotoCoreError as error:
+            raise ProviderError(Trouble.OTHER, f"boto3 fails: {error}") from error
 
-    def _explain(self, said: Mapping[str, Any]) -> ProviderError:
+    def _explain(self, response: Mapping[str, Any]) -> ProviderError:
+        said, status = response.get("Error", {}), response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         code, text = str(said.get("Code", "")), str(said.get("Message", "")).strip()
         for trouble, known in (
             (Trouble.CAPACITY, _CAPACITY),
@@ -265,7 +273,22 @@ class AwsProvider:
         if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")):
             message = f"AWS refuses what was asked for: {text} [{code}]"
             return ProviderError(Trouble.CONFIGURATION, message, _HINTS[Trouble.CONFIGURATION])
-        return ProviderError(Trouble.OTHER, f"AWS says: {text} [{code}]")
+        refused = isinstance(status, int) and 400 <= status < 500
+        return ProviderError(Trouble.OTHER, f"AWS says: {text} [{code}]", may_be_done=not refused)
+
+
+def _boto3() -> Any:
+    """boto3, looked for when it is first needed.
+
+    Raises:
+        ProviderError: It is not installed.
+    """
+    try:
+        import boto3
+    except ImportError as error:
+        hint = "pip install 'detlab[aws]' beside the master"
+        raise ProviderError(Trouble.CONFIGURATION, f"AWS needs boto3: {error}", hint) from error
+    return boto3
 
 
 def _spot(price: str) -> dict[str, Any]:

@@ -33,18 +33,16 @@ class ProviderError(Exception):
         trouble: Of what kind it is.
         message: In words, for people.
         hint: What to do about it.
+        may_be_done: Whether it may have done all the same what it was asked to: it did not say that it had not.
     """
 
-    def __init__(self, trouble: Trouble, message: str, hint: str = "") -> None:
+    def __init__(self, trouble: Trouble, message: str, hint: str = "", may_be_done: bool | None = None) -> None:
         super().__init__(f"{message} ({hint})" if hint else message)
         self.trouble = trouble
         self.message = message
         self.hint = hint
-
-    @property
-    def may_be_done(self) -> bool:
-        """Whether it may have done all the same what it was asked to: it did not say that it had not."""
-        return self.trouble in {Trouble.UNREACHABLE, Trouble.OTHER}
+        unclear = trouble in {Trouble.UNREACHABLE, Trouble.OTHER}
+        self.may_be_done = unclear if may_be_done is None else may_be_done
 
 
 @dataclass(frozen=True, slots=True)
