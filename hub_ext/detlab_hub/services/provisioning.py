@@ -248,6 +248,12 @@ class Provisioning:
             and now < note.asked_at + _LISTED_WITHIN
             and agent_id not in names | state.unheard.keys()
         }
+        # What speaks is there, whatever a list says.
+        asked |= {
+            agent_id: note.asked_at or now
+            for agent_id, note in notes.items()
+            if agent_id not in names | asked.keys() and self._connections.state_of(agent_id, now) == "connected"
+        }
         known = {one.agent_id: one for one in state.instances if one.agent_id not in state.unlisted} | state.fresh
         state.unlisted = frozenset(asked.keys() - known.keys())
         state.fresh = {name: one for name, one in state.fresh.items() if name in asked}
@@ -255,12 +261,19 @@ class Provisioning:
         return (*listed, *(known[name] for name in asked if name in known), *unknown)
 
     async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
-        """Note what is listed for good, as no list can be older than it, and what was launched before such notes."""
+        """Note what is listed for good, and what was launched before such notes.
 
-        def is_news(note: Note | None) -> bool:
-            return note is None or (note.asked_at is not None and now >= note.asked_at + _LISTED_WITHIN)
+        For good is it when no list can be older than it, or when its agent speaks: should that fall silent, an older
+        list is the less likely reason for its absence.
+        """
 
-        new = [agent_id for agent_id in sorted(listed) if is_news(notes.get(agent_id))]
+        def is_news(agent_id: str) -> bool:
+            note = notes.get(agent_id)
+            if note is None or note.asked_at is None:
+                return note is None
+            return now >= note.asked_at + _LISTED_WITHIN or self._connections.state_of(agent_id, now) == "connected"
+
+        new = [agent_id for agent_id in sorted(listed) if is_news(agent_id)]
         if new:
 
             def note(turn: Turn) -> None:
