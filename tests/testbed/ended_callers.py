@@ -65,9 +65,10 @@ def _revoked_hub_token(cluster: Cluster, hub: httpx.Client) -> str:
     return made["token"]
 
 
-def _ask(cluster: Cluster, verb: str, path: str, token: str, **more: object) -> httpx.Response:
+def _ask(cluster: Cluster, verb: str, path: str, token: str, json: object = None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.request(verb, f"{cluster.service}api/v1/{path}", headers=headers, trust_env=False, timeout=20, **more)  # type: ignore[arg-type]
+    url = f"{cluster.service}api/v1/{path}"
+    return httpx.request(verb, url, headers=headers, trust_env=False, timeout=20, json=json)
 
 
 def _enrolled(cluster: Cluster, enrolment: str, agent: str) -> str:
