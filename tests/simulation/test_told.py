@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from simulation import patience
+
+pytestmark = pytest.mark.timeout(patience.WALL + patience.MARGIN)  # it may run at the lowest priority, beside others
 TESTS = Path(__file__).parents[1]
 SUITE = """
 import pytest
