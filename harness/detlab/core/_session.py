@@ -8,6 +8,7 @@ be lost: committing a checkpoint and acknowledging a preemption. All calls of th
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import random
@@ -103,6 +104,8 @@ class TaskSession:
         self._transport = transport
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()
+        # Now, not with the first call from a thread: what it imports draws from `random` while the trial may be seeded.
+        importlib.import_module("httpx")
 
     @classmethod
     def from_info(cls, info: ClusterInfo) -> TaskSession:
