@@ -21,6 +21,7 @@ from detlab.core._spool import Spool
 from detlab.core._values import check_steps
 from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound, StorageError
 from detlab.info import ClusterInfo
+from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
 from detlab.storage import Manifest, ManifestNotWritten, StorageManager
 from detlab.storage import files as storage_files
@@ -51,6 +52,8 @@ class CheckpointContext:
     """
 
     _waits_for_room = False
+    _trial_id: int | None = None
+    """None off a cluster, where nobody else could commit what is stored."""
 
     def __init__(
         self,
@@ -66,8 +69,8 @@ class CheckpointContext:
         self._spool = spool
         self._leftovers = Leftovers(storage)
         if info is not None:
-            trial = info.trial.trial_id
-            self._leftovers = TrialLeftovers(storage, info.cluster_id, trial, info.run)
+            self._trial_id = info.trial.trial_id
+            self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
 
     def upload(
         self,
@@ -322,7 +325,7 @@ class CheckpointContext:
             _raise_failures(failures)
 
     def _begin(self) -> str:
-        uuid = str(uuids.uuid4())
+        uuid = str(uuids.uuid4()) if self._trial_id is None else new_checkpoint_id(self._trial_id)
         self._leftovers.begin(uuid)
         return uuid
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.checkpoint_ids import made_for
 from detlab.schemas.wire import (
     Arrival,
     BestValidationReply,
@@ -114,6 +115,7 @@ class Tasks:
         Raises:
             CheckpointError: The manifest is not one.
             Conflict: The uuid is taken by another checkpoint.
+            Forbidden: The harness of another trial made the uuid.
             StaleAttempt: The attempt is over.
         """
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
@@ -231,6 +233,12 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
 
 def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
     row, trial = current_attempt(turn.session, task)
+    if not made_for(commit.uuid, trial.id):
+        # Its files may be stored and not committed yet: who commits them here would have that trial's commit refused.
+        raise Forbidden(
+            f"checkpoint {commit.uuid} is another trial's: trial {trial.id} cannot commit it",
+            hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial.",
+        )
     apply_allocation(turn, row, TaskStarted())
     known = turn.session.get(CheckpointRow, commit.uuid)
     if known is not None:

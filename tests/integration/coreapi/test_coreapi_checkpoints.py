@@ -8,15 +8,18 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import detlab as det
 from detlab.core._leftovers import TrialLeftovers
 from detlab.errors import CheckpointError, Forbidden, StaleAttempt, StorageError
+from detlab.schemas.checkpoint_ids import made_for
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from detlab.testing.task_api import Fault, TaskApi
+from testbed.stores import names_in
 
 STORE = {"steps_completed": 10}
 
@@ -43,6 +46,16 @@ def test_store_and_restore(core: Any, api: TaskApi, task: Any) -> None:
     with core.checkpoint.restore_path(uuid) as path:
         assert (path / "state").read_text() == "1,2,3"
     assert core.checkpoint.get_metadata(uuid) == STORE
+
+
+def test_a_checkpoints_id_says_which_trial_stored_it(core: Any, task: Any, tmp_path: Path) -> None:
+    """Who lists the storage before the commit could else commit it first, as another trial's."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "state").write_text("1")
+    for uuid in (store(core, state="1"), core.checkpoint.upload(tmp_path / "source", dict(STORE))):
+        assert UUID(uuid).version == 8
+        assert made_for(uuid, core.info.trial.trial_id)
+        assert not made_for(uuid, core.info.trial.trial_id + 1)
 
 
 def test_upload_and_download(core: Any, api: TaskApi, tmp_path: Path) -> None:
@@ -75,7 +88,7 @@ def test_an_exception_in_the_block_stores_nothing(core: Any, api: TaskApi, task:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not api.checkpoints
-    assert list(task.checkpoints.iterdir()) == []
+    assert names_in(task.checkpoints) == []
 
 
 def test_delete(core: Any, api: TaskApi, task: Any) -> None:
@@ -83,7 +96,7 @@ def test_delete(core: Any, api: TaskApi, task: Any) -> None:
     core.checkpoint.delete(uuid)
     core.checkpoint.delete(uuid)
     assert not api.checkpoints
-    assert list(task.checkpoints.iterdir()) == []
+    assert names_in(task.checkpoints) == []
     with pytest.raises(CheckpointError, match="never committed"):
         core.checkpoint.get_metadata(uuid)
 
@@ -99,7 +112,7 @@ def test_deleting_what_is_another_trials_never_costs_it_whatever_the_next_attemp
         core.checkpoint.delete("foreign")
     with pytest.raises(Forbidden, match="left alone"):
         core.checkpoint.delete("foreign")  # the master says 404
-    assert [path.name for path in task.checkpoints.iterdir()] == ["foreign"], "it is not marked"
+    assert names_in(task.checkpoints) == ["foreign"], "it is not marked"
     TrialLeftovers(storage, core.info.cluster_id, 7, core.info.run + 1).begin("new")
     with storage.restore_path("foreign", manifest):
         pass
@@ -122,7 +135,7 @@ def test_files_that_no_fsync_could_write_are_not_published_by_trying_again(
     with pytest.raises(StorageError, match="quota"):
         store(core, state="1,2,3")
     assert not api.checkpoints
-    assert list(task.checkpoints.iterdir()) == []
+    assert names_in(task.checkpoints) == []
     uuid = store(core, state="1,2,3")
     assert (task.checkpoints / uuid / "state").read_text() == "1,2,3"
 

@@ -1,0 +1,42 @@
+"""Ids of checkpoints that say which trial made them, so that no other trial can take them.
+
+A checkpoint's files lie under its id before the master knows of it, through an outage for hours, and whoever may list
+the shared storage reads the id there. Whose it is cannot be looked up yet: the id itself has to tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+_VERSION = 8
+"""Of UUIDs whose bits have a meaning of their maker's own (RFC 9562, section 5.8)."""
+_TAG = (1 << 62) - 1
+"""The bits that tell the trial: all that follow the variant."""
+
+
+def new_checkpoint_id(trial_id: int) -> str:
+    """Draw the id of a new checkpoint of a trial: 60 random bits, and 62 that follow from them and the trial."""
+    drawn = uuid.uuid4().int  # the one seam of randomness, which the simulation seeds
+    head = drawn & ~_TAG & ~(0xF << 76) | _VERSION << 76
+    return str(uuid.UUID(int=head | _tag(head, trial_id)))
+
+
+def made_for(checkpoint_id: str, trial_id: int) -> bool:
+    """Whether an id may be one of a trial.
+
+    True for every id that is no UUID of version 8: those of older harnesses, and of programs that draw their own, tell
+    nothing.
+    """
+    try:
+        found = uuid.UUID(checkpoint_id)
+    except ValueError:
+        return True
+    if found.version != _VERSION:
+        return True
+    return found.int & _TAG == _tag(found.int & ~_TAG, trial_id)
+
+
+def _tag(head: int, trial_id: int) -> int:
+    told = hashlib.sha256(f"detlab checkpoint {head:032x} of trial {trial_id}".encode()).digest()
+    return int.from_bytes(told[:8], "big") & _TAG
