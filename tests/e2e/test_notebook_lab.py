@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +21,7 @@ PAYLOAD = f"{SEEN} [go](javascript:window.hurt=1) **bold** $x$ \x1b[31mred\x1b]0
 LOAD = "%load_ext detlab_magics"
 TRAIN = """%%det_module lab_train
 import time
+from contextlib import contextmanager
 import detlab as det
 
 with det.core.init() as core:
@@ -93,16 +95,23 @@ def contrast(page, selector):
     )
 
 
-def look_offline(browser, path):
-    """The notebook as a page, on a machine without a network, shows the picture and the table."""
+@contextmanager
+def converted(browser, path):
+    """The notebook as a page, by nbconvert's own template, opened on a machine without a network."""
     command = [sys.executable, "-m", "nbconvert", "--log-level", "WARN", "--to", "html", str(path)]
     subprocess.run(command, check=True, timeout=60)
     context = browser.new_context(offline=True)
     page = context.new_page()
     page.goto(path.with_suffix(".html").as_uri())
-    assert page.evaluate("() => document.querySelector(\"img[alt='learning curves']\").naturalWidth") == 720
-    assert "completed" in page.locator("table").last.inner_text()
+    yield page
     context.close()
+
+
+def look_offline(browser, path):
+    """The page shows the picture and the table."""
+    with converted(browser, path) as page:
+        assert page.evaluate("() => document.querySelector(\"img[alt='learning curves']\").naturalWidth") == 720
+        assert "completed" in page.locator("table").last.inner_text()
 
 
 def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_text(server, profile):
@@ -211,7 +220,9 @@ def hostile_cells():
     return [LOAD, FAILS.replace("TEXT", repr(PAYLOAD)), search, "%det_list", "%det_logs 1 --tail 20", "found"]
 
 
-def test_hostile_texts_of_every_kind_are_text_in_a_live_notebook_and_no_secret_is_saved(cluster, server, profile):
+def test_hostile_texts_of_every_kind_are_text_in_a_notebook_live_and_converted_and_no_secret_is_saved(
+    cluster, server, browser, profile
+):
     path = server.folder / "hostile.ipynb"
     write_notebook(path, hostile_cells())
     with tab(profile, server, path.name) as lab:
@@ -237,3 +248,10 @@ def test_hostile_texts_of_every_kind_are_text_in_a_live_notebook_and_no_secret_i
     assert cluster.token in secrets
     assert [file.name for file in files if file.read_text(errors="replace").strip() in saved] == []
     assert server.token not in saved
+    with converted(browser, path) as page:
+        page.wait_for_timeout(1000)  # for what would load or run late
+        assert page.evaluate(BECAME) == []
+        assert page.evaluate("() => window.hurt") is None
+        shown = "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+        assert shown.count(SEEN) >= 4
+        assert not set(shown) & set("\x1b\x07\u202e\u2066"), shown

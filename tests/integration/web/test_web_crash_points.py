@@ -67,9 +67,18 @@ def postgres_databases(server: postgres.Server) -> Databases:
     return database
 
 
-def spread(points: list[CrashPoint], count: int) -> list[CrashPoint]:
-    """So many of them, from the first to the last."""
-    return [points[number * (len(points) - 1) // (count - 1)] for number in range(count)]
+def spread(commits: int, count: int) -> list[CrashPoint]:
+    """So many points from the first commit to the last, by turns before it and after it."""
+    return [CrashPoint(1 + number * (commits - 1) // (count - 1), number % 2 == 1) for number in range(count)]
+
+
+@pytest.mark.parametrize("commits", range(LEAST, 3 * LEAST))
+def test_points_are_spread_over_both_sides_of_the_commits(commits: int) -> None:
+    """However many commits there are: a stride over (before, after, before, after, …) may meet one side alone."""
+    points = spread(commits, POINTS)
+    assert [point.after for point in points].count(True) == POINTS / 2
+    assert (points[0].at, points[-1].at) == (1, commits)
+    assert len(set(points)) == POINTS
 
 
 @pytest.mark.timeout(3600 if ALL else 600)
@@ -94,7 +103,7 @@ async def test_I1_I4_I5_I7_I8_kill_9_of_the_master_at_its_commits_changes_nothin
     calm = await attempt(CALM)
     total = commits.stat().st_size
     assert total >= LEAST
-    points = [CrashPoint(at, after) for at in range(1, total + 1) for after in (False, True)]
-    for point in points if ALL else spread(points, POINTS):
+    every = [CrashPoint(at, after) for at in range(1, total + 1) for after in (False, True)]
+    for point in every if ALL else spread(total, POINTS):
         assert await attempt(point) == calm, f"a master killed {point} changed the outcome"
     print(f"{total} commits")
