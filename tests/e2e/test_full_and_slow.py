@@ -19,6 +19,7 @@ from detlab.client.resources import Trial
 from detlab.storage.posix import PosixStorage
 from testbed.cluster import Cluster, running_cluster
 from testbed.small_disks import CannotRun, Disk, small_disk, throttled
+from testbed.stores import names_in
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
@@ -148,7 +149,7 @@ def test_a_full_checkpoint_storage_is_said_and_the_checkpoint_waits_until_there_
         if item.view.state == "COMPLETED":
             with store.restore_path(item.uuid, store.manifest(item.uuid)) as path:  # verifies every file
                 assert f'"step": {step}' in (path / "state.json").read_text()
-    assert not list(site.checkpoints.folder.glob(".stage-*"))
+    assert not [name for name in names_in(site.checkpoints.folder) if name.startswith(".stage-")]
 
 
 def losses(lab: Lab, trial: Trial) -> list[float]:

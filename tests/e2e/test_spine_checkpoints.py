@@ -9,6 +9,7 @@ from spine_lab import Lab, single
 
 from detlab.client.resources import Checkpoint, Experiment
 from detlab.errors import Conflict, DetlabError, NotFound
+from testbed.stores import names_in
 
 pytestmark = pytest.mark.hub
 
@@ -70,8 +71,7 @@ def test_i5_what_attempts_left_that_were_killed_while_they_stored_is_no_checkpoi
     begun = [line.text.split()[-1] for line in trial.logs(search="STORING")]
     assert len(begun) == 5
     assert {found.uuid for found in checkpoints.values()} < set(begun)
-    left = [path.name for path in (lab.cluster.folder / "checkpoints").iterdir()]
-    names = {name for name in left if any(uuid in name for uuid in begun)}
+    names = {name for name in names_in(lab.cluster.folder / "checkpoints") if any(uuid in name for uuid in begun)}
     stored = begun[2]  # whole, but the master never heard of it: left alone; the stage of the first attempt is removed
     assert names == {stored} | {found.uuid for found in checkpoints.values()}
 

@@ -26,7 +26,8 @@ class StorageManager(Protocol):
 
     Writing is in steps so that several ranks, on several machines, can share it: each rank puts its files into the
     stage of the uuid, then one of them publishes. Nothing of a checkpoint can be read before `publish` has
-    returned, whatever dies in between. Retention, naming and the master's commit are not its business.
+    returned, whatever dies in between, and other users of the store do not even see its uuid until then. Retention,
+    naming and the master's commit are not its business.
 
     All methods raise `StorageError` when the store cannot be read or written, `CheckpointError` when what is in it
     is incomplete, altered or unknown.
@@ -84,7 +85,10 @@ class StorageManager(Protocol):
         ...
 
     def put_file(self, source: Path, name: str) -> None:
-        """Store one file that belongs to no checkpoint under a relative POSIX path, replacing what was there."""
+        """Store one file that belongs to no checkpoint under a relative POSIX path, replacing what was there.
+
+        The first folder of the path is this user's own: if another user's is in its place, one of another name is used.
+        """
         ...
 
     def mark(self, uuid: str, owner: str, run: int) -> None:

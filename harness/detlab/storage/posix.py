@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
-import re
-import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,21 +15,16 @@ from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
-
-logger = logging.getLogger("detlab.storage")
-
-_STAGE_PREFIX = ".stage-"
-_MARK_PREFIX = ".pending-"
-_OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
-_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
-_RUN = re.compile(r"[1-9][0-9]{0,17}")
+from detlab.storage.own_folders import OwnFolders, unfinished_folder
+from detlab.storage.unfinished import Unfinished, check_uuid, remove_tree, storage_errors
 
 
 class PosixStorage:
     """Checkpoints as folders `<root>/<uuid>/`.
 
-    The stage is `<root>/.stage-<uuid>/`, on the same file system, so that training code writes its files once and
-    `publish` is one rename. Folders are private to their owner (mode 0700).
+    The stage is `<root>/.unfinished-<uid>/.stage-<uuid>/`, on the same file system, so that training code writes its
+    files once and `publish` is one rename. Folders are private to their owner (mode 0700); others who may list the root
+    see names, and those of checkpoints only once they are published.
 
     Args:
         root: Where the checkpoints lie; made when something is written.
@@ -41,28 +32,26 @@ class PosixStorage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._own = OwnFolders(root)
+        self._unfinished = Unfinished(self._own)
         self._doubtful: set[str] = set()
 
     def stage(self, uuid: str) -> Path:
         """Return the stage of `uuid`, made if it is missing."""
-        path = self._stage_path(uuid)
-        with self._storage_errors("make", path):
-            self.root.mkdir(parents=True, exist_ok=True)
-            path.mkdir(mode=0o700, exist_ok=True)
-        return path
+        return self._unfinished.make_stage(uuid)
 
     def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
         """Copy files into the stage; see `StorageManager.upload`."""
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
-        with self._storage_errors("read", source):
+        with storage_errors("read", source):
             found = files.walk(source)
         chosen = [name for name in found.files if selector is None or selector(name)]
         if MANIFEST_NAME in chosen:
             _refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
         stage = self.stage(uuid)
-        with self._storage_errors("write", stage):
+        with storage_errors("write", stage):
             for name in found.empty_directories if selector is None else ():
                 (stage / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in chosen:
@@ -73,11 +62,11 @@ class PosixStorage:
 
     def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
         """Make the staged files a checkpoint; see `StorageManager.publish`."""
-        stage, final = self._stage_path(uuid), self._path(uuid)
-        if not stage.is_dir():
+        stage, final = self._unfinished.find_stage(uuid), self._path(uuid)
+        if stage is None:
             # Made anew it would be empty, and a checkpoint without files would pass for complete.
             raise CheckpointError(
-                f"nothing is staged for checkpoint {uuid}: {stage} is not there",
+                f"nothing is staged for checkpoint {uuid} in {self.root / unfinished_folder()}",
                 hint="see what removes files there; the last committed checkpoint is not touched",
             )
         try:
@@ -85,7 +74,7 @@ class PosixStorage:
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the metadata of checkpoint {uuid} cannot be JSON: {error}") from error
         self._refuse_doubtful(uuid)
-        with self._storage_errors("write", stage):
+        with storage_errors("write", stage):
             if (stage / MANIFEST_NAME).exists():
                 _refuse_foreign_manifest(stage / MANIFEST_NAME)
                 (stage / MANIFEST_NAME).unlink()
@@ -104,7 +93,7 @@ class PosixStorage:
 
     def discard(self, uuid: str) -> None:
         """Remove a stage; harmless if there is none."""
-        self._remove(self._stage_path(uuid))
+        self._unfinished.discard(uuid)
         self._doubtful.discard(uuid)
 
     def manifest(self, uuid: str) -> Manifest:
@@ -132,7 +121,7 @@ class PosixStorage:
     def download(self, uuid: str, target: Path, manifest: Manifest, *, selector: Selector | None = None) -> list[str]:
         """Copy verified files; see `StorageManager.download`."""
         source, done = self._path(uuid), []
-        with self._storage_errors("make", target):
+        with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
             for name in manifest.directories if selector is None else ():
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
@@ -145,91 +134,41 @@ class PosixStorage:
     def delete(self, uuid: str) -> None:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
         path = self._path(uuid)
-        with self._storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+        with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
             (path / MANIFEST_NAME).unlink()
-        self._remove(path)
+        remove_tree(path)
 
     def put_file(self, source: Path, name: str) -> None:
-        """Store one file that belongs to no checkpoint."""
-        target = _inside(self.root, name)
-        partial = target.with_name(f".{target.name}.partial")
-        with self._storage_errors("write", target):
+        """Store one file that belongs to no checkpoint; the name's first folder is one of our user's own."""
+        safe = _inside(self.root, name)
+        with storage_errors("write", safe):
             self.root.mkdir(parents=True, exist_ok=True)
-            if target.parent != self.root:
-                (self.root / safe_path(name).split("/")[0]).mkdir(mode=0o700, exist_ok=True)
+            top, *rest = safe.relative_to(self.root).parts
+            target = self._own.make(top).joinpath(*rest) if rest else safe
             target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.partial")
             partial.unlink(missing_ok=True)
             files.copy(source, partial)
             partial.replace(target)
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""
-        path = self._mark_path(uuid, owner, run)
-        with self._storage_errors("write", path):
-            self.root.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
+        self._unfinished.mark(uuid, owner, run)
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
         """Take a mark away; harmless if there is none."""
-        path = self._mark_path(uuid, owner, run)
-        with self._storage_errors("remove", path):
-            path.unlink(missing_ok=True)
+        self._unfinished.unmark(uuid, owner, run)
 
     def marked(self, owner: str) -> list[tuple[int, str]]:
-        """Return the marks of `owner` that our user made, as run and uuid, oldest run first.
-
-        Others may write into the store's folder, so that a name alone proves nothing.
-        """
-        found, prefix = [], f"{_MARK_PREFIX}{owner}."
-        for name in self._names(prefix):
-            run, _, uuid = name.partition(".")
-            if _RUN.fullmatch(run) and _UUID.fullmatch(uuid) and _is_our_mark(self.root / (prefix + name)):
-                found.append((int(run), uuid))
-        return sorted(found)
+        """Return the marks of `owner` that our user made, as run and uuid, oldest run first."""
+        return self._unfinished.marked(owner)
 
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
-        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids.
-
-        A stage that cannot be looked at or removed is left alone.
-        """
-        gone = []
-        for uuid in self._names(_STAGE_PREFIX):
-            path = self.root / f"{_STAGE_PREFIX}{uuid}"
-            try:
-                status = path.lstat()
-                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                    continue
-                if clock() - _last_change(path) > older_than:
-                    self._remove(path)
-                    gone.append(uuid)
-            except (OSError, StorageError) as error:  # others may remove it, too
-                logger.debug("the stage %s is left alone: %s", path, error)
-        return gone
-
-    def _names(self, prefix: str) -> list[str]:
-        """Return what follows the prefix in names at the top of the store, sorted."""
-        try:
-            with os.scandir(self.root) as entries:
-                return sorted(entry.name.removeprefix(prefix) for entry in entries if entry.name.startswith(prefix))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise StorageError(f"cannot list {self.root}: {error}") from error
+        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
+        return self._unfinished.sweep(older_than, clock=clock)
 
     def _path(self, uuid: str) -> Path:
-        if not _UUID.fullmatch(uuid):
-            raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
-        return self.root / uuid
-
-    def _stage_path(self, uuid: str) -> Path:
-        return self._path(uuid).with_name(_STAGE_PREFIX + uuid)
-
-    def _mark_path(self, uuid: str, owner: str, run: int) -> Path:
-        if not _OWNER.fullmatch(owner):
-            raise StorageError(f"not the name of an owner of checkpoints: {owner!r}")
-        if run < 1:
-            raise StorageError(f"the runs of {owner} are counted from 1, not {run}")
-        return self._path(uuid).with_name(f"{_MARK_PREFIX}{owner}.{run:d}.{uuid}")
+        return self.root / check_uuid(uuid)
 
     def _refuse_doubtful(self, uuid: str) -> None:
         """Refuse files that an fsync has failed for: the kernel may have dropped them, and says so only once."""
@@ -258,17 +197,6 @@ class PosixStorage:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         finally:
             partial.unlink(missing_ok=True)
-
-    def _remove(self, path: Path) -> None:
-        with self._storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
-
-    @contextlib.contextmanager
-    def _storage_errors(self, verb: str, path: Path) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"cannot {verb} {path}: {error}") from error
 
 
 class SharedFSStorage(PosixStorage):
@@ -318,16 +246,6 @@ def _repeatable() -> Iterator[None]:
         raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
 
 
-def _is_our_mark(path: Path) -> bool:
-    """Whether our user has made this empty file, under this name."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == 0
-    return plain and status.st_uid == os.geteuid()
-
-
 def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
     found = files.walk(stage)
     entries: dict[str, CheckpointFile] = {}
@@ -374,14 +292,3 @@ def _read(path: Path) -> bytes:
     fd = files.open_regular(path)
     with os.fdopen(fd, "rb") as stream:
         return stream.read()
-
-
-def _last_change(path: Path) -> float:
-    def fail(error: OSError) -> None:
-        raise error
-
-    newest = path.lstat().st_mtime
-    for folder, _, names in os.walk(path, onerror=fail):
-        for name in names:
-            newest = max(newest, (Path(folder) / name).lstat().st_mtime)
-    return newest

@@ -22,11 +22,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from testbed.stores import names_in
+
 PATIENCE = 60.0
 """Seconds that an attempt may take."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MARK = re.compile(r"(\.pending-[^.]+)\.\d+\.")
+_FOLDER = re.compile(r"\.unfinished-\d+/")
 _PATHS = {"os.mkdir": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.chmod": 0, "os.truncate": 0}
 """Audit events, and which of their arguments is the path that tells what they do."""
 
@@ -55,7 +58,7 @@ class Points:
     def watch(self) -> None:
         """Begin; there is no end but the process's."""
         if self.root.exists():
-            self._old = {found for path in self.root.iterdir() for found in _UUID.findall(path.name)}
+            self._old = {found for name in names_in(self.root) for found in _UUID.findall(name)}
         sys.addaudithook(self._hear)
         os.fsync = self._told_of("fsync", os.fsync)
         os.write = self._told_of("write", os.write)
@@ -113,7 +116,7 @@ class Points:
             self._new = self._new or uuids[0]
             if uuids[0] != self._new:
                 return
-        self.names.append(f"{verb} " + _MARK.sub(r"\1.N.", _UUID.sub("U", what)))
+        self.names.append(f"{verb} " + _FOLDER.sub("", _MARK.sub(r"\1.N.", _UUID.sub("U", what))))
         if len(self.names) == self.at:
             if self.torn and verb == "fsync" and path is not None and path.is_file():
                 os.truncate(path, path.stat().st_size // 2)

@@ -29,6 +29,7 @@ from detlab.errors import CheckpointError
 from detlab.pytorch import Batch
 from detlab.storage import MANIFEST_NAME, DirectoryStorage
 from detlab.testing.task_api import TaskApi
+from testbed.stores import names_in
 
 LENGTH = 12
 
@@ -56,8 +57,7 @@ class Life:
     @property
     def names(self) -> set[str]:
         """What lies in the storage."""
-        root = self.task.checkpoints
-        return {path.name for path in root.iterdir()} if root.exists() else set()
+        return set(names_in(self.task.checkpoints))
 
     @property
     def unheard_of(self) -> set[str]:
@@ -224,7 +224,9 @@ def test_what_was_stored_and_never_committed_is_left_alone_by_the_attempts_after
 
 def left_over(life: Life) -> int:
     """How many files and folders are in the storage that belong to no checkpoint."""
-    roots = [life.task.checkpoints / name for name in life.names - set(life.task.api.checkpoints)]
+    left = life.names - set(life.task.api.checkpoints)
+    roots = [path for path in life.task.checkpoints.rglob("*") if path.name in left]
+    assert len(roots) == len(left)
     return sum(1 + len(list(root.rglob("*"))) for root in roots)
 
 

@@ -10,6 +10,7 @@ from trainer_one_weight import Recorder, train
 
 from detlab import pytorch
 from detlab.pytorch import Batch
+from testbed.stores import names_in
 
 
 def test_hooks_in_their_order(storage: str) -> None:
@@ -89,7 +90,7 @@ def test_a_checkpoint_hook_that_raises_is_named_and_nothing_half_written_stays(s
     failing = type("Fails", (pytorch.PyTorchCallback,), {hook: raises})()
     with pytest.raises(pytorch.CallbackFailed, match=f"'bad'.*raised in {hook}"):
         train(storage, fit={"max_length": Batch(8), "checkpoint_period": Batch(4)}, callbacks={"bad": failing})
-    folders = [path for path in Path(storage).glob("*") if path.is_dir()]
-    complete = [path for path in folders if (path / "manifest.json").exists()]
+    left = names_in(Path(storage))
+    complete = [name for name in left if (Path(storage) / name / "manifest.json").exists()]
     assert len(complete) == (1 if hook == "on_checkpoint_upload_end" else 0)
-    assert [path for path in folders if path not in complete and not path.name.startswith(".")] == []
+    assert [name for name in left if name not in complete and not name.startswith(".")] == []

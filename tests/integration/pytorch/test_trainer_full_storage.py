@@ -20,6 +20,7 @@ from detlab.pytorch._writer import CheckpointWriter
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from testbed.small_disks import CannotRun, Disk, small_disk
+from testbed.stores import names_in
 from testbed.waiting import until
 
 
@@ -59,7 +60,8 @@ def test_a_checkpoint_waits_for_room_and_is_then_stored_whole(disk: Disk, caplog
         (finished,) = writer.poll()
     state = read_state(disk.folder / finished.uuid, allow_pickle=False)
     assert state["models_state_dict"][0]["a"].unique().tolist() == [1.0]
-    assert [path.name for path in disk.folder.iterdir() if path.is_dir()] == [finished.uuid], "of the attempts before"
+    left = [name for name in names_in(disk.folder) if not (disk.folder / name).is_file()]
+    assert left == [finished.uuid], "of the attempts before"
 
 
 def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
@@ -71,7 +73,7 @@ def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.L
     writer.close()
     assert time.monotonic() - began < 10
     assert "the checkpoint at step 7 was dropped" in caplog.text
-    assert [path.name for path in disk.folder.iterdir() if path.is_dir()] == []
+    assert [name for name in names_in(disk.folder) if not (disk.folder / name).is_file()] == []
 
 
 def test_files_written_anew_get_what_hooks_add_and_the_last_checkpoint_is_committed(
@@ -91,6 +93,6 @@ def test_files_written_anew_get_what_hooks_add_and_the_last_checkpoint_is_commit
     assert failed
     said = [name for name, *_ in recorder.calls if name in {"write_end", "upload_end"}]
     assert said == ["write_end", "write_end", "upload_end"]
-    (folder,) = [path for path in Path(storage).iterdir() if path.is_dir()]
-    assert folder.name == newest(storage)
-    assert (folder / "by_callback.txt").read_text() == "hello"
+    (uuid,) = names_in(Path(storage))
+    assert uuid == newest(storage)
+    assert (Path(storage) / uuid / "by_callback.txt").read_text() == "hello"

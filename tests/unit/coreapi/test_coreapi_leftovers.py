@@ -12,7 +12,9 @@ import pytest
 
 from detlab.core._leftovers import Leftovers, TrialLeftovers
 from detlab.errors import StorageError
-from detlab.storage import DirectoryStorage, Manifest, StorageManager, posix
+from detlab.storage import DirectoryStorage, Manifest, StorageManager, unfinished
+from detlab.storage.own_folders import unfinished_folder
+from testbed.stores import names_in
 
 OLD, OTHER, NEW = (f"{digit}1111111-1111-1111-1111-111111111111" for digit in "123")
 METADATA = {"steps_completed": 1}
@@ -28,7 +30,7 @@ def attempt(store: StorageManager, run: int) -> TrialLeftovers:
 
 
 def names(store: DirectoryStorage) -> set[str]:
-    return {path.name for path in store.root.iterdir()}
+    return set(names_in(store.root))
 
 
 def put(store: DirectoryStorage, uuid: str) -> Manifest:
@@ -71,7 +73,7 @@ def test_a_published_checkpoint_whose_manifest_cannot_be_read_is_left_as_it_is(s
 def test_the_mark_of_another_user_removes_nothing(store: DirectoryStorage) -> None:
     store.stage(OLD)
     store.mark(OLD, "c1-7", 1)
-    os.chown(store.root / f".pending-c1-7.1.{OLD}", 24502, 24502)
+    os.chown(store.root / unfinished_folder() / f".pending-c1-7.1.{OLD}", 24502, 24502)
     attempt(store, 2).begin(NEW)
     assert f".stage-{OLD}" in names(store)
 
@@ -101,7 +103,7 @@ def test_a_store_that_is_stale_does_not_keep_a_checkpoint_from_being_begun(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     store.stage(OLD)
-    monkeypatch.setattr(posix, "_last_change", stale)
+    monkeypatch.setattr(unfinished, "_last_change", stale)
     Leftovers(store).begin(NEW)
     for name in ("sweep", "marked", "mark", "unmark"):
         monkeypatch.setattr(store, name, stale)

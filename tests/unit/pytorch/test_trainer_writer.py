@@ -25,6 +25,7 @@ from detlab.pytorch._checkpoint import encode_state, read_state
 from detlab.pytorch._host_memory import HostMemory
 from detlab.pytorch._writer import CheckpointWriteFailed, CheckpointWriter
 from detlab.storage import DirectoryStorage
+from testbed.stores import names_in
 
 torch.set_num_threads(1)
 
@@ -263,7 +264,7 @@ def test_closing_while_paused_leaves_nothing(gate: Gate, store: Path, caplog: py
     with caplog.at_level(logging.WARNING):
         writer.close()
     assert "step 4 was dropped" in caplog.text
-    assert list(store.iterdir()) == []
+    assert names_in(store) == []
 
 
 def test_closing_waits_for_the_commit(gate: Gate, store: Path) -> None:
@@ -272,7 +273,7 @@ def test_closing_waits_for_the_commit(gate: Gate, store: Path) -> None:
     writer.submit(tree_of(1.0), {"steps_completed": 1})
     threading.Timer(0.3, gate.open.set).start()
     writer.close()
-    (uuid,) = [path.name for path in store.iterdir()]
+    (uuid,) = names_in(store)
     assert read(store, uuid)["callbacks"]["list"] == [1.0]
     with pytest.raises(RuntimeError, match="closed"):
         writer.submit(tree_of(1.0), {"steps_completed": 2})
@@ -322,7 +323,7 @@ def test_a_refused_commit_names_the_master(store: Path) -> None:
         writer.submit(tree_of(1.0), {"steps_completed": 3})
         with pytest.raises(CheckpointWriteFailed, match=r"a newer run(.|\n)*det status"):
             writer.wait()
-    assert list(store.iterdir()) == []
+    assert names_in(store) == []
 
 
 # --- processes that fail, end or are killed
@@ -348,7 +349,8 @@ PROGRAM = """
             try:
                 writer.wait()
             except Exception as error:
-                say(f"{type(error).__name__} {error} {[str(path) for path in store.iterdir()]}")
+                left = [str(path) for path in store.rglob("*") if ".unfinished-" not in path.name]
+                say(f"{type(error).__name__} {error} {left}")
 
     def ends_while_writing():
         CheckpointWriter(context).submit(tree, {"steps_completed": 1})
@@ -432,13 +434,14 @@ def test_a_full_disk_is_told_with_what_to_do_and_leaves_nothing(scenarios: Path)
 
 def test_the_interpreter_finishes_a_write_at_its_exit(scenarios: Path) -> None:
     assert appears(scenarios / "ends_while_writing.status") == "0"
-    (folder,) = (scenarios / "ends_while_writing").iterdir()
-    assert read_state(folder)["m"][0].sum() == 9
+    store = scenarios / "ends_while_writing"
+    (uuid,) = names_in(store)
+    assert read_state(store / uuid)["m"][0].sum() == 9
 
 
 def test_an_interpreter_that_ends_while_paused_does_not_hang(scenarios: Path) -> None:
     assert appears(scenarios / "ends_while_paused.status") == "0"
-    assert list((scenarios / "ends_while_paused").iterdir()) == []
+    assert names_in(scenarios / "ends_while_paused") == []
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -449,7 +452,7 @@ def test_a_process_killed_at_any_file_leaves_the_earlier_checkpoint_and_nothing_
     os.kill(int(child), signal.SIGKILL)
     assert appears(scenarios / f"{point}.status") == "-9"
     storage = DirectoryStorage(scenarios / point)
-    names = [path.name for path in storage.root.iterdir() if not path.name.startswith(".stage-")]
+    names = [name for name in names_in(storage.root) if not name.startswith(".stage-")]
     assert len(names) == (2 if point == "published" else 1)
     assert earlier in names
     for uuid in names:

@@ -17,6 +17,7 @@ from detlab.pytorch._checkpoint import read_state
 from detlab.pytorch._writer import CheckpointWriter
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
+from testbed.stores import names_in
 from testbed.waiting import until
 
 
@@ -60,7 +61,7 @@ def test_files_that_an_fsync_failed_for_are_written_anew(
         assert writer.wait(60)
         (finished,) = writer.poll()
     assert failed
-    assert [path.name for path in store.root.iterdir()] == [finished.uuid]
+    assert names_in(store.root) == [finished.uuid]
     state = read_state(store.root / finished.uuid, allow_pickle=False)
     assert state["models_state_dict"][0]["a"].sum() == 50_000
 
@@ -81,4 +82,4 @@ def test_a_trainer_that_ends_does_not_wait_for_room_for_a_manifest(
     writer.close()
     assert time.monotonic() - began < 10
     assert "the checkpoint at step 7 was dropped" in caplog.text
-    assert list(store.root.iterdir()) == []
+    assert names_in(store.root) == []

@@ -21,10 +21,11 @@ from detlab.storage import (
     StorageManager,
     from_config,
     from_string,
-    posix,
+    unfinished,
 )
 from detlab.storage import files as storage_files
 from detlab.storage.manifest import safe_path
+from detlab.storage.own_folders import unfinished_folder
 from detlab.testing.storage import METADATA, UUID, StorageContract
 
 
@@ -239,20 +240,73 @@ def test_files_beside_the_checkpoints_are_private(store: SharedFSStorage, tmp_pa
 def test_marks_that_are_not_our_own_plain_files_do_not_count(store: SharedFSStorage, tmp_path: Path) -> None:
     store.mark(UUID, "c1-7", 1)
     (tmp_path / "plain").touch()
-    (store.root / ".pending-c1-7.2.link").symlink_to(tmp_path / "plain")
-    (store.root / ".pending-c1-7.2.folder").mkdir()
-    os.link(tmp_path / "plain", store.root / ".pending-c1-7.2.another-name")
-    (store.root / ".pending-c1-7.2.full").write_text("x")
-    for run in ("0", "-1", "01", "٣", ""):
-        (store.root / f".pending-c1-7.{run}.{UUID}").touch()
+    for folder in (store.root, store.root / unfinished_folder()):
+        (folder / ".pending-c1-7.2.link").symlink_to(tmp_path / "plain")
+        (folder / ".pending-c1-7.2.folder").mkdir()
+        os.link(tmp_path / "plain", folder / ".pending-c1-7.2.another-name")
+        (folder / ".pending-c1-7.2.full").write_text("x")
+        for run in ("0", "-1", "01", "٣", ""):
+            (folder / f".pending-c1-7.{run}.{UUID}").touch()
     assert store.marked("c1-7") == [(1, UUID)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 def test_marks_of_another_user_do_not_count(store: SharedFSStorage) -> None:
     store.mark(UUID, "c1-7", 1)
-    os.chown(store.root / f".pending-c1-7.1.{UUID}", 24502, 24502)
+    os.chown(store.root / unfinished_folder() / f".pending-c1-7.1.{UUID}", 24502, 24502)
     assert store.marked("c1-7") == []
+
+
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_a_stage_that_is_no_folder_of_ours_is_refused(store: SharedFSStorage, tmp_path: Path, what: str) -> None:
+    place = store.stage(UUID)
+    place.rmdir()
+    if what == "link":
+        place.symlink_to(tmp_path)
+    else:
+        place.write_text("")
+    with pytest.raises(StorageError, match="no folder of uid"):
+        store.stage(UUID)
+    with pytest.raises(CheckpointError, match="nothing is staged"):
+        store.publish(UUID, METADATA)
+
+
+def test_what_earlier_versions_left_in_the_root_is_found_and_removed(store: SharedFSStorage) -> None:
+    """They kept stages and marks beside the checkpoints; a cluster may be upgraded while trials have some."""
+    stages = [store.root / f".stage-{name}" for name in ("old", "young", "given-up")]
+    for stage in stages:
+        stage.mkdir(mode=0o700, parents=True)
+        (stage / "file").write_text("1")
+    for path in (stages[0] / "file", stages[0]):
+        os.utime(path, (1000, 1000))
+    mark = store.root / f".pending-c1-7.1.{UUID}"
+    mark.touch()
+    store.mark(UUID, "c1-7", 2)
+    assert store.sweep(3600) == ["old"]
+    store.discard("given-up")
+    assert [stage.exists() for stage in stages] == [False, True, False]
+    assert store.marked("c1-7") == [(1, UUID), (2, UUID)]
+    store.unmark(UUID, "c1-7", 1)
+    assert not mark.exists()
+    assert store.marked("c1-7") == [(2, UUID)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to another user")
+def test_what_others_left_in_the_root_is_left_alone(store: SharedFSStorage) -> None:
+    stage, mark = store.root / f".stage-{UUID}", store.root / f".pending-c1-7.1.{UUID}"
+    stage.mkdir(parents=True)
+    mark.touch()
+    for path in (stage, mark):
+        os.chown(path, 24502, 24502)
+    os.utime(stage, (1000, 1000))
+    assert store.sweep(3600) == []
+    assert store.marked("c1-7") == []
+    store.unmark(UUID, "c1-7", 1)
+    store.discard(UUID)
+    with pytest.raises(CheckpointError, match="nothing is staged"):
+        store.publish(UUID, METADATA)
+    assert stage.is_dir()
+    assert mark.is_file()
 
 
 def test_a_run_below_one_marks_nothing(store: SharedFSStorage) -> None:
@@ -266,7 +320,7 @@ def test_sweep_goes_on_after_a_stage_that_it_cannot_look_at(
 ) -> None:
     for name in ("a", "b", "c"):
         os.utime(store.stage(name), (1000, 1000))
-    plain = posix._last_change
+    plain = unfinished._last_change
 
     def last_change(path: Path) -> float:
         if path.name == ".stage-a":
@@ -278,8 +332,8 @@ def test_sweep_goes_on_after_a_stage_that_it_cannot_look_at(
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         path.rmdir()
 
-    monkeypatch.setattr(posix, "_last_change", last_change)
-    monkeypatch.setattr(posix.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(unfinished, "_last_change", last_change)
+    monkeypatch.setattr(unfinished.shutil, "rmtree", rmtree)
     assert store.sweep(3600) == ["c"]
 
 

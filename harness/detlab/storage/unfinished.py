@@ -1,0 +1,181 @@
+"""Checkpoints that are not finished: their stages, and the marks that say who began them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from detlab.errors import CheckpointError, StorageError
+from detlab.storage.own_folders import OwnFolders, unfinished_folder
+
+logger = logging.getLogger("detlab.storage")
+
+_STAGE_PREFIX = ".stage-"
+_MARK_PREFIX = ".pending-"
+_OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
+_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+_RUN = re.compile(r"[1-9][0-9]{0,17}")
+
+
+class Unfinished:
+    """What lies in `<root>/.unfinished-<uid>/`, a folder of our user's own: `.stage-<uuid>/` and `.pending-…`.
+
+    Nobody else can list it, so that nobody knows the uuid of a checkpoint, and can be in its way, before it is
+    published. Earlier versions had all of it in the root itself; what is there and ours is still found.
+
+    Args:
+        folders: Of our user in the root of the store.
+    """
+
+    def __init__(self, folders: OwnFolders) -> None:
+        self._own = folders
+
+    def make_stage(self, uuid: str) -> Path:
+        """Return the stage of `uuid`, made if it is missing."""
+        name = _STAGE_PREFIX + check_uuid(uuid)
+        with storage_errors("make", self._own.root / name):
+            path = self._make_folder() / name
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:
+                if not self._own.owns(path):
+                    raise StorageError(f"cannot use {path}: it is no folder of uid {os.geteuid()}") from None
+        return path
+
+    def find_stage(self, uuid: str) -> Path | None:
+        """Return the stage of `uuid`, if there is one."""
+        return next(self._stages(uuid), None)
+
+    def discard(self, uuid: str) -> None:
+        """Remove a stage; harmless if there is none."""
+        for path in self._stages(uuid):
+            remove_tree(path)
+
+    def mark(self, uuid: str, owner: str, run: int) -> None:
+        """Note that a run of `owner` writes `uuid`."""
+        name = _mark_name(uuid, owner, run)
+        with storage_errors("write", self._own.root / name):
+            (self._make_folder() / name).touch(mode=0o600)
+
+    def unmark(self, uuid: str, owner: str, run: int) -> None:
+        """Take a mark away; harmless if there is none."""
+        name = _mark_name(uuid, owner, run)
+        with storage_errors("remove", self._own.root / name):
+            for folder in self._folders():
+                if self._is_mark(folder / name):
+                    (folder / name).unlink(missing_ok=True)
+                    return
+
+    def marked(self, owner: str) -> list[tuple[int, str]]:
+        """Return the marks of `owner` that our user made, as run and uuid, oldest run first.
+
+        Others may write into the root, so that a name alone proves nothing there.
+        """
+        found = set()
+        for path in self._named(prefix := f"{_MARK_PREFIX}{owner}."):
+            run, _, uuid = path.name.removeprefix(prefix).partition(".")
+            if _RUN.fullmatch(run) and _UUID.fullmatch(uuid) and self._is_mark(path):
+                found.add((int(run), uuid))
+        return sorted(found)
+
+    def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
+        """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids.
+
+        A stage that cannot be looked at or removed is left alone.
+        """
+        gone = []
+        for path in self._named(_STAGE_PREFIX):
+            try:
+                if self._own.owns(path) and clock() - _last_change(path) > older_than:
+                    remove_tree(path)
+                    gone.append(path.name.removeprefix(_STAGE_PREFIX))
+            except (OSError, StorageError) as error:  # others may remove it, too
+                logger.debug("the stage %s is left alone: %s", path, error)
+        return gone
+
+    def _make_folder(self) -> Path:
+        self._own.root.mkdir(parents=True, exist_ok=True)
+        return self._own.make(unfinished_folder())
+
+    def _folders(self) -> Iterator[Path]:
+        """Give the folders that may hold something of ours, the likeliest first: the root is listed last, if at all."""
+        first = self._own.find(unfinished_folder())
+        if first is not None:
+            yield first
+        yield self._own.root
+        yield from (folder for folder in self._own.find_all(unfinished_folder()) if folder != first)
+
+    def _stages(self, uuid: str) -> Iterator[Path]:
+        name = _STAGE_PREFIX + check_uuid(uuid)
+        with storage_errors("look for", self._own.root / name):
+            yield from (folder / name for folder in self._folders() if self._own.owns(folder / name))
+
+    def _named(self, prefix: str) -> list[Path]:
+        """Return what has a name with this prefix, folder by folder, sorted by name."""
+        found = []
+        with storage_errors("list", self._own.root):
+            for folder in self._folders():
+                with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+                    found += sorted(folder / entry.name for entry in entries if entry.name.startswith(prefix))
+        return found
+
+    def _is_mark(self, path: Path) -> bool:
+        """Whether our user has made this empty file, under this name."""
+        try:
+            status = path.lstat()
+            plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == 0
+            return plain and self._own.made(status)
+        except OSError:
+            return False
+
+
+def check_uuid(uuid: str) -> str:
+    """Return the name of a checkpoint.
+
+    Raises:
+        CheckpointError: It is none; it could lead out of the store.
+    """
+    if not _UUID.fullmatch(uuid):
+        raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
+    return uuid
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it; harmless if it is gone."""
+    with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def storage_errors(verb: str, path: Path) -> Iterator[None]:
+    """Say of an error of the operating system what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {verb} {path}: {error}") from error
+
+
+def _mark_name(uuid: str, owner: str, run: int) -> str:
+    if not _OWNER.fullmatch(owner):
+        raise StorageError(f"not the name of an owner of checkpoints: {owner!r}")
+    if run < 1:
+        raise StorageError(f"the runs of {owner} are counted from 1, not {run}")
+    return f"{_MARK_PREFIX}{owner}.{run:d}.{check_uuid(uuid)}"
+
+
+def _last_change(path: Path) -> float:
+    def fail(error: OSError) -> None:
+        raise error
+
+    newest = path.lstat().st_mtime
+    for folder, _, names in os.walk(path, onerror=fail):
+        for name in names:
+            newest = max(newest, (Path(folder) / name).lstat().st_mtime)
+    return newest
