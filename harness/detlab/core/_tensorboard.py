@@ -1,8 +1,9 @@
 """TensorBoard files of a trial: a local directory, copied to checkpoint storage.
 
 They are stored as `tensorboard-<cluster>-<experiment>-<trial>/` under the root of the checkpoint storage: one private
-folder per trial, since trials of several users may share the root. The Core API writes no event files itself; the
-trainer does.
+folder per trial, since trials of several users may share the root. The name can be foreseen: if another user took it,
+the folder is `….1`, `….2` …, and a TensorBoard shows only what lies in folders of its own user
+(`detlab.storage.own_folders`). The Core API writes no event files itself; the trainer does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from detlab.errors import StorageError
 from detlab.info import ClusterInfo
 from detlab.storage import StorageManager
+from detlab.storage.own_folders import tensorboard_folder
 
 logger = logging.getLogger("detlab.core")
 
@@ -69,7 +71,7 @@ class TensorboardManager:
     ) -> TensorboardManager:
         """Return the manager of one rank of a trial."""
         trial = info.trial
-        prefix = f"tensorboard-{info.cluster_id}-{trial.experiment_id}-{trial.trial_id}"
+        prefix = tensorboard_folder(info.cluster_id, trial.experiment_id, trial.trial_id)
         return cls(cls.local_path(info, rank), TensorboardMode(mode), rank, storage, prefix)
 
     @classmethod

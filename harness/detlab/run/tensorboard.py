@@ -5,6 +5,7 @@ shows, and follows them. One run per trial:
 
     DIR/exp7/trial12/            reported metrics as `training/loss`, `validation/accuracy` …, and the hyperparameters
     DIR/exp7/trial12/uploaded/   event files that the trial itself wrote, if the checkpoint storage is reachable here
+                                 and the trial is of the same user
 
 The records are written through the package tensorboard; torch is not needed.
 """
@@ -27,6 +28,7 @@ from detlab.client import Client, Experiment
 from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, Event, TrialState, TrialView, decode_float
 from detlab.storage.config import from_config
+from detlab.storage.own_folders import OwnFolders, tensorboard_folder
 from detlab.storage.posix import SharedFSStorage
 
 logger = logging.getLogger("detlab.tensorboard")
@@ -308,11 +310,11 @@ class Feeder:
         while True:
             ended = experiment.state.terminal
             for trial_id in sorted(files.trials):
-                source = root / f"tensorboard-{self._cluster_id}-{experiment.id}-{trial_id}"
-                target = self._folder / f"exp{experiment.id}" / f"trial{trial_id}" / "uploaded"
+                name = tensorboard_folder(self._cluster_id, experiment.id, trial_id)
+                target = self._folder / f"exp{experiment.id}" / f"trial{trial_id}"
                 try:
-                    copy_events(source, target, copied)
-                except OSError as problem:  # not reachable from this node, or not ours
+                    copy_own_events(root, name, target, copied)
+                except OSError as problem:  # not reachable from this node
                     logger.info("trial %d: %s", trial_id, problem)
             if ended or self._stop.wait(UPLOADED_SECONDS):
                 return
@@ -327,6 +329,12 @@ def storage_root(config: Mapping[str, Any]) -> Path | None:
     root = getattr(store, "root", None) if isinstance(store, SharedFSStorage) else None
     root = root or getattr(store, "_root", None)
     return Path(root) if root is not None and os.access(root, os.R_OK | os.X_OK) else None
+
+
+def copy_own_events(root: Path, name: str, target: Path, copied: dict[Path, tuple[int, int]]) -> None:
+    """Copy the event files of one trial, from our user's own folders alone: others could put theirs under this name."""
+    for source in OwnFolders(root).find_all(name):
+        copy_events(source, target / f"uploaded{source.name.removeprefix(name)}", copied)
 
 
 def copy_events(source: Path, target: Path, copied: dict[Path, tuple[int, int]]) -> None:
