@@ -99,7 +99,7 @@ class Submission:
 
 
 def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
-    """Send a bundle unless the master has it; return whether it was sent."""
+    """Send a bundle unless the master has it from this user; return whether it was sent."""
     path = f"bundles/{quote(bundle.digest, safe=':')}"
     status = yield Call("HEAD", path, accept=frozenset({401, 403, 404}))
     if status in {401, 403}:

@@ -1,4 +1,8 @@
-"""Code bundles: content-addressed files. Whoever knows a digest has had the bytes, so a digest is the key."""
+"""Code bundles: content-addressed files, each stored once, whoever sent it.
+
+A person is told of those that they have sent, and of those of the experiments and tasks that they may look at. Of all
+others nothing: whoever guesses what another's code is could else make sure of it by its digest.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import AllocationRow, BundleRow, ExperimentRow, TaskRow
+from detlab_hub.store.queries import bundles, parts
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -33,7 +37,7 @@ class Bundles:
         self._shell = shell
 
     async def put(self, caller: Caller, digest: str, upload: Path) -> bool:
-        """Keep an uploaded bundle; returns whether it is new. The upload is moved away or removed.
+        """Keep an uploaded bundle; returns whether it is the caller's first. The upload is moved away or removed.
 
         Args:
             caller: Who sends it.
@@ -48,11 +52,7 @@ class Bundles:
         size = await asyncio.to_thread(_accept, upload, target, digest, self._shell.settings.bundle_limit)
 
         def note(turn: Turn) -> bool:
-            if turn.session.get(BundleRow, digest) is not None:
-                return False
-            row = BundleRow(digest=digest, size=size, owner=caller.name, created_at=turn.now)
-            turn.session.add(row)
-            return True
+            return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)
 
         return await self._shell.write(note)
 
@@ -78,6 +78,13 @@ def bundle_file(settings: Settings, digest: str) -> Path:
         raise BundleError(f"{digest[:80]!r} is not of the form sha256:<64 hex digits>")
     name = found.group(1)
     return settings.bundles_dir / name[:2] / f"{name}.tar.gz"
+
+
+def may_use(s: Session, caller: Caller, digest: str) -> bool:
+    """Whether a person may know of a bundle, and run it; False as well if there is none."""
+    if caller.admin:
+        return bundles.is_stored(s, digest)
+    return bundles.is_known_to(s, digest, caller.name, caller.groups)
 
 
 def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
@@ -114,7 +121,7 @@ def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str
         case AgentCaller():
             return _runs_it(s, caller, digest)
         case Caller():
-            return s.get(BundleRow, digest) is not None
+            return may_use(s, caller, digest)
 
 
 def _runs_it(s: Session, caller: AgentCaller, digest: str) -> bool:

@@ -19,11 +19,11 @@ from detlab.schemas import expconf
 from detlab.schemas.expconf.environment import DEVICE_KINDS
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.petnames import petname
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.sources import check_source
-from detlab_hub.store.tables import BundleRow
 
 MAX_SEED = 2**31 - 1
 MAX_AT_ONCE = 10_000
@@ -153,13 +153,13 @@ def seed_of(config: dict[str, Any]) -> int:
 
 
 def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle: str | None) -> None:
-    """Check that the bundle and the warm-start source exist, and that the caller may use it.
+    """Check that the bundle and the warm-start source exist, and that the caller may use both.
 
     Raises:
         ConfigError: If the warm-start source is not there for this caller.
-        BundleError: If the bundle was never uploaded.
+        BundleError: If the caller never uploaded the bundle, and sees nothing that runs it.
     """
-    if bundle is not None and s.get(BundleRow, bundle) is None:
+    if bundle is not None and not may_use(s, caller, bundle):
         raise BundleError(f"the bundle {bundle[:80]} is not here", hint="upload it first: PUT bundles/{digest}")
     check_source(s, caller, config)
 

@@ -17,6 +17,7 @@ from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services import audit, feasibility, taskviews
 from detlab_hub.services.access import may_look
+from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.logsearch import LogSearch
 from detlab_hub.services.masking import masked_config
@@ -26,7 +27,7 @@ from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import logs
-from detlab_hub.store.tables import BundleRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
 KEY_CHARS = 300
@@ -197,7 +198,7 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
             found.append(Problem(which, f"has {len(numbers):,} numbers; a task shows at most {MOST_SHOWN:,}"))
     if found:
         return found
-    if request.bundle is not None and s.get(BundleRow, request.bundle) is None:
+    if request.bundle is not None and not may_use(s, caller, request.bundle):
         found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
         if number not in ROW_IDS or not may_look(s, caller, number):

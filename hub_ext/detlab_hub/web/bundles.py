@@ -17,7 +17,7 @@ class BundleStored(Wire):
 
     digest: str
     created: bool
-    """False if it was there before."""
+    """False if the caller had sent it before; of others it says nothing."""
 
 
 class Bundle(Upload):
@@ -49,7 +49,7 @@ class Bundle(Upload):
 
     @needs("write", cross_site="xsrf")
     async def head(self, digest: str) -> None:
-        """Say whether a bundle is there: 200 or 404."""
+        """Say whether a bundle is there that the caller has sent, or sees an experiment or task of: 200 or 404."""
         await self.services.bundles.path_for(self.person, digest)
 
     @needs("agent", "task", cross_site="token", media="application/gzip")

@@ -177,7 +177,7 @@ async def test_submit_bundles_are_kept_under_their_digest(make_world, tmp_path):
     assert await bundles.put(ALICE, digest, upload) is True
     assert not upload.exists()
     _, upload = pack(tmp_path, train="print(1)", lib__model="x = 1")
-    assert await bundles.put(BOB, digest, upload) is False
+    assert await bundles.put(ALICE, digest, upload) is False
     made = await world.submit(config(entrypoint="python3 train.py"), bundle=digest)
     path = await world.services.experiments.bundle_path(ALICE, made.id)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest.removeprefix("sha256:")

@@ -164,6 +164,21 @@ def test_what_lives_over_an_upgrade_holds_the_cpus_and_memory_that_it_asked_for(
     assert held == {trials[0].id: (1500, 8 << 30), trials[1].id: (1500, 8 << 30), task: (4000, 0)}
 
 
+def test_code_that_was_sent_before_an_upgrade_is_its_senders(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    load("0008", empty_db_url, request, tmp_path)
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        put = text("INSERT INTO bundles (digest, size, owner, created_at) VALUES ('sha256:ab', 3, 'ada', 5.5)")
+        connection.execute(put)
+        migrate.upgrade(connection)
+        sent = connection.execute(text("SELECT digest, name, created_at FROM bundle_uploads")).all()
+        command.downgrade(migrate.alembic_config(connection), "0008")
+        kept = connection.execute(text("SELECT digest, owner FROM bundles")).all()
+    assert [tuple(row) for row in sent] == [("sha256:ab", "ada", 5.5)]
+    assert [tuple(row) for row in kept] == [("sha256:ab", "ada")]
+
+
 def test_lines_get_new_ids_after_a_downgrade(empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """PostgreSQL counted from 1 again, and the first line that the older master wrote had the id of another."""
     load(BEFORE_GANGS, empty_db_url, request, tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from testbed.belongings import MARK, Belongings, belongings
+from testbed.belongings import CONFIG, MARK, Belongings, belongings
 from testbed.callers import task_token
 from testbed.cluster import Cluster
 from testbed.routes import Asked, verbs
@@ -45,7 +45,7 @@ def caller(cluster: Cluster, token: str) -> httpx.Client:
 
 
 def with_ids(own: Belongings) -> list[Asked]:
-    """Each verb of the API about something that one may own; bundles have no owner, only bytes that one knows."""
+    """Each verb of the API about something that one may own; code has many owners, and a test of its own."""
     asked = [one for one in verbs(own.ids) if one.route.startswith("api/v1/") and "bundles/" not in one.route]
     return [one for one in asked if any(f"{{{name}}}" in one.route for name in own.ids)]
 
@@ -126,6 +126,32 @@ def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Be
         return found
 
     assert refusals(own.ids) == refusals(nobodys)
+
+
+def test_code_of_another_is_no_code_for_the_wrong_user(cluster: Cluster, ben: httpx.Client, own: Belongings) -> None:
+    """Not even one who has just these bytes learns that another has sent them, or can run them by their digest."""
+    there = f"api/v1/experiments/{own.ids['experiment_id']}"
+    with caller(cluster, cluster.token) as owner:
+        theirs = owner.get(there).raise_for_status().json()["bundle"]
+        data = owner.get(f"{there}/bundle").raise_for_status().content
+        assert owner.head(f"api/v1/bundles/{theirs}").status_code == 200
+        assert owner.put(f"api/v1/bundles/{theirs}", content=data).status_code == 200
+    nobodys = "sha256:" + "0" * 64
+
+    def told(digest: str) -> list[tuple[int, str]]:
+        body = {"config": {**CONFIG, "name": "bens"}, "bundle": digest}
+        replies = [ben.head(f"api/v1/bundles/{digest}")]
+        replies += [ben.post("api/v1/experiments", json={**body, "dry_run": dry}) for dry in (True, False)]
+        task = {"kind": "command", "config": {"entrypoint": "true"}, "bundle": digest}
+        replies.append(ben.post("api/v1/tasks", json=task))
+        return [(reply.status_code, reply.text.replace(digest, "DIGEST")) for reply in replies]
+
+    found = told(theirs)
+    assert found == told(nobodys)
+    assert [status for status, _ in found] == [404, 422, 422, 422]
+    sent = ben.put(f"api/v1/bundles/{theirs}", content=data)
+    assert (sent.status_code, sent.json()["created"]) == (201, True), "as when he is the first"
+    assert ben.head(f"api/v1/bundles/{theirs}").status_code == 200
 
 
 @pytest.mark.parametrize("path", LISTS)

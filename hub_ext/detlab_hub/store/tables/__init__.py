@@ -16,6 +16,7 @@ from detlab_hub.store.tables.cluster import (
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
+    BundleUpload,
     CheckpointRow,
     ExperimentRow,
     GrantRow,
@@ -42,6 +43,7 @@ __all__ = [
     "AuditRow",
     "Base",
     "BundleRow",
+    "BundleUpload",
     "CheckpointRow",
     "EventRow",
     "ExperimentMetric",

@@ -43,6 +43,17 @@ class BundleRow(Base):
     digest: Mapped[str] = mapped_column(CleanText, primary_key=True)
     size: Mapped[int] = mapped_column(BigInteger)
     owner: Mapped[str] = mapped_column(CleanText, default="")
+    """Who sent it first."""
+    created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class BundleUpload(Base):
+    """A user who has sent a bundle, as others may have: they learn nothing of each other by it (I9)."""
+
+    __tablename__ = "bundle_uploads"
+
+    digest: Mapped[str] = mapped_column(CleanText, ForeignKey("bundles.digest"), primary_key=True)
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
