@@ -209,9 +209,9 @@ def test_who_gives_a_taken_name_up_divides_no_checkpoint(root: Path, both: list[
     alice, bob = both
     bob(squat, root / f".unfinished-{ALICE}", "folder")
     alice(begin, root)
+    alice(write, root, "state0")
     bob(os.rmdir, root / f".unfinished-{ALICE}")
     with users(ALICE) as (rank,):
-        alice(write, root, "state0")
         rank(write, root, "state1")
         assert SECRET not in bob(read_all, root)
     alice(publish, root)
