@@ -49,6 +49,11 @@ DEFAULT_SLOTS = {
     TaskKind.NOTEBOOK_RUN: 1,
 }
 """A notebook holds no slots: its cells borrow them."""
+DEFAULT_ENTRYPOINTS = {
+    TaskKind.CELL: ["python3", "-m", "detlab.run.cell"],
+    TaskKind.NOTEBOOK_RUN: ["python3", "-m", "detlab.run.notebook"],
+}
+"""What these kinds run; a command says what it runs, and servers of the Hub are started by its spawners."""
 
 Seconds = Annotated[float, Field(ge=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
 """A duration; 0 or `never` is none."""
@@ -136,7 +141,7 @@ def _unknown(raw: dict[str, Any]) -> list[Problem]:
 
 
 def parse(raw: object, kind: TaskKind) -> TaskConfig:
-    """Return the config that a raw mapping stands for, with all defaults; `resources.slots` is filled in.
+    """Return the config that a raw mapping stands for, with all defaults, those of its kind as well.
 
     Raises:
         ConfigError: With every mistake.
@@ -148,6 +153,8 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     if config.resources.slots is None:
         resources = config.resources.model_copy(update={"slots": DEFAULT_SLOTS[kind]})
         config = config.model_copy(update={"resources": resources})
+    if config.entrypoint is None and kind in DEFAULT_ENTRYPOINTS:
+        config = config.model_copy(update={"entrypoint": DEFAULT_ENTRYPOINTS[kind]})
     return config
 
 

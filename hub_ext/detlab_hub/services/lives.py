@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterable
 from typing import assert_never
 
+from pydantic import ValidationError
 from sqlalchemy import Table, bindparam, func, select
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TaskExited, TrialState
@@ -138,9 +139,24 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
     try:
         turn.outbox.messages += build_launches(turn, row, only)
     except NoCertificate as error:
-        _log.error("allocation %s cannot be launched: %s", row.id, error.message)
-        turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=error.message)
-        apply_allocation(turn, row, allocations.TaskExited(None))
+        _cannot_launch(turn, row, error.message)
+    except (LookupError, TypeError, ValueError) as error:
+        # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
+        _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")
+
+
+def _places(error: Exception) -> str:
+    """What is wrong, without the values: secrets are among them."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
+
+
+def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
+    _log.error("allocation %s cannot be launched: %s", row.id, why)
+    turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
+    apply_allocation(turn, row, allocations.TaskExited(None))
 
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:

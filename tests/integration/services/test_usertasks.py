@@ -6,8 +6,10 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config, training
 
 from detlab.errors import ConfigError, NotFound
+from detlab.schemas.taskconf import DEFAULT_ENTRYPOINTS
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
+from detlab_hub.store.tables import TaskRow
 
 
 def command(slots: int = 1, **more):
@@ -44,6 +46,49 @@ async def ended(world: World, task_id: str):
 
     await world.until(over)
     return await world.services.usertasks.get(ROOT, task_id)
+
+
+@pytest.mark.parametrize("kind", [TaskKind.CELL, TaskKind.NOTEBOOK_RUN])
+async def test_a_cell_or_notebook_that_says_no_entrypoint_runs_what_its_kind_runs(make_world, kind):
+    """Stored without one, it made no launch, and the scheduler stood still for everybody."""
+    launches = []
+
+    def script(launch):
+        launches.append(launch)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    task = await start(world, CreateTask(kind=kind))
+    assert (await ended(world, task.id)).state is TrialState.COMPLETED
+    assert [launch.entrypoint for launch in launches] == [DEFAULT_ENTRYPOINTS[kind]]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"entrypoint": None, "resources": {"slots": 1}}, "entrypoint"),
+        ({"resources": {"slots": 1}}, "KeyError 'entrypoint'"),
+        ({"entrypoint": {"password": "hunter2"}, "resources": {"slots": 1}}, "entrypoint"),
+    ],
+)
+async def test_a_stored_task_that_makes_no_launch_ends_with_a_card_and_stops_nobody_else(make_world, broken, said):
+    world = await make_world(by_kind())
+    await world.add_agent(slots=1)
+    poisoned = await start(world, command())
+
+    def spoil(turn):
+        turn.session.get_one(TaskRow, poisoned.id).config = broken
+
+    await world.services.shell.write(spoil)
+    world.now += 1
+    other = await start(world, command(), BOB)
+    assert (await ended(world, other.id)).state is TrialState.COMPLETED
+    view = await ended(world, poisoned.id)
+    assert view.state is TrialState.ERROR
+    assert "makes no launch" in view.failure.message
+    assert said in view.failure.message
+    assert "hunter2" not in view.failure.model_dump_json()
 
 
 @pytest.mark.parametrize(("code", "state", "end"), [(0, "COMPLETED", "completed"), (3, "ERROR", "failed")])
