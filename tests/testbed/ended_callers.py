@@ -1,4 +1,4 @@
-"""Callers whose token was good once: it expired, was revoked, or its task is over.
+"""Callers whose token was good once: it expired, was revoked, its task is over, or its attempt was replaced.
 
 Of those that the Hub knows none has been used: the master may take the Hub's word for half a minute, whatever becomes
 of the token meanwhile.
@@ -7,16 +7,21 @@ of the token meanwhile.
 from __future__ import annotations
 
 import hashlib
+import json
+import signal
 import sqlite3
 import time
 import uuid
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import httpx
 
 from detlab.client import Client
+from detlab.launch import procfs
 from testbed.belongings import WAITER
-from testbed.callers import task_token
+from testbed.callers import SLEEPER, task_token
 from testbed.cluster import Cluster
 from testbed.waiting import until
 
@@ -51,6 +56,40 @@ def ended_bearers(cluster: Cluster) -> dict[str, str]:
         until(lambda: _status(cluster, made["ended task"]) != 200, "the end of the task")
         time.sleep(max(0.0, born + SOON + 0.5 - time.monotonic()))
     return {kind: f"Bearer {token}" for kind, token in made.items()}
+
+
+@contextmanager
+def replaced_bearer(cluster: Cluster) -> Iterator[str]:
+    """The Authorization header of a trial's attempt that was killed, has been used before, and whose successor runs."""
+    with Client(cluster.url, cluster.token) as client:
+        experiment = client.create_experiment({**SLEEPER, "name": "replaced", "max_restarts": 1})
+        token = task_token(cluster, experiment.id)
+        (first,) = _task_dirs(cluster, experiment.id)
+        assert _status(cluster, token) == 200
+        _kill_program(first)
+        trial = experiment.await_first_trial(60)
+        until(lambda: len(_task_dirs(cluster, experiment.id) - {first}) == 1, cluster.logs)
+        until(lambda: client.get_trial(trial.id).view.allocation_state == "RUNNING", cluster.logs)
+        yield f"Bearer {token}"
+        view = client.get_trial(trial.id).view
+        assert (view.run, view.state, view.allocation_state) == (2, "ACTIVE", "RUNNING"), "the successor is unharmed"
+        experiment.kill()
+
+
+def _task_dirs(cluster: Cluster, experiment: int) -> set[Path]:
+    """Of the attempts of an experiment's trials that were launched and are not cleared away."""
+    return {path.parent for path in (cluster.folder / "agent" / "tasks").glob(f"{experiment}.*/launcher.json")}
+
+
+def _kill_program(task: Path) -> None:
+    """End what a task runs, which its launcher reports."""
+    launcher = int(json.loads((task / "launcher.json").read_text())["pid"])
+
+    def killed() -> bool:
+        program = [process for process in procfs.task_processes(task, None, None) if process.pid != launcher]
+        return bool(procfs.send_signal(program, signal.SIGKILL)) if program else False
+
+    until(killed, "the program does not start")
 
 
 def _hub_token(cluster: Cluster, hub: httpx.Client, expires_in: int) -> dict[str, str]:

@@ -188,17 +188,18 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
 
 def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
     """The agent started a task."""
-    row = turn.allocation(message.allocation_id)
-    if row is not None and row.run == message.run and gangs.holds(turn, row, agent_id):
-        if row.agent_id == agent_id:
-            row.address, row.port = message.address or row.address, message.port or row.port
-        gangs.started(turn, row, agent_id)
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
+        return
+    if row.agent_id == agent_id:
+        row.address, row.port = message.address or row.address, message.port or row.port
+    gangs.started(turn, row, agent_id)
 
 
 def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
     """The agent says how far it is with a launch."""
-    row = turn.allocation(message.allocation_id)
-    if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
         return
     row.stage_message = message.message[:STAGE_CHARS]
     apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
@@ -208,9 +209,8 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
 
 def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
     """A task is gone and its records are delivered. What is stale or unknown is acknowledged all the same."""
-    row = turn.allocation(message.allocation_id)
-    known = row is not None and row.run == message.run and gangs.holds(turn, row, agent_id)
-    if row is None or not known or row.state == AllocationState.TERMINATED:
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
         return
     if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
         message = message.model_copy(update={"exit_code": None})
@@ -224,6 +224,14 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
         gangs.lost(turn, row, agent_id, message)
         return
     gangs.exited(turn, row, agent_id, allocations.TaskExited(message.exit_code, refused), message)
+
+
+def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
+    """The allocation that an agent speaks of; None if the agent does not hold it, or it has ended: it is late."""
+    row = turn.allocation(message.allocation_id)
+    if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
+        return None
+    return None if row.state == AllocationState.TERMINATED else row
 
 
 def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:

@@ -65,10 +65,24 @@ def hub_port(cluster: Cluster) -> int:
 
 
 @pytest.fixture
-async def master(cluster: Cluster, hub_port: int, tmp_path: Path, sqlite_url: str) -> AsyncIterator[Master]:
+def silence() -> float:
+    """Seconds without a word of an agent of `master` after which its tasks run elsewhere; a module may say fewer."""
+    return 25.0
+
+
+@pytest.fixture
+async def master(
+    cluster: Cluster, hub_port: int, silence: float, tmp_path: Path, sqlite_url: str
+) -> AsyncIterator[Master]:
     """A master of its own, in this process, with an empty SQLite database; it asks the cluster's Hub."""
     store = Store.open(sqlite_url, holder="test")
-    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", bundle_limit=300_000)
+    settings = Settings(
+        state_dir=tmp_path,
+        bundles_dir=tmp_path / "bundles",
+        bundle_limit=300_000,
+        agent_suspect_after=min(10.0, silence / 2),
+        agent_reconnect_wait=silence,
+    )
     services = Services(store, settings=settings)
     await services.start()
     hub = make_hub_auth(

@@ -16,7 +16,7 @@ from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import Scope, operation_of
 from testbed import callers
 from testbed.cluster import Cluster
-from testbed.ended_callers import ended_bearers
+from testbed.ended_callers import ended_bearers, replaced_bearer
 
 pytestmark = pytest.mark.hub
 
@@ -27,6 +27,7 @@ HOLDS = {
     "old task": set(),
     "expired task": set(),
     "ended task": set(),
+    "replaced attempt": set(),
     "expired enrolment": set(),
     "revoked enrolment": set(),
     "revoked agent": set(),
@@ -43,15 +44,15 @@ HOLDS = {
     "spawners": {Scope.HUB},
 }
 """Kind of caller -> what it may."""
-STALE = "ended task"
-"""Is told that its attempt is over (409), and not to log in: its launcher is to stop."""
+STALE = {"ended task", "replaced attempt"}
+"""They are told that their attempt is over (409), and not to log in: their launchers are to stop."""
 
 
 @pytest.fixture(scope="module")
 def bearers(cluster: Cluster) -> Iterator[dict[str, str]]:
     """One Authorization header per kind of caller."""
-    with callers.bearers(cluster) as found:
-        yield {**found, **ended_bearers(cluster)}
+    with callers.bearers(cluster) as found, replaced_bearer(cluster) as replaced:
+        yield {**found, **ended_bearers(cluster), "replaced attempt": replaced}
 
 
 PAGE_PATHS = {
@@ -92,10 +93,10 @@ async def test_every_route_refuses_whoever_lacks_its_scope(cluster: Cluster, bea
             allowed = bool(scopes & (HOLDS[kind] | {Scope.PUBLIC}))
             if kind == "anonymous" and path in PAGE_PATHS and reply.status_code == 302:
                 return  # the pages send browsers to the Hub
-            refused = reply.status_code in ({409} if kind == STALE else {401, 403})
+            refused = reply.status_code in ({409} if kind in STALE else {401, 403})
             if refused == allowed:
                 wrong.append(f"{kind}: {verb} {path} -> {reply.status_code} {reply.text[:80]}")
-            code = "stale_attempt" if kind == STALE else "auth."
+            code = "stale_attempt" if kind in STALE else "auth."
             if refused and verb != "HEAD" and not reply.json()["code"].startswith(code):
                 wrong.append(f"{kind}: {verb} {path} has no ErrorView: {reply.text[:80]}")
 
@@ -120,7 +121,7 @@ async def test_the_websocket_is_guarded_before_the_upgrade(
     url = cluster.service.replace("http", "ws", 1) + "api/v1/agents/connect"
     with pytest.raises(HTTPClientError) as refused:
         await websocket_connect(HTTPRequest(url, headers=headers))
-    assert refused.value.code in ({409} if kind == STALE else {401, 403})
+    assert refused.value.code in ({409} if kind in STALE else {401, 403})
 
 
 async def test_the_websocket_takes_no_browser(cluster: Cluster, bearers: dict[str, str]) -> None:
