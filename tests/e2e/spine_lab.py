@@ -123,12 +123,22 @@ class Lab:
 
     def steps(self, trial: Trial, group: str = "training", name: str = "loss") -> list[int]:
         """The steps of a curve as the API gives them, every point."""
+        return list(self.curve(trial, group, name))
+
+    def curve(self, trial: Trial, group: str = "training", name: str = "loss") -> dict[int, float]:
+        """Each step of a curve and its value as the API gives them, every point.
+
+        Raises:
+            AssertionError: Points are missing, or there are two of one step.
+        """
         with self.api() as api:
             found = api.get(f"trials/{trial.id}/metrics", params={"group": group, "name": name, "max_points": 10000})
             found.raise_for_status()
             (series,) = found.json()["items"]
         assert series["total"] == len(series["steps"])
-        return [int(step) for step in series["steps"]]
+        points = {int(step): float(value) for step, value in zip(series["steps"], series["values"], strict=True)}
+        assert len(points) == len(series["steps"]), f"a step is there twice: {series['steps']}"
+        return points
 
     def journal(self, trial: Trial, what: str | None = None) -> list[tuple[str, float, list[str]]]:
         """What a trial of this folder said it did: (what, when, more)."""
