@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
-from spine_lab import Lab
+from spine_lab import Lab, until
 
 from detlab.schemas.taskwire import TaskKind
 from testbed.cluster import Cluster
@@ -20,7 +20,10 @@ from testbed.lab import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(300)]
 
-NAME = '<img src=x onerror=window.hurt=1>"><svg onload=window.hurt=1> \u202egnp.exe \x1b[31mred'
+NAME = (
+    '<img src=x onerror=window.hurt=1>"><svg onload=window.hurt=1><script>window.hurt=1</script>'
+    " [go](javascript:window.hurt=1) **bold** \u202egnp.exe \x1b[31mred"
+)
 """A name of whatever may hold any text."""
 FILE = "<img src=x onerror=window.hurt=1>.py"
 VALUE = "javascript:window.hurt=1"
@@ -37,12 +40,25 @@ with det.core.init() as core:
 """
 
 
+FAILS = """
+import detlab as det
+
+with det.core.init() as core:
+    core.train.report_validation_metrics(1, {"error": 1.0})
+    with core.checkpoint.store_path({"steps_completed": 1, NAME: NAME}) as (path, uuid):
+        (path / FILE).write_text(NAME)
+    raise RuntimeError(NAME)
+"""
+
+
 @dataclass
 class Planted:
     """Where the names are."""
 
     experiment: int
     trial: int
+    failed: int
+    """A trial that failed with such words, after a checkpoint of such a file."""
     task: str
     agent: str
 
@@ -63,7 +79,10 @@ def planted(cluster: Cluster, lab: Lab, tmp_path_factory: pytest.TempPathFactory
         "environment": {"environment_variables": [f"TEXT={NAME}"]},
         "max_restarts": 0,
     }
+    (code / "fails.py").write_text(FAILS.replace("NAME", repr(NAME)).replace("FILE", repr(FILE)))
     experiment = lab.completed(lab.client.create_experiment(config, code))
+    failing = lab.client.create_experiment({**config, "entrypoint": ["python3", "fails.py"]}, code)
+    until("it has failed", lambda: failing.reload().state.terminal, 60)
     command = {"entrypoint": ["sh", "-c", 'echo "said $0"', NAME], "resources": {"slots": 0}}
     task = lab.client.create_task(TaskKind.COMMAND, command, name=NAME)
     task.wait(60)
@@ -77,7 +96,8 @@ def planted(cluster: Cluster, lab: Lab, tmp_path_factory: pytest.TempPathFactory
             assert api.put("quotas", json={"kind": kind, "name": NAME, "slots": 3}).status_code == 200
         whole = {"entrypoint": ["sleep", "600"], "resources": {"slots": 6}}
         queued = [lab.client.create_task(TaskKind.COMMAND, whole, name=NAME) for _ in range(2)]  # one of them waits
-        yield Planted(experiment.id, lab.first_trial(experiment).id, task.id, agent)
+        failed = lab.first_trial(failing).id
+        yield Planted(experiment.id, lab.first_trial(experiment).id, failed, task.id, agent)
         for waiting in queued:
             waiting.kill()
         for waiting in queued:
@@ -139,9 +159,19 @@ def test_views_that_tell_no_texts_of_others_stay_whole_beside_them(
     check(admin.page, said)
 
 
-@pytest.mark.parametrize("what", ["experiment", "trial", "task"])
-def test_every_tab_of_what_is_opened_shows_hostile_names_as_text(admin: HubTab, planted: Planted, what: str) -> None:
-    admin.open(f"{what}s/{getattr(planted, what)}")
+@pytest.mark.parametrize(
+    ("what", "view", "wanted"),
+    [
+        ("experiment", "experiments", FILE),  # its code
+        ("trial", "trials", f"said {SHOWN}"),  # its log
+        ("task", "tasks", f"said {SHOWN}"),
+        ("failed", "trials", f"RuntimeError: {SHOWN}"),  # its card
+    ],
+)
+def test_every_tab_of_what_is_opened_shows_hostile_names_as_text(
+    admin: HubTab, planted: Planted, what: str, view: str, wanted: str
+) -> None:
+    admin.open(f"{view}/{getattr(planted, what)}")
     page = admin.page
     tabs = page.locator("main [role=tab]")
     expect(tabs.first).to_be_visible(timeout=30_000)
@@ -151,7 +181,6 @@ def test_every_tab_of_what_is_opened_shows_hostile_names_as_text(admin: HubTab, 
         check(page)
         texts.append(page.locator("main").inner_text())
     assert any(SHOWN in text for text in texts)
-    wanted = FILE if what == "experiment" else f"said {SHOWN}"  # its code, else its log
     assert any(wanted in text for text in texts), texts
 
 
