@@ -110,13 +110,24 @@ def test_of_those_chosen_to_leave_no_more_are_spared_than_all_who_wait_can_do_wi
     assert several > 50
 
 
-def crowded(seed: int, scheduler: Scheduler) -> Snapshot:
+@pytest.mark.parametrize("scheduler", [Scheduler.PRIORITY, Scheduler.FAIR_SHARE])
+def test_no_victim_is_needless_on_many_agents_either(scheduler: Scheduler) -> None:
+    """Where victims by who waits for them were more than 3,000 it was not looked whether any could be spared."""
+    many = 0
+    for seed, size in enumerate((50, 60, 70, 80, 90, 100)):
+        snapshot = crowded(seed, scheduler, agents=size, waiting=size)
+        many += len(schedule(snapshot).release) * size > 3000
+        assert needless(snapshot) == [], seed
+    assert many > 3
+
+
+def crowded(seed: int, scheduler: Scheduler, *, agents: int = 3, waiting: int = 4) -> Snapshot:
     """A full pool of which one job has all, and several of others wait."""
     draw = random.Random(seed)
-    agents = tuple(Agent(f"a{n}", 4) for n in range(3))
+    nodes = tuple(Agent(f"a{n}", 4) for n in range(agents))
     jobs = {"first": Job("first", 80)} | {f"j{n}": Job(f"j{n}", 10 + n, submitted=1.0 + n) for n in range(3)}
     tasks = []
-    for agent in agents:
+    for agent in nodes:
         left = agent.slots
         while left:
             slots = draw.randint(1, left)
@@ -124,8 +135,8 @@ def crowded(seed: int, scheduler: Scheduler) -> Snapshot:
             held = Task(name, "first", slots, TaskState.RUNNING, requested=draw.random(), preemptible=not kept)
             tasks.append(replace(held, on={agent.id: slots}))
             left -= slots
-    tasks += [Task(f"w{n}", f"j{n % 3}", draw.choice([1, 1, 2, 3, 4, 6]), requested=float(n)) for n in range(4)]
-    return Snapshot(Pool(scheduler, preemption=True, heterogeneous=draw.random() < 0.5), agents, jobs, tuple(tasks))
+    tasks += [Task(f"w{n}", f"j{n % 3}", draw.choice([1, 1, 2, 3, 4, 6]), requested=float(n)) for n in range(waiting)]
+    return Snapshot(Pool(scheduler, preemption=True, heterogeneous=draw.random() < 0.5), nodes, jobs, tuple(tasks))
 
 
 def test_who_makes_room_for_the_second_makes_it_for_the_first_too() -> None:
