@@ -100,17 +100,7 @@ class Experiments:
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
     async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
-        wish = feasibility.Wish(
-            user=caller.name,
-            slots=slots_per_trial(config),
-            runtime=config["runtime"],
-            image=(config.get("environment") or {}).get("image"),
-            resources=config.get("resources") or {},
-            groups=caller.groups,
-            what="a trial of this experiment",
-            where="resources.slots_per_trial",
-            single_node=is_single_node(False, request_fields(config)["constraints"]),
-        )
+        wish = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
         return await feasibility.judge(self._shell, wish)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:

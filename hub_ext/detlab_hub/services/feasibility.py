@@ -10,7 +10,7 @@ operator says of them, it is a warning: one of them may have been broken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,8 @@ from detlab_hub.services.fewagents import Present
 from detlab_hub.services.launching import kind_of_slots
 from detlab_hub.services.offers import agent_of, constraints_of, known_node
 from detlab_hub.services.queuing import WHERE, demands, pool_for, request_fields
+from detlab_hub.services.rows import slots_per_trial
+from detlab_hub.services.scene import is_single_node
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AgentRow
@@ -52,6 +54,7 @@ class Wish:
         what: In words: `a trial of this experiment`, `this notebook`.
         where: The key that says the slots.
         single_node: Whether they must all be on one agent.
+        fixed: Whether it was submitted already, so that it asks for what it asks for.
     """
 
     user: str
@@ -63,6 +66,36 @@ class Wish:
     what: str = "this task"
     where: str = "resources.slots"
     single_node: bool = True
+    fixed: bool = False
+
+
+def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+    """What each trial of an experiment asks for."""
+    return Wish(
+        user=user,
+        slots=slots_per_trial(config),
+        runtime=config["runtime"],
+        image=(config.get("environment") or {}).get("image"),
+        resources=config.get("resources") or {},
+        groups=frozenset(groups),
+        what=what,
+        where="resources.slots_per_trial",
+        single_node=is_single_node(False, request_fields(config)["constraints"]),
+    )
+
+
+def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+    """What a user task asks for."""
+    resources = config.get("resources") or {}
+    return Wish(
+        user=user,
+        slots=int(resources.get("slots") or 0),
+        runtime=config["runtime"],
+        image=(config.get("environment") or {}).get("image"),
+        resources=resources,
+        groups=frozenset(groups),
+        what=what,
+    )
 
 
 @dataclass(frozen=True)
@@ -96,7 +129,8 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     there = shell.present.of(pool.name, (node for node in shell.backend.nodes(now) if node.pool == pool.name))
     over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
     if over is not None:
-        raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"lower {wish.where}; see `det quota list`")
+        lower = "" if wish.fixed else f"lower {wish.where}; "
+        raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"{lower}see `det quota list`")
     if _starts_on(there, wish, pool):
         return []  # whoever else there is changes nothing
     return await _by_everybody(shell, wish, pool, there, now)
@@ -195,7 +229,7 @@ def _could_run(agent: Agent, wish: Wish) -> bool:
 
 def _what_helps(never: Reason, wish: Wish) -> str:
     """What to change: where no agent is suitable a smaller request is no better."""
-    if never.code is ReasonCode.NO_SUITABLE_AGENT:
+    if wish.fixed or never.code is ReasonCode.NO_SUITABLE_AGENT:
         return "see `det agent list`"
     asked = demands(wish.resources)
     named = [wish.where, *(f"resources.{key}" for key, held in _DEMANDS.items() if asked[held])]

@@ -7,18 +7,19 @@ answer, on a snapshot of now.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, update
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem, ResourcesError
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.backends.base import Node
-from detlab_hub.core.scheduling import ReasonCode, Snapshot, schedule
+from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.moving import Overtaking, move
-from detlab_hub.services import audit, scene, waiting
+from detlab_hub.services import audit, feasibility, scene, waiting
 from detlab_hub.services.access import Right, experiment_for, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.forecasts import Forecasts
@@ -31,8 +32,6 @@ from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _OVER = frozenset(state.value for state in ExperimentState if state.terminal or state is ExperimentState.DELETING)
-_NEVER = frozenset({ReasonCode.TOO_LARGE, ReasonCode.NO_SUITABLE_AGENT})
-"""Why a task could never start in a pool whose agents stay as they are."""
 
 
 class _Around(NamedTuple):
@@ -101,24 +100,23 @@ class Jobs:
         """Change a job; its owner may, and administrators. What stands already stays as it is.
 
         Raises:
-            ConfigError: There is no such pool, or the job cannot be beside the other one.
+            ConfigError: There is no such pool, or no agent of it could run the job's image.
             Conflict: It has ended, or stands in another line than the job that it shall be beside.
             Forbidden: It is somebody else's, or would overtake somebody else's.
             ResourcesError: No agent of the pool could ever run it.
         """
-        shell, around = self._shell, self._around()
+        shell = self._shell
         pools = shell.settings.pools.by_name
         if change.pool is not None and change.pool not in pools:
             hint = f"there are: {', '.join(sorted(pools))}"
             raise ConfigError([Problem("pool", f"there is no resource pool {change.pool!r}", hint)])
+        if change.pool is not None:
+            await self._check_room(caller, job_id, change.pool)
 
         def run(turn: Turn) -> None:
             row = _owned(turn.session, caller, job_id)
-            if row.state in _OVER:
-                raise Conflict(f"{_words(row)} has ended")
+            _check_lives(row)
             done = _set(turn, row, change)
-            if row.resource_pool == change.pool and "pool" in done:
-                self._check_room(turn.session, row, change.pool, around)
             done |= self._move(turn, caller, row, change)
             if done:
                 audit.note(turn, caller, "job.update", _words(row), ", ".join(done.values()))
@@ -160,21 +158,22 @@ class Jobs:
         # Who may look at a shared experiment may know its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
 
-    def _check_room(self, s: Session, row: ExperimentRow | TaskRow, pool: str, around: _Around) -> None:
-        """Refuse a pool in which the job could never start.
+    async def _check_room(self, caller: Caller, job_id: str, pool: str) -> None:
+        """Refuse a pool in which the job could never start: what its submission there would refuse.
 
         Raises:
-            ResourcesError: It could not, with the reason.
+            ConfigError: No agent there that could run it has a kind of slots that it names an image for.
+            ResourcesError: No agent there could ever run it, with the reason.
         """
-        if self._shell.settings.pools.by_name[pool].provider is not None:
-            return  # other agents may come
-        s.flush()
-        own = {one.allocation_id for one in jobs.live(s, pending_only=True) if _is_of(one, row)}
-        for allocation_id, reason in schedule(self._snapshots(s, around)[pool]).waiting.items():
-            if allocation_id in own and reason.code in _NEVER:
-                raise ResourcesError(
-                    f"{_words(row)} could never start in the pool {pool}: {reason.detail}", hint="see `det agent list`"
-                )
+
+        def look(s: Session) -> feasibility.Wish | None:
+            row = _owned(s, caller, job_id)
+            _check_lives(row)
+            return None if row.resource_pool == pool else _wish(row, pool, self._shell.settings.default_runtime)
+
+        wish = await self._shell.read(look)
+        if wish is not None:
+            await feasibility.judge(self._shell, wish)
 
     def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
         """Put the job beside another one; what was done."""
@@ -255,8 +254,20 @@ def _words(row: ExperimentRow | TaskRow) -> str:
     return f"experiment {row.id}" if isinstance(row, ExperimentRow) else f"task {row.id}"
 
 
-def _is_of(one: jobs.Live, row: ExperimentRow | TaskRow) -> bool:
-    return one.experiment_id == row.id if isinstance(row, ExperimentRow) else one.task_id == row.id
+def _check_lives(row: ExperimentRow | TaskRow) -> None:
+    if row.state in _OVER:
+        raise Conflict(f"{_words(row)} has ended")
+
+
+def _wish(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Wish:
+    """What a job that is there would ask for in another pool."""
+    config = {**row.config, "runtime": row.config.get("runtime") or runtime}
+    if isinstance(row, ExperimentRow):
+        wish = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+    else:
+        wish = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+    resources = {**wish.resources, "resource_pool": pool, "max_slots": row.max_slots}
+    return replace(wish, resources=resources, what=f"{wish.what} in the pool {pool}", fixed=True)
 
 
 def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:

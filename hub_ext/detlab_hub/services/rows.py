@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from detlab.schemas.wire import AllocationState, EndReason, TrialState
@@ -80,7 +81,7 @@ def max_restarts(config: dict[str, Any]) -> int:
     return DEFAULT_MAX_RESTARTS if value is None else int(value)
 
 
-def slots_per_trial(config: dict[str, Any]) -> int:
+def slots_per_trial(config: Mapping[str, Any]) -> int:
     """Slots that each trial needs."""
     value = (config.get("resources") or {}).get("slots_per_trial")
     return 1 if value is None else int(value)

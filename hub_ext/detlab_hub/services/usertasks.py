@@ -297,12 +297,5 @@ async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, A
         ResourcesError: No agent could ever run it.
         ConfigError: None could ever run its image.
     """
-    wish = feasibility.Wish(
-        user=owner,
-        slots=int((config.get("resources") or {}).get("slots") or 0),
-        runtime=config["runtime"],
-        image=(config.get("environment") or {}).get("image"),
-        resources=config.get("resources") or {},
-        what=f"this {kind.value.replace('_', ' ')}",
-    )
+    wish = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
     return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]

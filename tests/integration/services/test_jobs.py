@@ -12,8 +12,9 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, ResourcesE
 from detlab.schemas.jobwire import JobUpdate, QuotaRequest
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, GrantRequest
-from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler, read_pools
 from detlab_hub.services import forecasts, placement, scene
+from detlab_hub.services.feasibility import AWAY_SECONDS
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow
 
@@ -261,8 +262,10 @@ async def test_a_job_is_moved_to_a_pool_where_it_can_start(make_world):
     (item,) = (await world.services.jobs.why(ALICE, str(second.id))).items
     assert [hint.text for hint in item.hints] == ["would start now in the pool fair"]
     other = await submit(world, slots=3, resource_pool="large")
-    with pytest.raises(ResourcesError, match="could never start in the pool fair: "):
+    with pytest.raises(ResourcesError) as refused:
         await change(world, ALICE, other.id, pool="fair")
+    said = "a trial of experiment 4 in the pool fair: needs 3 slots; the only suitable agent, even, has 1"
+    assert (refused.value.message, refused.value.hint) == (f"no agent could ever run {said}", "see `det agent list`")
     assert (await world.services.jobs.why(ALICE, str(other.id))).job.pool == "large", "refused as a whole"
     assert (await change(world, ALICE, second.id, pool="fair")).pool == "fair"
     await world.steps(3)
@@ -276,6 +279,70 @@ async def test_a_job_is_moved_to_a_pool_where_it_can_start(make_world):
     assert await order(world, pool="large") == [str(big.id), str(other.id)]
     with pytest.raises(Conflict, match="jobs move within one"):
         await change(world, ALICE, other.id, ahead_of=str(first.id))
+
+
+ELASTIC = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
+
+
+async def refused(world, job, pool, *, caller=ALICE):
+    """What is said of a job that cannot be moved to a pool; nothing of it is changed."""
+    before = (await world.services.jobs.why(caller, str(job))).job
+    with pytest.raises(ResourcesError) as caught:
+        await change(world, caller, job, pool=pool, priority=1)
+    after = (await world.services.jobs.why(caller, str(job))).job
+    assert (after.pool, after.priority) == (before.pool, before.priority)
+    return caught.value.message
+
+
+async def test_a_job_moves_to_no_elastic_pool_whose_instances_could_never_run_it(make_world):
+    pools, _ = read_pools({"default": {}, "elastic": {"provider": ELASTIC}})
+    world = await make_world(training(100), pools=pools)
+    await node(world, "big", 8, "default")
+    trials = await submit(world, slots=8)
+    for job in (trials.id, (await command(world, ALICE, 8)).id):
+        said = await refused(world, job, "elastic")
+        assert "in the pool elastic: needs 8 slots; " in said
+        assert "the pool starts 3 instances at most, of 2 slots" in said
+    several, one = await submit(world, slots=6, cpus=4), await submit(world, slots=6, is_single_node=True)
+    assert (await change(world, ALICE, several.id, pool="elastic")).pool == "elastic"
+    assert "needs 6 slots" in await refused(world, one.id, "elastic")
+    assert "4 CPUs" in await refused(world, (await submit(world, cpus=5)).id, "elastic")
+    assert "needs 4 slots" in await refused(world, (await command(world, ALICE, 4)).id, "elastic")
+
+
+async def test_a_search_whose_trials_all_run_moves_to_no_pool_that_is_too_small_for_the_next(make_world):
+    world = await make_world(training(100), pools=POOLS)
+    await node(world, "big", 4, "large")
+    await node(world, "even", 1, "fair")
+    search = await submit(world, searcher={**MANY, "max_concurrent_trials": 2}, slots=2, resource_pool="large")
+    await world.steps(3)
+    assert [job.state for job in (await world.services.jobs.list(ALICE)).items] == ["running"]
+    said = "a trial of experiment 1 in the pool fair: needs 2 slots; the only suitable agent, even, has 1"
+    for caller in (ALICE, ROOT):
+        assert said in await refused(world, search.id, "fair", caller=caller)
+    with pytest.raises(NotFound):  # before anything is said of it (I9)
+        await change(world, BOB, search.id, pool="fair")
+    await world.services.experiments.kill(ALICE, search.id)
+    await world.steps(3)
+    with pytest.raises(Conflict, match="has ended"):
+        await change(world, ALICE, search.id, pool="fair")
+
+
+async def test_a_job_moves_to_a_pool_whose_agent_is_away_for_less_than_a_day(make_world):
+    world = await make_world(training(100), pools=POOLS)
+    await node(world, "big", 4, "large")
+    await node(world, "wide", 4, "fair")
+    await node(world, "even", 1, "fair")
+    job = await submit(world, slots=4, resource_pool="large")
+    wide = world.agents["wide"]
+    wide.drop()
+    wide.online = False
+    await world.steps(80, 1.0)
+    moved = await change(world, ALICE, job.id, pool="fair")
+    assert moved.pool == "fair", "submitted there it would be accepted, with a warning"
+    assert (await change(world, ALICE, job.id, pool="large")).pool == "large"
+    world.now += AWAY_SECONDS + 100
+    assert "the only suitable agent, even, has 1" in await refused(world, job.id, "fair")
 
 
 async def test_when_a_job_starts_is_known_from_maximum_times(full):
