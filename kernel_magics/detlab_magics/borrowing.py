@@ -15,8 +15,7 @@ from detlab.client.capture import capture_imports
 from detlab.errors import BundleTooLarge
 from detlab.run.cell import FOLDER, SUFFIX, compiled
 from detlab.run.values import Encoded, ValueProblem, encode
-from detlab.schemas.taskconf import DEFAULT_ENTRYPOINTS
-from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 from detlab_magics.errors import MagicError
 from detlab_magics.modules import CellModules
 from detlab_magics.submit import captured_files

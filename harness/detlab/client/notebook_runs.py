@@ -18,8 +18,7 @@ from detlab.client.bundle import Bundle, build_bundle
 from detlab.client.capture import capture_imports
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
-from detlab.schemas.taskconf import DEFAULT_ENTRYPOINTS
-from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
 ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.NOTEBOOK_RUN]
 """Said even though it is the default: of earlier masters it is not."""

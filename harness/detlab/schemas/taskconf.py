@@ -38,7 +38,7 @@ from detlab.schemas.expconf.scalars import (
 )
 from detlab.schemas.expconf.unsupported import container_keys
 from detlab.schemas.expconf.walking import visit
-from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
 DEFAULT_SLOTS = {
     TaskKind.NOTEBOOK: 0,
@@ -49,11 +49,6 @@ DEFAULT_SLOTS = {
     TaskKind.NOTEBOOK_RUN: 1,
 }
 """A notebook holds no slots: its cells borrow them."""
-DEFAULT_ENTRYPOINTS = {
-    TaskKind.CELL: ["python3", "-m", "detlab.run.cell"],
-    TaskKind.NOTEBOOK_RUN: ["python3", "-m", "detlab.run.notebook"],
-}
-"""What these kinds run; a command says what it runs, and servers of the Hub are started by its spawners."""
 
 Seconds = Annotated[float, Field(ge=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
 """A duration; 0 or `never` is none."""

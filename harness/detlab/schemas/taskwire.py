@@ -42,6 +42,13 @@ class TaskKind(StrEnum):
         return self in {TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.TENSORBOARD}
 
 
+DEFAULT_ENTRYPOINTS = {
+    TaskKind.CELL: ["python3", "-m", "detlab.run.cell"],
+    TaskKind.NOTEBOOK_RUN: ["python3", "-m", "detlab.run.notebook"],
+}
+"""What these kinds run; a command says what it runs, and servers of the Hub are started by its spawners."""
+
+
 class TaskEnd(StrEnum):
     """Why a user task ended."""
 

@@ -6,8 +6,7 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config, training
 
 from detlab.errors import ConfigError, NotFound
-from detlab.schemas.taskconf import DEFAULT_ENTRYPOINTS
-from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
+from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
 from detlab_hub.store.tables import TaskRow
 
