@@ -345,6 +345,27 @@ async def test_a_job_moves_to_a_pool_whose_agent_is_away_for_less_than_a_day(mak
     assert "the only suitable agent, even, has 1" in await refused(world, job.id, "fair")
 
 
+async def test_an_agent_that_comes_back_with_another_pool_keeps_its_tasks_and_takes_new_ones_of_that_pool(make_world):
+    world = await make_world(training(8), pools=POOLS)
+    agent = await world.add_agent("moves", slots=2)
+    runs = await submit(world)
+    await world.steps(2)
+    agent.drop()
+    plain = agent.hello
+    agent.hello = lambda: plain().model_copy(update={"pool": "large"})
+    await agent.connect()
+    mine, theirs = await submit(world), await submit(world, BOB, resource_pool="large")
+    await world.steps(2)
+    pools = {pool.name: pool for pool in (await world.services.pools.list()).items}
+    assert [(pools[name].slots_total, pools[name].slots_used) for name in ("large", "default")] == [(2, 2), (0, 0)]
+    assert await order(world, pool="default") == [str(runs.id), str(mine.id)]
+    await world.steps(60)
+    states = [(await world.services.experiments.get(ROOT, one.id)).state for one in (runs, theirs, mine)]
+    assert [state.value for state in states] == ["COMPLETED", "COMPLETED", "ACTIVE"]
+    attempts = await world.services.shell.read(lambda s: [row.run for row in s.scalars(select(AllocationRow))])
+    assert max(attempts) == 1, "what ran went on"
+
+
 async def test_when_a_job_starts_is_known_from_maximum_times(full):
     world, (first, second, theirs, third) = full
 
