@@ -16,6 +16,7 @@ from detlab_hub.core.scheduling import (
     Snapshot,
     Task,
     overdue,
+    passing,
     planner,
     priority,
     schedule,
@@ -179,7 +180,7 @@ def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
 def plain_schedule(snapshot: Snapshot) -> Decision:
     """What `schedule` decides, found without any shortcut."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (planner, priority):
+        for module in (planner, passing):
             patch.setattr(module, "Rooms", PlainRooms)
         for module in (overdue, priority, sharing):
             patch.setattr(module, "Victims", PlainVictims)

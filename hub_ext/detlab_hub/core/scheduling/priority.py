@@ -8,7 +8,7 @@ nothing of lower priority starts in the same pass.
 Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do is
 in nobody's way; victims that are not needed keep their slots; what is being gathered for a task is not given to one
 behind it of the same priority; and without preemption, where Determined lets nothing pass, a task of lower priority
-does if its maximum time ends before the first that waits can start, or if it runs where none that waits ever could.
+does if its maximum time ends before any that waits ahead of it can start, or if it runs where those never could.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.needless import spared
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
+from detlab_hub.core.scheduling.passing import Ahead
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.several import Placement
 from detlab_hub.core.scheduling.shapes import Shape
@@ -78,11 +78,8 @@ class _Pass:
         """For so many of those of a priority that did not fit it was tried to make room."""
         self._heads: list[Task] = []
         """Tasks that did not fit and that others may not keep from starting."""
-        self._head_shapes: set[Shape] = set()
-        self._usable: frozenset[str] = frozenset()
-        """Agents on which any of them could run."""
-        self._earliest: float | None = None
-        """In so many seconds the first of them can start, as far as is known."""
+        self._ahead = Ahead(planner)
+        """The same, without preemption."""
 
     def _priority(self, task: Task) -> int:
         return self._jobs[task.job].priority
@@ -146,7 +143,7 @@ class _Pass:
             # It keeps its place: what comes after it must not take that.
             planner.reserve(task, placement)
             planner.wait(task, self._behind(task))
-        elif (passing := self._passing(task, placement)) is not None:
+        elif (passing := self._ahead.fit(task, placement)) is not None:
             planner.start(task, passing)
             return True
         else:
@@ -169,24 +166,10 @@ class _Pass:
             detail += "; with a maximum time that ends before that starts it could run now"
         return Reason(ReasonCode.BEHIND, detail, behind=head.id)
 
-    # --- what passes by those that wait, without preemption
-
     def _add_heads(self, tasks: Sequence[Task]) -> None:
-        if tasks and not self._preempts:
-            if not self._heads:
-                self._earliest = earliest_start(self._planner, tasks[0])
-            shapes = {self._planner.rooms.shape(task): task for task in tasks}
-            shapes = {shape: task for shape, task in shapes.items() if shape not in self._head_shapes}
-            self._head_shapes.update(shapes)
-            agents = (agent for task in shapes.values() for agent in self._planner.rooms.suitable(task))
-            self._usable |= {agent.id for agent in agents}
+        if not self._preempts:
+            self._ahead.add(tasks)
         self._heads += tasks
-
-    def _passing(self, task: Task, placement: Placement) -> Placement | None:
-        """Where the task may start though others wait, None if nowhere."""
-        if self._earliest is not None and task.max_time is not None and task.max_time < self._earliest:
-            return placement
-        return self._planner.rooms.fit(task, avoid=self._usable)
 
     # --- preemption
 
@@ -262,21 +245,3 @@ def _unequal(planner: Planner) -> frozenset[int]:
     names = {task.job for tasks in (planner.running, planner.pending) for task in tasks}
     weights = Counter(priority for priority, _ in {(jobs[name].priority, jobs[name].weight) for name in names})
     return frozenset(priority for priority, count in weights.items() if count > 1)
-
-
-def earliest_start(planner: Planner, head: Task) -> float | None:
-    """In how many seconds the task has room at the latest, if those that run take their maximum times.
-
-    None if that is not known: it waits for one whose maximum time is not.
-    """
-    rooms = Rooms(planner.pool, planner.agents)
-    holding = [(task, task.on) for task in planner.running]
-    holding += planner.started.values()
-    for task, placement in holding:
-        rooms.place(task, placement)
-    ending = [(task.max_time, task.id, task, placement) for task, placement in holding if task.max_time is not None]
-    for seconds, _, task, placement in sorted(ending, key=lambda one: one[:2]):
-        rooms.remove(task, placement)
-        if rooms.fit(head) is not None:
-            return seconds
-    return None
