@@ -21,6 +21,8 @@ from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
 
+UNWRITABLE = "/proc/sys"
+"""A folder in which not even root can make another one."""
 HOSTILE = "<img src=x onerror=alert(1)>[red]\x1b[2J\u202e"
 
 
@@ -41,6 +43,12 @@ def submitted(lab: Lab) -> dict[str, Experiment]:
         "never_reports_asha": asha("never_reports.py", 2, 4),
         "hostile_metric": hostile,
         "invalid_hp": _invalid_hp(),
+        "unwritable_storage": single(
+            "toy.py",
+            hparams={"steps": 4, "save_every": 2},
+            checkpoint_storage={"type": "shared_fs", "host_path": UNWRITABLE},
+            max_restarts=1,
+        ),
     }
     return {name: lab.submit(config) for name, config in configs.items()}
 
@@ -119,6 +127,18 @@ def test_a_trial_that_dies_on_start_gives_its_last_words(lab: Lab, submitted: di
     assert (card.kind, card.exit_code) == ("unknown", 3)
     assert card.log_tail == ["I will not start"]
     assert card.hint
+
+
+def test_a_storage_that_cannot_be_written_fails_the_trial_and_its_card_names_the_place(
+    lab: Lab, submitted: dict[str, Experiment]
+) -> None:
+    trial, card = failed(lab, submitted["unwritable_storage"], restarts=1)
+    assert (card.kind, card.exit_code) == ("exception", 1)
+    assert UNWRITABLE in card.message
+    assert (card.where or "").startswith("toy.py, line ")
+    assert "the checkpoint storage must be there, and writable" in (card.hint or "")
+    assert card.command == f"det trial logs {trial.id}"
+    assert lab.steps(trial) == [1, 2], "what was reported before stays, and each attempt ended there"
 
 
 def test_nan_loss_is_kept_and_ranked_last_and_the_trial_goes_on(lab: Lab, submitted: dict[str, Experiment]) -> None:

@@ -42,6 +42,9 @@ _DEFAULT_HINT = "the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
 """What torch raises where a process group is to be of NCCL and cannot: its build has none, or it sees no GPU."""
 
+_STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
+"""What a checkpoint storage raises with an error of the operating system; one that is full is of another kind."""
+
 
 def _logs(holder: int | str, rank: int | None = None) -> str:
     """The command that shows the output, of one rank where there are several."""
@@ -125,6 +128,8 @@ def _card(
     hint = _hint(diagnosis.kind, command)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
+    elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
+        hint = f"the checkpoint storage must be there, and writable for the task's user, on its agent; {hint}"
     secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,
