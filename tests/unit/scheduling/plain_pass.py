@@ -150,11 +150,10 @@ class PlainVictims:
     def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
         """As `Victims.make_room`."""
         gone: list[int] = []
-        if not task.aside or not task.single_node:
-            for number in [number for number in self._left if number < limit]:
-                if self._rooms.fit(task) is None:
-                    self._rooms.remove(self._left[number], self._left[number].on)
-                    gone.append(number)
+        for number in [number for number in self._left if number < limit]:
+            if self._rooms.fit(task) is None:
+                self._rooms.remove(self._left[number], self._left[number].on)
+                gone.append(number)
         fits = self._rooms.fit(task) is not None
         for number in reversed(gone.copy()):
             self._rooms.place(self._left[number], self._left[number].on)

@@ -246,10 +246,13 @@ def test_of_jobs_submitted_at_once_the_first_request_goes_first() -> None:
     assert set(placed(schedule(scene({"a": 1}, jobs, {"t1": ("jb", 1), "t2": ("ja", 1)})))) == {"t1"}
 
 
-def test_tasks_without_slots_take_each_others_places_too() -> None:
+@pytest.mark.parametrize("single_node", [False, True])
+def test_tasks_without_slots_take_each_others_places_too(single_node: bool) -> None:
+    """Those of users are on a single node, too: they took nobody's place."""
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, max_zero_slot_tasks=1)}
     running = {"z": Task("z", "l", 0, TaskState.RUNNING, on={"a": 0})}
-    pool = scene(agents, {"h": HIGH, "l": LOW}, {"t": ("h", 0), "u": ("l", 1)}, running, preemption=True)
+    pending = {"t": Task("t", "h", 0, single_node=single_node), "u": ("l", 1)}
+    pool = scene(agents, {"h": HIGH, "l": LOW}, pending, running, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("z",)
     assert placed(decision) == {"u": {"a": 1}}, "tasks with slots go on"

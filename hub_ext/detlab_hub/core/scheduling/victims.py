@@ -109,7 +109,7 @@ class Victims:
         if self._failed.get(shape, 0) >= limit:
             return None, []
         if task.slots == 0:
-            chosen = None if task.single_node and task.aside else self._in_order(task, limit)
+            chosen = self._in_order(task, limit)
         elif task.single_node or task.slots == 1:
             chosen = self._on_one(shape, limit)
         else:
