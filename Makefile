@@ -67,10 +67,12 @@ test:  ## everything that CI runs
 	exit $$failed
 
 simulated:  # the part of `make test` that runs beside its others
-	@$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
+	@export DETLAB_SIMULATION_CHUNKS=$${DETLAB_SIMULATION_CHUNKS:-$$(PYTHONPATH=tests $(BIN)/python -m simulation.speed)}; \
+	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
-soak: setup-test  ## kill the master at every commit, simulate clusters with faults: make soak SEEDS=0:100000
+soak: setup-test  ## kill the master at every commit and await, simulate clusters with faults: make soak SEEDS=0:100000
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
+	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
 bench: bench-peers  ## all benchmarks, one after the other, on a machine that does nothing else: about two hours

@@ -1,4 +1,5 @@
-"""`python -m simulation --seed N` replays one seed; `--seeds A:B` runs many, in several processes."""
+"""`python -m simulation --seed N` replays one seed; `--seeds A:B` runs many, in several processes; `--awaits` lets the
+master die at each of its awaits, one after the other."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simulation.faults import KINDS
+from simulation.told import LEAST
 
 
 def main() -> int:
@@ -20,6 +22,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed and print what happened")
     parser.add_argument("--seeds", help="A:B: from A to before B")
+    parser.add_argument(
+        "--awaits",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="N",
+        help="let the master of a calm search die at each of its awaits; with N at so many, evenly spread",
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--world", choices=("search", "cluster", "elastic"), help="else it is by the seed")
@@ -31,6 +41,8 @@ def main() -> int:
         # Sets of texts must have one order, or a seed would not be one run.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
+    if options.awaits is not None:
+        return _awaits(options)
     if options.seed is not None:
         return _replay(options.seed, options)
     first, last = (int(part) for part in options.seeds.split(":"))
@@ -54,50 +66,34 @@ def _replay(seed: int, options: argparse.Namespace) -> int:
     return 1 if outcome.problem else 0
 
 
-def _chunk(first: int, last: int, options: argparse.Namespace) -> dict[str, Any]:
-    from simulation.bench import Bench
-    from simulation.worlds import world_of
+def _awaits(options: argparse.Namespace) -> int:
+    from simulation.awaits import sweep, total
+    from simulation.runs import processes
 
-    bench = Bench()
-    faults, checks = Counter[str](), Counter[str]()
-    problems: dict[int, str] = {}
-    digests: dict[int, str] = {}
-    least = trials = None
-    try:
-        for seed in range(first, last):
-            outcome = bench.run(seed, calm=options.calm, kind=world_of(seed, options.world))
-            faults.update(outcome.faults)
-            checks.update(outcome.checks)
-            digests[seed] = outcome.digest
-            total = sum(outcome.faults.values())
-            least = total if least is None else min(least, total)
-            trials = outcome.trials if trials is None else min(trials, outcome.trials)
-            if outcome.problem:
-                problems[seed] = outcome.problem
-                print(f"seed {seed}: {outcome.problem}", file=sys.stderr, flush=True)
-                if options.stop:
-                    break
-    finally:
-        bench.close()
-    return {
-        "faults": faults,
-        "checks": checks,
-        "problems": problems,
-        "digests": digests,
-        "least_faults": least,
-        "least_trials": trials,
-    }
+    started = time.monotonic()
+    with processes(options.jobs) as pool:
+        jobs = [pool.submit(sweep, options.awaits, part, options.jobs) for part in range(options.jobs)]
+        found = total([job.result() for job in jobs])
+    if options.json:
+        options.json.write_text(json.dumps(asdict(found)))
+    for at, problem in sorted(found.problems.items())[:40]:
+        print(f"the master died at callback {at}: {problem}")
+    print(f"the master died at {found.tried} of its {found.awaits} awaits in {time.monotonic() - started:.1f} s")
+    print(f"{len(found.problems)} failed; in {found.alike} every search was told all in the order of the calm run")
+    return 1 if found.problems else 0
 
 
 def _many(first: int, last: int, options: argparse.Namespace) -> int:
+    from simulation.runs import chunk, processes
+
     started = time.monotonic()
     size = max(1, min(100, -(-(last - first) // options.jobs)))
     parts = [(start, min(start + size, last)) for start in range(first, last, size)]
-    if options.jobs == 1:
-        results = [_chunk(*part, options) for part in parts]
+    if len(parts) == 1:
+        results = [chunk(*parts[0], options)]
     else:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            jobs = [pool.submit(_chunk, *part, options) for part in parts]
+        with processes(options.jobs) as pool:
+            jobs = [pool.submit(chunk, *part, options) for part in parts]
             results = [job.result() for job in jobs]
     total = _summary(results)
     if options.json:
@@ -109,7 +105,7 @@ def _many(first: int, last: int, options: argparse.Namespace) -> int:
             " --trace"
         )
     print(f"{last - first} seeds in {time.monotonic() - started:.1f} s, {len(total['problems'])} failed")
-    print(f"at least {total['least_faults']} faults and {total['least_trials']} trials in each")
+    print("in each at least", ", ".join(f"{total[key]} {name}" for key, name in LEAST.items()))
     print("faults:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["faults"].items())))
     print("faults that never happened:", ", ".join(kind for kind in KINDS if not total["faults"].get(kind)) or "none")
     print("checks:", ", ".join(f"{kind} {number}" for kind, number in sorted(total["checks"].items())))
@@ -130,8 +126,7 @@ def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         "checks": checks,
         "problems": problems,
         "digests": digests,
-        "least_faults": min(result["least_faults"] for result in results),
-        "least_trials": min(result["least_trials"] for result in results),
+        **{key: min(result[key] for result in results) for key in LEAST},
     }
 
 

@@ -67,7 +67,12 @@ class Bench:
         return 0 if pid == os.getpid() else None
 
     def run(
-        self, seed: int, *, calm: bool = False, kind: type[World] = World, look: Callable[[Any], None] | None = None
+        self,
+        seed: int,
+        *,
+        calm: bool = False,
+        kind: Callable[..., World] = World,
+        look: Callable[[Any], None] | None = None,
     ) -> Outcome:
         """Run one seed in a world of a kind; `look` sees that at its end, before it is put away."""
         folder = self.folder / f"seed{seed}"

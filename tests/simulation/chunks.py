@@ -16,6 +16,7 @@ from typing import Any
 from simulation import patience
 from simulation.faults import CLOUD, KINDS, LEAST
 from simulation.told import tell
+from simulation.world import AGENTS, TRIALS
 from simulation.worlds import ELASTIC_FROM
 
 TESTS = Path(__file__).parents[1]
@@ -27,7 +28,6 @@ CHUNKS = int(os.environ.get("DETLAB_SIMULATION_CHUNKS", "20" if CORES >= 4 else 
 JOBS = max(1, CORES // 2)
 """Processes of a chunk: two workers run one each."""
 EVEN, ODD = range(0, CHUNKS, 2), range(1, CHUNKS, 2)
-TRIALS = 8
 TRIAL_DEATHS = ("trial_killed", "trial_killed_torn_spool", "trial_killed_torn_checkpoint")
 """Each of these is rare enough to be missing from one chunk; not all of them."""
 SHARED = (
@@ -88,19 +88,26 @@ def simulate(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def check_chunk(chunk: int, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    """Every promise holds in all seeds of a chunk, and each seed had its faults and trials."""
+    """Every promise holds in all seeds of a chunk, and each seed had its faults, trials and agents."""
     seeds = f"{chunk * CHUNK}:{(chunk + 1) * CHUNK}"
     found = simulate(tmp_path, "--seeds", seeds, "--jobs", str(JOBS))
     tell(record_property, seeds, found)
     counts = Counter[str](found["faults"])
     _counted[chunk] = counts + Counter({kind: found["checks"].get(kind, 0) for kind in ELASTIC})
     assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
-    assert found["least_trials"] >= TRIALS, f"a seed of chunk {chunk} had {found['least_trials']} trials"
+    check_size(found)
     missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
     assert missing == [], f"faults that never happened in chunk {chunk}: {missing}"
     idle = [kind for kind in SHARED if not found["checks"].get(kind)]
     assert idle == [], f"on the shared clusters of chunk {chunk} there was no {idle}"
     assert sum(counts[kind] for kind in TRIAL_DEATHS) > 0, f"no trial was killed in chunk {chunk}"
+
+
+def check_size(found: dict[str, Any]) -> None:
+    """Each seed ran a whole search by asynchronous halving, on enough agents."""
+    asha, agents = found["least_asha_trials"], found["least_asha_agents"]
+    assert asha >= TRIALS, f"a seed had {asha} trials of asynchronous halving"
+    assert agents >= AGENTS, f"in a seed {agents} agents ran those trials"
 
 
 def check_kinds(chunks: Sequence[int], tmp_path: Path, record_property: Callable[[str, object], None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -131,6 +132,17 @@ class Cluster(World):
             jobs.append(process.spawn(as_thread(partial(self._run_command, command))))
         return jobs
 
+    def _search_again(self, key: str) -> Callable[[], None]:
+        """See `World`: one with as many trials as its pool has slots, and nothing in its way.
+
+        Who has which slots decides the scheduler: quotas, closed agents and neighbours may have kept the search of this
+        seed from all but two agents.
+        """
+        (pool,) = self.plan.jobs[0].pools
+        slots = sum(machine.slots for machine in self.plan.machines if machine.pool == pool)
+        plan = replace(self.plan.jobs[0], name=key, owner=ADMIN, at=0.0, max_slots=None, demands={})
+        return partial(self._submit_plan, replace(plan, trials=slots, at_once=slots), key)
+
     # --- what goes wrong
 
     async def _wreck(self) -> None:
@@ -164,7 +176,7 @@ class Cluster(World):
         self.note("calm")
         begun = self.loop.time()
         while self.loop.time() < begun + NO_STARVATION:
-            if all(client.done() for client in clients) and self._over():
+            if self._finished(clients):
                 break
             await asyncio.sleep(1.0)
         for place, client in enumerate(clients):

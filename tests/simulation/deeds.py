@@ -99,9 +99,12 @@ class Deeds:
             checks[f"deed {what}"] += 1
 
     def _job(self) -> tuple[str, JobPlan] | None:
-        if not self._jobs:
+        return self._one_of(sorted(self._jobs))
+
+    def _one_of(self, numbers: list[int]) -> tuple[str, JobPlan] | None:
+        if not numbers:
             return None
-        number = self._rng.choice(sorted(self._jobs))
+        number = self._rng.choice(numbers)
         return str(number), self._jobs[number]
 
     def _whose(self, plan: JobPlan) -> str:
@@ -109,8 +112,10 @@ class Deeds:
 
     # --- jobs
 
-    def _update(self, what: str, change: Callable[[str, JobPlan], JobUpdate | None]) -> None:
-        found = self._job()
+    def _update(
+        self, what: str, change: Callable[[str, JobPlan], JobUpdate | None], among: list[int] | None = None
+    ) -> None:
+        found = self._one_of(sorted(self._jobs) if among is None else among)
         if found is not None and (update := change(*found)) is not None:
             self._do(what, self._whose(found[1]), queue.update_job(found[0], update))
 
@@ -126,21 +131,17 @@ class Deeds:
         )
 
     def _place(self) -> None:
-        def beside(number: str, plan: JobPlan) -> JobUpdate | None:
-            others = [
-                str(other)
-                for (other,) in self._world.promises._all(
-                    "SELECT o.id FROM experiments o JOIN experiments e ON e.id = ? WHERE o.id != e.id "
-                    "AND o.resource_pool = e.resource_pool AND o.priority = e.priority ORDER BY 1",
-                    int(number),
-                )
-            ]
-            if not others:
-                return None
-            other = self._rng.choice(others)
+        """Put a job beside another one of its pool and priority, which may have ended."""
+        pairs = self._world.promises._all(
+            "SELECT e.id, o.id FROM experiments o JOIN experiments e ON o.id != e.id "
+            "AND o.resource_pool = e.resource_pool AND o.priority = e.priority ORDER BY 1, 2"
+        )
+
+        def beside(number: str, plan: JobPlan) -> JobUpdate:
+            other = str(self._rng.choice([other for one, other in pairs if str(one) == number]))
             return JobUpdate(ahead_of=other) if self._rng.random() < 0.6 else JobUpdate(behind_of=other)
 
-        self._update("place", beside)
+        self._update("place", beside, sorted({one for one, _ in pairs if one in self._jobs}))
 
     # --- quotas and agents
 

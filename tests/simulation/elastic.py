@@ -1,6 +1,6 @@
 """A search on a pool that grows and shrinks, over a cloud that lags, forgets to answer, refuses and takes back.
 
-Two machines are always there, beside them at most as many instances as the pool may have. While anything goes wrong,
+Three machines are always there, beside them at most as many instances as the pool may have. While anything goes wrong,
 masters die also in the middle of a launch; in the calm demand comes once more, and then all instances have to go.
 """
 
@@ -74,7 +74,7 @@ class ElasticPromises(Promises):
 class Elastic(World):
     """The course of things."""
 
-    slots = (1, 1)
+    slots = (1, 1, 1)
     promises: ElasticPromises
 
     def __init__(self, seed: int, *arguments: Any, **more: Any) -> None:
@@ -137,7 +137,7 @@ class Elastic(World):
         return clients
 
     def _config(self, key: str) -> dict[str, Any]:
-        """See `World`; more at a time than the two machines that are always there can run."""
+        """See `World`; more at a time than the three machines that are always there can run."""
         made = super()._config("small" if key.startswith("wave") else key)
         if key == "search":
             made["searcher"]["max_concurrent_trials"] = TRIALS

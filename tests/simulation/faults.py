@@ -1,4 +1,8 @@
-"""Which faults there are, when they happen, and how many did."""
+"""Which faults there are, when they happen, and how many did.
+
+What is counted has had its effect: a fault that was drawn, and then found nothing to harm, is none. So most of it is
+counted elsewhere, where the effect shows.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ NODE = (
     "trial_killed_torn_spool",
     "trial_killed_torn_checkpoint",
     "machine_restarted",
+    "machine_paused_shortly",
     "machine_paused_past_reconnect",
     "disk_full_spool",
     "clock_jump_forward",
@@ -68,15 +73,18 @@ class Faults:
         """How many have happened."""
         return sum(self.counts.values())
 
+    def insist(self) -> None:
+        """Let something happen to the next message; for seeds in which too much had no effect."""
+        self._left, self._until_next = max(self._left, 1), 1
+
     def of_message(self, way: str) -> str:
-        """What happens to the next message."""
+        """What is to happen to the next message; whoever carries it counts what did."""
         self._until_next -= 1
         if self._left <= 0 or self._until_next > 0:
             return "none"
         self._left -= 1
         self._until_next = self._rng.randrange(1, 14)
-        kind = self._rng.choice(MESSAGE[way])
-        self.count(kind)
+        kind: str = self._rng.choice(MESSAGE[way])
         return kind
 
     def lateness(self) -> float:

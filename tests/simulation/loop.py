@@ -39,7 +39,8 @@ class Process:
         self.loop, self.name, self.machine = loop, name, machine
         self.alive = True
         self.paused = False
-        self.fuse: int | None = None
+        self._fuse: int | None = None
+        self._at_fuse: Callable[[], None] = lambda: None
         self.queue: deque[_Handle] = deque()
         self.at_death: list[Callable[[], None]] = []
         self._jobs = itertools.count(1)
@@ -68,6 +69,27 @@ class Process:
         self.loop.note("dies", self.name)
         for callback in self.at_death:
             callback()
+
+    def light(self, callbacks: int, then: Callable[[], None] = lambda: None) -> None:
+        """Die in the place of the so-manieth callback from now; `then` is told, if it comes to that."""
+        self._fuse, self._at_fuse = callbacks, then
+
+    @property
+    def unburnt(self) -> int:
+        """Callbacks that are left of the fuse."""
+        return self._fuse or 0
+
+    def burns(self) -> bool:
+        """A callback is about to run: whether the process dies in its place."""
+        if self._fuse is None:
+            return False
+        self._fuse -= 1
+        if self._fuse > 0:
+            return False
+        self._fuse = None
+        self._at_fuse()
+        self.kill()
+        return True
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -227,12 +249,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             active.pop(index)
         if handle._cancelled:
             return
-        if process.fuse is not None:
-            process.fuse -= 1
-            if process.fuse <= 0:
-                process.fuse = None
-                process.kill()
-                return
+        if process.burns():
+            return
         self.steps += 1
         try:
             handle._context.run(handle._callback, *handle._args)

@@ -108,6 +108,7 @@ class Writer(InlineExecutor):
                 self._master.world.note("writes together", self._master.name, len(writes))
                 self._master.world.promises.checks["writes in groups"] += len(writes)
                 self._write(self._master.store._write_together, writes[0], iter(writes[1:]))
+                self._note_full(*(write.future for write in writes))
             elif writes:
                 _copy(self._write(held[0][0], writes[0].fn), writes[0].future)
 
@@ -137,14 +138,25 @@ class Writer(InlineExecutor):
         before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
         self._limit_pages()
         future = super().submit(fn, *args)
-        if future.exception() is None and self._master.store is not None and self._master.store.healthy:
+        committed = future.exception() is None and self._master.store is not None and self._master.store.healthy
+        if committed:
             self._master.world.promises.committed(self._master)
-        if doom is not None:
+        self._note_full(future)
+        if doom == "master_killed_in_a_torn_commit" and self._master.world.wal_size() <= before + 1:
+            return future  # it wrote nothing new that could be torn: the next one will
+        if doom is not None and committed:
             self._master.die(doom)
             if doom == "master_killed_in_a_torn_commit":
                 self._master.world.tear(before)
             raise MasterDied
         return future
+
+    def _note_full(self, *futures: Future[Any]) -> None:
+        """A full disk is a fault from when a write fails for it."""
+        world = self._master.world
+        if world.database_full and not world.database_found_full and any(map(_found_no_room, futures)):
+            world.database_found_full = True
+            world.faults.count("disk_full_database")
 
     def _limit_pages(self) -> None:
         """While the disk is full SQLite itself finds no room for another page, and says SQLITE_FULL."""
@@ -156,6 +168,18 @@ class Writer(InlineExecutor):
             cursor = connection.connection.cursor()
             pages = cursor.execute("PRAGMA page_count").fetchone()[0] if full else 1 << 30
             cursor.execute(f"PRAGMA max_page_count={pages}").fetchone()
+
+
+def _found_no_room(done: Future[Any]) -> bool:
+    """Whether a write failed with SQLITE_FULL, whatever that was wrapped in."""
+    error = done.exception() if done.done() and not done.cancelled() else None
+    seen: list[BaseException] = []  # what several writes failed with may be wrapped in a circle
+    while error is not None and error not in seen:
+        if isinstance(error, sqlite3.Error) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _copy(done: Future[Any], to: Future[Any]) -> None:
@@ -210,6 +234,7 @@ class Master:
                 self.exit("the database cannot be opened")
                 return
         self.world.note("serves", self.name, self.store.epoch)
+        self.world.wreck.serves(self)
         self.world.promises.check_all()
         self.services = Services(
             self.store,

@@ -56,6 +56,8 @@ class Network:
         self._loop, self._rng, self._faults = loop, rng, faults
         self._listeners: list[Listener] = []
         self._cut_off: dict[str, float] = {}
+        self._unfelt: set[str] = set()
+        """Machines that are cut off, of which no message was held up by it yet."""
         self._overtaken: list[Callable[[], None]] = []
         """Requests that arrive only after a later one has."""
         self.pipes: list[Pipe] = []
@@ -76,10 +78,15 @@ class Network:
     def partition(self, machine: str, seconds: float) -> None:
         """Nothing gets through between a machine and the master."""
         self._cut_off[machine] = self._loop.time() + seconds
+        self._unfelt.add(machine)
 
     def parted(self, machine: str) -> float:
-        """Seconds until a machine can be reached."""
-        return max(0.0, self._cut_off.get(machine, 0.0) - self._loop.time())
+        """Seconds until a message from or to a machine gets through; asked for each, so here the effect shows."""
+        seconds = max(0.0, self._cut_off.get(machine, 0.0) - self._loop.time())
+        if seconds and machine in self._unfelt:
+            self._unfelt.remove(machine)
+            self._faults.count("partition")
+        return seconds
 
     def latency(self) -> float:
         """Of one message, in seconds."""
@@ -107,12 +114,14 @@ class Network:
         else:
             fate = self._faults.of_message("request")
             self._loop.note("sends", self._loop.process().name, request.method, request.path, fate)
+            if fate in {"drop_request", "delay"}:
+                self._faults.count(fate)
             if fate != "drop_request":
                 late = self._faults.lateness() if fate == "delay" else 0.0
-                self._send(request, answer, machine, late, lose_reply=fate == "drop_reply", overtaken=fate == "reorder")
+                self._send(request, answer, machine, "none" if fate == "duplicate" else fate, late)
             if fate == "duplicate":
                 unheard: asyncio.Future[Reply] = self._loop.create_future()
-                self._send(request, unheard, machine, self._faults.lateness(), lose_reply=True)
+                self._send(request, unheard, machine, fate, self._faults.lateness())
             if fate in {"drop_request", "drop_reply"} and self._rng.random() < 0.6:
                 # Mostly one notices soon: the connection is reset.
                 patience = min(patience, 0.2 + self._rng.random())
@@ -124,18 +133,19 @@ class Network:
         request: Request,
         answer: asyncio.Future[Reply],
         machine: str,
+        fate: str,
         late: float,
-        *,
-        lose_reply: bool,
-        overtaken: bool = False,
     ) -> None:
         sender = self._loop.process()
+        lose_reply = fate in {"drop_reply", "duplicate"}  # of the second copy nobody waits for a reply
 
         def arrive() -> None:
             server = self._server()
             if server is None:
                 sender.call_later(self.latency(), _break, answer)
                 return
+            if fate == "duplicate":
+                self._faults.count(fate)
 
             def reset() -> None:
                 if not lose_reply:
@@ -145,6 +155,8 @@ class Network:
                 reply = await server.serve(request)
                 if reset in server.process.at_death:
                     server.process.at_death.remove(reset)
+                if fate == "drop_reply":
+                    self._faults.count(fate)
                 if not lose_reply and not self.parted(machine):
                     sender.call_later(self.latency(), _give, answer, reply)
 
@@ -152,9 +164,10 @@ class Network:
             server.process.spawn(serve())
             waiting, self._overtaken = self._overtaken, []
             for late_one in waiting:
+                self._faults.count("reorder")
                 self._loop.world.call_later(self.latency(), late_one)
 
-        if overtaken:
+        if fate == "reorder":
             self._hold_back(arrive)
         else:
             self._loop.world.call_later(late + self.latency(), arrive)
@@ -165,6 +178,7 @@ class Network:
         def at_last() -> None:
             if arrive in self._overtaken:
                 self._overtaken.remove(arrive)
+                self._faults.count("delay")  # nothing came after it
                 arrive()
 
         self._overtaken.append(arrive)
@@ -249,6 +263,8 @@ class Pipe:
             return
         loop = network._loop
         fate = network._faults.of_message("connection") if message is not None else "none"
+        if fate != "none":
+            network._faults.count(fate)
         if fate == "cut":
             self.cut()
             return

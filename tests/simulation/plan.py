@@ -22,8 +22,12 @@ ZERO_SLOT_TASKS = 2
 GIB = 1 << 30
 ENDLESS = 60
 """Steps of a trial that ends by its `max_time`: more than it comes to."""
-_TRIALS = (8, 9)
-"""Trials of all jobs together: at least, and at most."""
+SEARCHED = 8
+"""Trials of the one search by asynchronous halving: small ones, most of which are stopped early."""
+_OTHERS = (3, 4)
+"""Trials of all other jobs together: at least, and at most."""
+_BREADTH = 3
+"""Machines of the search's pool, at least."""
 _AS_THEY_WERE = 50
 """Seeds below are without shares and demands: bugs, of which some are planted ones, are known to be found by them."""
 
@@ -54,6 +58,7 @@ class JobPlan:
         name: Told to nobody who may not know of it.
         at: Seconds until it is submitted.
         pools: In which it could run.
+        halving: It is the search by asynchronous halving, with `at_once` trials at a time.
         gang: Its trials are wider than any agent of their pools.
         max_time: Seconds that an attempt of its may take; its trials would go on for much longer.
         demands: CPUs and memory that a trial of it asks for, by the names of the config.
@@ -70,6 +75,7 @@ class JobPlan:
     max_slots: int | None
     labels: Mapping[str, str] = field(default_factory=dict)
     halving: bool = False
+    at_once: int = 0
     gang: bool = False
     max_time: float | None = None
     demands: Mapping[str, float] = field(default_factory=dict)
@@ -78,8 +84,8 @@ class JobPlan:
         """What is submitted."""
         searcher: dict[str, Any] = {"name": "random", "metric": "loss", "max_trials": self.trials}
         if self.halving:
-            searcher |= {"name": "async_halving", "time_metric": "batches", "max_time": length, "num_rungs": 2}
-            searcher |= {"divisor": 2, "max_concurrent_trials": 3}
+            searcher |= {"name": "async_halving", "time_metric": "batches", "max_time": length, "num_rungs": 3}
+            searcher |= {"divisor": 2, "max_concurrent_trials": self.at_once}
         resources = {
             "slots_per_trial": self.slots,
             "resource_pool": self.pools[0],
@@ -161,10 +167,12 @@ def plan_of(seed: int) -> Plan:
     rng = random.Random(f"cluster {seed}")
     storm = rng.random() < 0.4
     pools = _pools(rng, storm=storm)
-    machines = _machines(rng, tuple(pools.by_name))
+    searched = rng.choice(tuple(pools.by_name))
+    machines = _machines(rng, tuple(pools.by_name), searched)
     if seed >= _AS_THEY_WERE:
         pools, machines = _shared(random.Random(f"shares {seed}"), pools, machines)
-    jobs = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
+    others = _wider(random.Random(f"gangs {seed}"), _jobs(rng, machines, pools), machines)
+    jobs = (_search(random.Random(f"search {seed}"), searched), *others)
     commands = _commands(random.Random(f"commands {seed}"), machines)
     if seed >= _AS_THEY_WERE:
         machines, jobs, commands = _demanding(random.Random(f"demands {seed}"), machines, jobs, commands)
@@ -184,12 +192,14 @@ def _pools(rng: random.Random, *, storm: bool) -> Pools:
     return Pools(pools, DEFAULT_POOL, DEFAULT_POOL)
 
 
-def _machines(rng: random.Random, pools: tuple[str, ...]) -> tuple[Machine, ...]:
-    number = min(rng.randrange(max(2, len(pools)), 7), rng.randrange(max(2, len(pools)), 7))  # more often few
+def _machines(rng: random.Random, pools: tuple[str, ...], searched: str) -> tuple[Machine, ...]:
+    """At least one for each pool, and enough for the search in its own."""
+    needed = [*pools, *[searched] * (_BREADTH - 1)]
+    number = min(rng.randrange(len(needed), 7), rng.randrange(len(needed), 7))  # more often few
     machines = []
     for place in range(number):
-        pool = pools[place] if place < len(pools) else rng.choice(pools)
-        slots = rng.choice((1, 2, 2, 3)) if number < 3 else rng.choice((1, 1, 1, 1, 2))
+        pool = needed[place] if place < len(needed) else rng.choice(pools)
+        slots = rng.choice((1, 2, 2)) if number < 4 else rng.choice((1, 1, 1, 2, 2))
         machines.append(Machine(slots, pool, {"zone": rng.choice("xy")}))
     return tuple(machines)
 
@@ -225,8 +235,25 @@ def _demanding(
     )
 
 
+def _search(rng: random.Random, pool: str) -> JobPlan:
+    """The search that every seed has, in a pool where at least three agents can run its trials."""
+    return JobPlan(
+        name="searched",
+        owner=rng.choice(list(PEOPLE)),
+        at=rng.uniform(0.1, 0.3),  # before the others: then its first trials are on all agents
+        pools=(pool,),
+        slots=1,
+        trials=SEARCHED,
+        priority=rng.choice((10, 42, 42, 70)),
+        weight=rng.choice((0.5, 1.0, 1.0, 3.0)),
+        max_slots=rng.choice((None, None, 4)),
+        halving=True,
+        at_once=rng.choice((4, SEARCHED, SEARCHED)),
+    )
+
+
 def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tuple[JobPlan, ...]:
-    least, most = _TRIALS
+    least, most = _OTHERS
     jobs: list[JobPlan] = []
     while sum(job.trials for job in jobs) < least:
         place = len(jobs)
@@ -245,15 +272,13 @@ def _jobs(rng: random.Random, machines: tuple[Machine, ...], pools: Pools) -> tu
                 at=rng.uniform(0.3, 1.0) if place < 3 else rng.uniform(1.0, 9.0),
                 pools=tuple(where),
                 slots=slots,
-                trials=min(left, rng.choice((1, 2, 2, 3))),
-                priority=rng.choice((10, 42, 42, 70)),
+                trials=min(left, rng.choice((1, 1, 2))),
+                priority=rng.choice((10, 42, 42, 42, 70)),
                 weight=rng.choice((0.5, 1.0, 1.0, 3.0)),
                 max_slots=slots * rng.choice((1, 2)) if rng.random() < 0.3 else None,
                 labels=labels,
             )
         )
-    first = max(range(len(jobs)), key=lambda place: jobs[place].trials)
-    jobs[first] = replace(jobs[first], halving=jobs[first].trials > 1)
     return tuple(jobs)
 
 
@@ -267,7 +292,7 @@ def _wider(rng: random.Random, jobs: tuple[JobPlan, ...], machines: tuple[Machin
             slots = rng.choice(sorted(widths))
             most = None if job.max_slots is None else slots * (job.max_slots // job.slots)
             made = replace(job, slots=slots, max_slots=most, pools=tuple(sorted(widths[slots])), gang=True)
-        if not job.halving and rng.random() < 0.3:
+        if rng.random() < 0.3:
             made = replace(made, max_time=rng.choice((3.0, 6.0, 12.0)))
         changed.append(made)
     return tuple(changed)

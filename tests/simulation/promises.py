@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detlab.launch.delivery import Ending
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
@@ -38,6 +38,8 @@ PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 TERMINAL = {"COMPLETED", "CANCELED", "ERROR"}
 _PLACES = f"SELECT id, agent_id, slots FROM allocations WHERE state IN {PLACED!r}"
 
+_HALVING = "json_extract(e.config, '$.searcher.name') IN ('async_halving', 'adaptive_asha')"
+
 
 class BrokenPromise(AssertionError):
     """A promise does not hold; the message begins with its name."""
@@ -49,12 +51,20 @@ class Attempt:
 
     trial_id: int
     run: int
+    machine: str
     first: int | None = None
     """Step of the checkpoint it went on from."""
     reports: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
     """seq -> (step, metrics)"""
     acked: int = 0
     ending: Ending | None = None
+
+
+class Part(NamedTuple):
+    """What took part in a seed: trials of asynchronous halving, and machines on which attempts of those ran."""
+
+    asha_trials: int
+    asha_agents: int
 
 
 @dataclass
@@ -76,6 +86,10 @@ class Promises:
     """experiment -> its journal when it was replayed last"""
     _placed: list[Any] | None = None
     """What held slots at the last commit"""
+    _events: list[Any] = field(default_factory=list)
+    """Events of metrics when they were looked at last, in the order of the stream"""
+    _told_steps: defaultdict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """trial -> attempt and step of each of them"""
     _sound: set[tuple[str, str, int]] = field(default_factory=set)
     """Checkpoints that were read whole: uuid, digest, steps"""
 
@@ -89,7 +103,7 @@ class Promises:
         if part_of(launch) in self.attempts:
             self._broken("I2", f"{part_of(launch)} is started a second time")
         self.checks["I2 on the machine"] += 1
-        self.attempts[part_of(launch)] = Attempt(launch.info.trial_id or 0, launch.run)
+        self.attempts[part_of(launch)] = Attempt(launch.info.trial_id or 0, launch.run, node.name)
 
     def met(self, launch: Launch, *, whole: bool) -> None:
         """A rank of a gang goes on from the rendezvous: all of them must be there."""
@@ -223,7 +237,7 @@ class Promises:
             )
         }
         expected: defaultdict[int, dict[int, tuple[int, dict[str, float]]]] = defaultdict(dict)
-        events = Counter[tuple[int, int, int]]()
+        events: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for name, (trial, run, mark) in marks.items():
             attempt = self.attempts.get(name)
             if attempt is None:
@@ -236,7 +250,7 @@ class Promises:
                 expected[trial] = kept
             for step, metrics in reports:
                 expected[trial][step] = (run, metrics)
-                events[trial, run, step] += 1
+                events[trial].append((run, step))
         self._compare_points(expected)
         self._compare_events(events)
         self.checks["I4"] += 1
@@ -264,14 +278,19 @@ class Promises:
             if count != stored:
                 self._broken("I4", f"series {series} says {count} points and has {stored}")
 
-    def _compare_events(self, wanted: Counter[tuple[int, int, int]]) -> None:
-        found = Counter[tuple[int, int, int]]()
-        for trial, data in self._all("SELECT trial_id, data FROM events WHERE kind='metrics'"):
+    def _compare_events(self, wanted: dict[int, list[tuple[int, int]]]) -> None:
+        """Who follows the stream by its numbers is told each report once, in the order in which it was made."""
+        rows = self._all("SELECT id, trial_id, data FROM events WHERE kind='metrics' ORDER BY id")
+        if rows[: len(self._events)] != self._events:
+            self._broken("I4", "an event of metrics came before one that could be read already, or is gone")
+        for _, trial, data in rows[len(self._events) :]:
             event = json.loads(data)
-            found[trial, event["run"], event["steps_completed"]] += 1
-        if found != wanted:
-            odd = {key: (wanted[key], found[key]) for key in wanted | found if wanted[key] != found[key]}
-            self._broken("I4", f"events of metrics (wanted, found): {dict(sorted(odd.items())[:6])}")
+            self._told_steps[trial].append((event["run"], event["steps_completed"]))
+        self._events = rows
+        for trial in sorted(set(wanted) | set(self._told_steps)):
+            if wanted[trial] != self._told_steps[trial]:
+                said = f"{wanted[trial]} were reported, in the stream are {self._told_steps[trial]}"
+                self._broken("I4", f"trial {trial}: {said} (attempt, step)")
 
     def _check_checkpoints(self) -> None:
         store = PosixStorage(self.world.checkpoints)
@@ -370,6 +389,14 @@ class Promises:
                     "I4", f"trial {trial} completed in attempt {run} with {mark} of {max(attempt.reports)} records"
                 )
 
+    def took_part(self) -> Part:
+        """How many trials of asynchronous halving ran, and on how many machines."""
+        query = f"SELECT t.id FROM trials t JOIN experiments e ON e.id = t.experiment_id WHERE {_HALVING}"
+        halving = {number for (number,) in self._all(query)}
+        ran = [(attempt.trial_id, attempt.machine) for attempt in self.attempts.values() if attempt.trial_id]
+        theirs = [(trial, machine) for trial, machine in ran if trial in halving]
+        return Part(len({trial for trial, _ in theirs}), len({machine for _, machine in theirs}))
+
     # --- reading
 
     def database_moved(self) -> None:
@@ -378,6 +405,8 @@ class Promises:
             self._reader.close()
         self._reader = None
         self._runs, self._old_points = {}, {}
+        self._events = []
+        self._told_steps.clear()
 
     def close(self) -> None:
         """Let go of the database."""

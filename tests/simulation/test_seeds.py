@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulation.chunks import TRIALS, check_kinds, simulate
+from simulation.chunks import check_kinds, check_size, simulate
 from simulation.patience import MARGIN, WALL
-from simulation.seeds import NAMED, NAMED_CLUSTERS
+from simulation.seeds import NAMED, NAMED_CLUSTERS, NAMED_ELASTIC
 
 pytestmark = pytest.mark.timeout(2 * WALL + MARGIN)
 
@@ -24,6 +24,11 @@ def test_shared_cluster_that_found_a_bug(seed: int, tmp_path: Path) -> None:
     simulate(tmp_path, "--seeds", f"{seed}:{seed + 1}", "--world", "cluster")
 
 
+@pytest.mark.parametrize("seed", sorted(NAMED_ELASTIC), ids=lambda seed: f"seed-{seed}")
+def test_elastic_pool_that_found_a_bug(seed: int, tmp_path: Path) -> None:
+    simulate(tmp_path, "--seeds", f"{seed}:{seed + 1}", "--world", "elastic")
+
+
 def test_a_seed_is_one_run(tmp_path: Path) -> None:
     """The same seed gives the same trace to the byte, in another process and after another seed; in both worlds."""
     first = simulate(tmp_path, "--seeds", "3:6")["digests"]
@@ -35,7 +40,7 @@ def test_a_seed_is_one_run(tmp_path: Path) -> None:
 def test_without_faults_nothing_is_repeated(tmp_path: Path) -> None:
     found = simulate(tmp_path, "--seeds", "0:2", "--calm")
     assert found["faults"] == {}
-    assert found["least_trials"] >= TRIALS
+    check_size(found)
 
 
 def test_a_half_without_chunks_misses_no_fault(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:

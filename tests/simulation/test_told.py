@@ -19,7 +19,8 @@ from simulation.told import tell
 
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_chunk(chunk, record_property):
-    found = {"faults": {"cut": 3 + chunk, "end_lost": chunk}, "least_faults": 21 + chunk, "least_trials": 9 - chunk}
+    found = {"faults": {"cut": 3 + chunk, "end_lost": chunk}, "least_faults": 21 + chunk}
+    found |= {"least_asha_trials": 9 - chunk, "least_asha_agents": 3 + chunk}
     tell(record_property, f"{chunk * 100}:{chunk * 100 + 100}", found)
 
 def test_that_ran_one_of_them_again(record_property):
@@ -34,6 +35,9 @@ def test_counts_come_from_all_workers_and_each_seed_counts_once(tmp_path: Path) 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "200 simulated seeds, each with at least 21 faults, 8 trials; faults by kind:\n" in done.stdout
+    assert (
+        "200 simulated seeds, each with at least 21 faults, 8 trials of asynchronous halving, "
+        "3 agents that ran them; faults by kind:\n"
+    ) in done.stdout
     assert " cut 7, " in done.stdout
     assert " end_lost 1," in done.stdout

@@ -12,7 +12,11 @@ from simulation.faults import CLOUD, KINDS
 NAME = "simulated seeds"
 """Of the property of a report; pytest-xdist sends these from its workers."""
 
-LEAST = {"least_faults": "faults", "least_trials": "trials"}
+LEAST = {
+    "least_faults": "faults",
+    "least_asha_trials": "trials of asynchronous halving",
+    "least_asha_agents": "agents that ran them",
+}
 """What is counted in each seed -> how it is called."""
 
 

@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,22 @@ from simulation.trial import LENGTH, Course, HttpBridge
 from simulation.wreck import Wreck
 
 SLOTS = (2, 1, 1)
-TRIALS = 8
+TRIALS, AGENTS = 8, 3
+"""Trials of the search of a seed, and agents that run them, at least."""
+AGAIN = "again"
+"""Searches that follow one which ran on too few agents are called so."""
 PATIENCE = 600.0
 """Virtual seconds in which everything must have ended."""
 
 
 @dataclass
 class Outcome:
-    """What became of a seed."""
+    """What became of a seed.
+
+    Attributes:
+        asha_trials: Trials of asynchronous halving of which an attempt ran.
+        asha_agents: Machines on which attempts of those ran.
+    """
 
     seed: int
     problem: str | None
@@ -47,7 +56,8 @@ class Outcome:
     checks: dict[str, int]
     digest: str
     steps: int
-    trials: int
+    asha_trials: int
+    asha_agents: int
     virtual: float
     trace: list[str] = field(repr=False, default_factory=list)
 
@@ -73,11 +83,11 @@ class World:
         self.thread_rng = random.Random(f"threads {seed}")
         self.trace: list[str] = []
         self.loop = SimLoop(random.Random(f"turns {seed}"), self.note)
-        self.faults = Faults(random.Random(f"faults {seed}"), wanted=self.rng.randrange(18, 30), calm=calm)
+        self.faults = Faults(random.Random(f"faults {seed}"), wanted=self.rng.randrange(22, 34), calm=calm)
         self.network = Network(self.loop, random.Random(f"network {seed}"), self.faults)
         self.calm = calm
         self.living_pids: set[int] = set()
-        self.database_full = False
+        self.database_full = self.database_found_full = False
         self.db_path = folder / "db0.sqlite"
         self._databases = 1
         shutil.copyfile(template, self.db_path)
@@ -143,7 +153,7 @@ class World:
         after = self.wal_size()
         source, self.db_path = self.db_path, self.folder / f"db{self._databases}.sqlite"
         self._databases += 1
-        copy_torn(source, self.db_path, self.rng.randrange(before, after) if after > before else after)
+        copy_torn(source, self.db_path, self.rng.randrange(before + 1, after))
         self.promises.database_moved()
 
     # --- masters
@@ -188,7 +198,10 @@ class World:
             raise BrokenPromise(f"I1: submit {key} made {known} and {reply.experiment.id}")
 
     def _config(self, key: str) -> dict[str, Any]:
-        return _config(self.seed, key)
+        made = _config(self.seed, key)
+        if key.startswith(AGAIN):  # only as many as all machines can run at a time
+            made["searcher"] |= dict.fromkeys(("max_trials", "max_concurrent_trials"), sum(self.slots))
+        return made
 
     def _start_clients(self) -> list[asyncio.Task[Any]]:
         jobs = []
@@ -214,9 +227,24 @@ class World:
     async def _go_on(self, clients: list[asyncio.Task[Any]]) -> None:
         """From the first submit to the last look."""
         await asyncio.gather(*clients)
-        while self.loop.time() < 1000.0 + PATIENCE and not self._over():
+        while self.loop.time() < 1000.0 + PATIENCE and not self._finished(clients):
             await asyncio.sleep(1.0)
         self.promises.check_end()
+
+    def _finished(self, clients: list[asyncio.Task[Any]]) -> bool:
+        """Whether there is nothing left to do; a search that ran on too few agents has a successor."""
+        if not (all(client.done() for client in clients) and self._over()):
+            return False
+        if self.promises.took_part().asha_agents >= AGENTS:
+            return True
+        self.promises.checks["searches once more"] += 1
+        process = Process(self.loop, f"client again{len(clients)}", "client")
+        clients.append(process.spawn(as_thread(self._search_again(f"{AGAIN}{len(clients)}"))))
+        return False
+
+    def _search_again(self, key: str) -> Callable[[], None]:
+        """What submits another search: faults may have kept the first from all but two agents."""
+        return partial(self._submit, key, 0.0)
 
     def _over(self) -> bool:
         waiting = "SELECT count(*) FROM {} WHERE state NOT IN ('COMPLETED','CANCELED','ERROR','TERMINATED')"
@@ -254,7 +282,6 @@ class World:
             problem = f"{type(error).__name__}: {error}"
         if self.loop.errors:
             problem = self.loop.errors[0]
-        trials = len(self.promises._all("SELECT id FROM trials"))
         if problem is None and not self.calm and self.faults.total < kinds.LEAST:
             problem = f"only {self.faults.total} faults"
         outcome = Outcome(
@@ -264,7 +291,7 @@ class World:
             dict(self.promises.checks),
             hashlib.sha256("\n".join(self.trace).encode()).hexdigest(),
             self.loop.steps,
-            trials,
+            *self.promises.took_part(),
             self.loop.time() - 1000.0,
             self.trace,
         )
@@ -298,7 +325,7 @@ def _config(seed: int, key: str) -> dict[str, Any]:
             "num_rungs": 3,
             "divisor": 2,
             "max_trials": TRIALS,
-            "max_concurrent_trials": 4,
+            "max_concurrent_trials": 6,
         }
     )
     return {

@@ -218,6 +218,7 @@ class Provisioning:
             return Situation(snapshot, pool.template, tuple(listed), now, held), notes, known
 
         situation, notes, known = await shell.read(read)
+        notes = await self._not_ahead(notes, now)
         alike = {agent_id for agent_id, note in notes.items() if note.like == pool.like}
         seen = measured(agent for agent in situation.pool.agents if agent.id in alike)
         before = known
@@ -229,6 +230,23 @@ class Provisioning:
         instances = self._with_unlisted(state, listed, notes, now)
         full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
         return full, notes
+
+    async def _not_ahead(self, notes: Mapping[str, Note], now: float) -> Mapping[str, Note]:
+        """Notes of which none says that an instance is asked for later than now: else one that never comes would count,
+        and none in its place would be launched, for as long as the clock was put back."""
+        mended = {
+            agent_id: replace(note, asked_at=now)
+            for agent_id, note in notes.items()
+            if note.asked_at is not None and note.asked_at > now
+        }
+        if mended:
+
+            def keep(turn: Turn) -> None:
+                for agent_id, note in mended.items():
+                    instancenotes.keep(turn, agent_id, note)
+
+            await self._shell.write(keep)
+        return {**notes, **mended}
 
     def _with_unlisted(
         self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float

@@ -208,6 +208,27 @@ async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_a
     assert market.ended == [], "nobody knows what to end"
 
 
+async def test_a_clock_that_is_put_back_keeps_no_lost_instance_for_longer(make_world):
+    """It was waited for until the clock had come to when it was asked for, and nothing was launched in its place."""
+    world = await make_world(training(3))
+    market = Market(lagging=True)
+    await world.submit(config())
+    await world.step()
+    await looking(world, market).look()
+    market.made.clear()
+    await world.reboot()
+    provisioning = looking(world, market)
+    world.now -= 3600.0
+    await provisioning.look()
+    world.now += 110.0
+    await provisioning.look()
+    assert len(market.orders) == 1, "a list may still lag behind"
+    world.now += 20.0
+    await provisioning.look()
+    await provisioning.look()
+    assert len(market.orders) == 2
+
+
 async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_it_is_listed(make_world):
     """A master that was started in between could not end it, counted it as ended, and launched one above the most."""
     world = await make_world(training(3))
