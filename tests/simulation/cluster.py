@@ -46,7 +46,6 @@ class Cluster(World):
         super().__init__(seed, *arguments, **more)
         self.deeds = Deeds(self)
         self._sessions: dict[tuple[str, bool], Session] = {}
-        self.network.orderly = True
 
     def _settings(self) -> Settings:
         return replace(super()._settings(), pools=self.plan.pools, preemptions_per_hour=self.plan.bound)

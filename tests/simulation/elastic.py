@@ -101,7 +101,6 @@ class Elastic(World):
         }
         super().__init__(seed, *arguments, **more)
         self.loop.threads_wait = True
-        self.network.orderly = True
         self.cloud = Cloud(self)
         self.put_forward_at = -BELIEVED
         self._skew_before = 0.0

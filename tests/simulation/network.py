@@ -61,9 +61,6 @@ class Network:
         self._overtaken: list[Callable[[], None]] = []
         """Requests that arrive only after a later one has."""
         self.pipes: list[Pipe] = []
-        self.orderly = False
-        """What an agent says on a new connection never arrives before the connection does. Where this is not so, such
-        a message is lost, and the agent connects again after its time of silence."""
 
     def listen(self, process: Process, serve: Handler, welcome: Callable[[End, str], None]) -> None:
         """Serve at the one address there is: the master's. The newest listener gets what comes."""
@@ -201,8 +198,7 @@ class Network:
         self.pipes.append(pipe)
         latency = self.latency()
         server.process.call_later(latency, server.welcome, pipe.server, token)
-        if self.orderly:
-            pipe.server._last = self._loop.time() + latency + 1e-6
+        pipe.server._last = self._loop.time() + latency + 1e-6  # what is said on it arrives after it
         return pipe.client
 
 

@@ -68,11 +68,6 @@ class Outage(World):
     turns = 5_000_000
     left = back = 0.0
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        # All alike: else an agent's first message overtakes, now and then, the news of its connection, and is lost.
-        self.network.latency = lambda: 0.002  # type: ignore[method-assign]  # of this one network
-
     def _settings(self) -> Settings:
         storage = {"type": "directory", "container_path": str(self.checkpoints)}
         # All of it as an operator who sets nothing has it, but for how often the master looks at deadlines.

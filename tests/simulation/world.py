@@ -325,7 +325,7 @@ def _config(seed: int, key: str) -> dict[str, Any]:
             "num_rungs": 3,
             "divisor": 2,
             "max_trials": TRIALS,
-            "max_concurrent_trials": 6,
+            "max_concurrent_trials": 4,
         }
     )
     return {
