@@ -135,18 +135,21 @@ class Writer(InlineExecutor):
         if doom == "master_killed_before_a_commit":
             self._master.die(doom)
             raise MasterDied
-        before = self._master.world.wal_size() if doom == "master_killed_in_a_torn_commit" else 0
+        torn = doom == "master_killed_in_a_torn_commit"
+        before = self._master.world.wal_size() if torn else 0
+        if torn:
+            self._leave_journal()
         self._limit_pages()
         future = super().submit(fn, *args)
         committed = future.exception() is None and self._master.store is not None and self._master.store.healthy
         if committed:
             self._master.world.promises.committed(self._master)
         self._note_full(future)
-        if doom == "master_killed_in_a_torn_commit" and self._master.world.wal_size() <= before + 1:
+        if torn and self._master.world.wal_size() <= before + 1:
             return future  # it wrote nothing new that could be torn: the next one will
         if doom is not None and committed:
             self._master.die(doom)
-            if doom == "master_killed_in_a_torn_commit":
+            if torn:
                 self._master.world.tear(before)
             raise MasterDied
         return future
@@ -164,10 +167,18 @@ class Writer(InlineExecutor):
         if store is None or full == self._limited:
             return
         self._limited = full
-        with store._connected() as connection:
-            cursor = connection.connection.cursor()
-            pages = cursor.execute("PRAGMA page_count").fetchone()[0] if full else 1 << 30
-            cursor.execute(f"PRAGMA max_page_count={pages}").fetchone()
+        pages = self._pragma("page_count") if full else 1 << 30
+        self._pragma(f"max_page_count={pages}")
+
+    def _leave_journal(self) -> None:
+        """What is written next stays in the journal: SQLite puts into the database only what has reached the disk, and
+        of this the end will not."""
+        self._pragma("wal_autocheckpoint=0")
+
+    def _pragma(self, text: str) -> Any:
+        assert self._master.store is not None
+        with self._master.store._connected() as connection:
+            return connection.connection.cursor().execute(f"PRAGMA {text}").fetchone()[0]
 
 
 def _found_no_room(done: Future[Any]) -> bool:

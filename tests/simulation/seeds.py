@@ -16,9 +16,11 @@ NAMED_CLUSTERS: dict[int, str] = {
     23: "a preempted trial's node was drained: the preemption was forgotten, and the trial preempted once too often",
     45: "of the simulation itself: a command without slots was held to a quota that had become narrower meanwhile",
     415: "of the simulation itself: what it saw first after a torn commit and a clock put back had begun earlier",
+    1715: "of the simulation itself: a power cut tore what SQLite had put from its journal into the database already",
 }
 """The same in the world of a shared cluster."""
 NAMED_ELASTIC: dict[int, str] = {
     342: "the master's clock was put back: an instance that never came counted until it was as late again",
+    1918: "the same of a launch without an answer: its order was of a later time, and its agent listed until then",
 }
 """The same in the world of an elastic pool."""

@@ -253,9 +253,10 @@ class Provisioning:
     ) -> tuple[Instance, ...]:
         """What is listed, and what was asked for so lately that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
-        # Placed again for a while only: what is given up then counts, as below, from when it was asked for last.
+        # Placed again for a while only: what is given up then counts, as below, from when it was asked for last. None is
+        # of a later time than now, as notes are not: nobody waits for as long as the clock was put back.
         state.unheard = {
-            name: order
+            name: replace(order, now=min(order.now, now))
             for name, order in state.unheard.items()
             if name in notes and name not in names and now < order.now + _LISTED_WITHIN
         }

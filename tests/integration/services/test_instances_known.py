@@ -229,6 +229,27 @@ async def test_a_clock_that_is_put_back_keeps_no_lost_instance_for_longer(make_w
     assert len(market.orders) == 2
 
 
+async def test_a_clock_that_is_put_back_gives_up_an_unanswered_launch_no_later(make_world):
+    """Its order was placed again, and its agent was listed, until the clock had come to when it was asked for."""
+    world = await make_world(training(3))
+    market = Market(lagging=True, silent=True)
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market)
+    await provisioning.look()
+    market.refuses = Trouble.CAPACITY
+    world.now -= 3600.0
+    await provisioning.look()
+    world.now += 60.0
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == 1, "it may have been launched"
+    world.now += 70.0
+    await provisioning.look()
+    world.now += 70.0
+    await provisioning.look()
+    assert len({order.agent_id for order in market.orders}) == 2
+
+
 async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_it_is_listed(make_world):
     """A master that was started in between could not end it, counted it as ended, and launched one above the most."""
     world = await make_world(training(3))
