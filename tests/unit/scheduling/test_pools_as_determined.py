@@ -1,4 +1,4 @@
-"""Beside a literal reading of Determined's fitting and priority scheduler, in random pools.
+"""Beside a literal reading of Determined's fitting, priority scheduler and fair share, in random pools.
 
 Left out is what differs on purpose; the rows are those under "scheduling" in `docs/how-to/come-from-determined.md`:
 
@@ -6,16 +6,18 @@ Left out is what differs on purpose; the rows are those under "scheduling" in `d
 - "whose slots are taken": fewer may be than Determined takes, never others.
 - "without preemption, one that does not fit": no task has a maximum time, and each agent suits all.
 - "jobs of one priority with different weights", `resources.max_slots`: all weights are equal, there are no limits.
+- "`fair_share`": all tasks are trials of one slot, so that none keeps its slots and no share is too small for any.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from detlab_hub.core.scheduling import Agent, Fitting, Job, Pool, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Fitting, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
 
 
 def number_of(name: str) -> int:
@@ -147,6 +149,27 @@ class Passes:
         return found
 
 
+def shares(snapshot: Snapshot) -> dict[str, int]:
+    """What the progressive filling of `fair_share.go` offers each job."""
+    wanted: Counter[str] = Counter()
+    for task in snapshot.tasks:
+        wanted[task.job] += task.slots
+    jobs = [snapshot.jobs[name] for name in wanted]
+    demand = {job.id: min(wanted[job.id], wanted[job.id] if job.max_slots is None else job.max_slots) for job in jobs}
+    offered = dict.fromkeys(demand, 0)
+    capacity = sum(agent.slots for agent in snapshot.agents)
+    in_order = sorted(jobs, key=lambda job: (demand[job.id], job.submitted))
+    while capacity > 0 and offered != demand:
+        hungry = [job for job in in_order if offered[job.id] < demand[job.id]]
+        weights, at_first = sum(job.weight for job in hungry), capacity
+        for job in hungry:
+            share = max(1, int(at_first * job.weight / weights))
+            offer = min(share, capacity, demand[job.id] - offered[job.id])
+            offered[job.id] += offer
+            capacity -= offer
+    return offered
+
+
 def held(draw: random.Random, agents: Sequence[Agent], tasks: Sequence[Task]) -> list[Task]:
     """The same tasks, each running on one agent if that has room."""
     fits = Fits(Pool(), agents)
@@ -196,6 +219,31 @@ def ranked(seed: int) -> Snapshot:
     return Snapshot(pool, agents, jobs, (*running, *pending))
 
 
+def shared(seed: int) -> Snapshot:
+    """A random pool with jobs of different weights, whose trials have one slot each."""
+    draw = random.Random(seed)
+    agents = tuple(Agent(f"a{n}", draw.choice([1, 2, 4, 8])) for n in range(draw.randint(1, 5)))
+    jobs = {
+        f"j{n}": Job(
+            f"j{n}", weight=draw.choice([0.5, 1.0, 1.0, 3.0]), max_slots=draw.choice([None, None, 1, 3]),
+            submitted=float(n),
+        )
+        for n in range(draw.randint(1, 6))
+    }  # fmt: skip
+    tasks = [Task(f"t{n}", draw.choice(sorted(jobs)), 1, requested=float(n)) for n in range(draw.randint(0, 30))]
+    running = held(draw, agents, [task for task in tasks if draw.random() < 0.5])
+    kept, by_job = [], Counter[str]()
+    for task in running:  # nothing runs beyond what a job may have
+        most = jobs[task.job].max_slots
+        if most is None or by_job[task.job] < most:
+            by_job[task.job] += 1
+            kept.append(task)
+    names = {task.id for task in kept}
+    return Snapshot(
+        Pool(Scheduler.FAIR_SHARE), agents, jobs, (*kept, *(task for task in tasks if task.id not in names))
+    )
+
+
 def test_a_task_gets_the_agents_that_determined_gives_it() -> None:
     several = 0
     for seed in range(300):
@@ -222,3 +270,20 @@ def test_who_starts_and_who_leaves_is_as_the_priority_scheduler_of_determined_sa
         assert bool(decision.release) == bool(expected.release), seed
         released += bool(expected.release)
     assert released > 20
+
+
+def test_each_job_gets_the_share_that_determined_offers_it() -> None:
+    released = 0
+    for seed in range(600):
+        snapshot = shared(seed)
+        decision, offered = schedule(snapshot), shares(snapshot)
+        holds = Counter(task.job for task in snapshot.tasks if task.state is TaskState.RUNNING)
+        leave = Counter(task.job for task in snapshot.tasks if task.id in decision.release)
+        start = Counter(task.job for task in snapshot.tasks if task.id in decision.allocate)
+        assert leave == Counter({job: holds[job] - most for job, most in offered.items() if holds[job] > most}), seed
+        free = sum(agent.slots for agent in snapshot.agents) - sum(holds.values())
+        short = {job: most - holds[job] for job, most in offered.items() if holds[job] < most}
+        assert all(number <= short.get(job, 0) for job, number in start.items()), seed
+        assert sum(start.values()) == min(free, sum(short.values())), seed
+        released += sum(leave.values())
+    assert released > 100

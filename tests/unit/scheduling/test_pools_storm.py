@@ -12,12 +12,14 @@ from pool_scenes import over_allocated
 from detlab_hub.core.scheduling import Agent, Decision, Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, schedule
 
 USERS = ("ada", "bob", "eve")
+GROUPS = {"ada": frozenset({"vision"}), "bob": frozenset({"vision", "speech"}), "eve": frozenset[str]()}
 WINDOW, MOST = 30, 2
 """I10: in so many passes a task is told to leave so often at most; then the master says that it is not preemptible."""
 
 
 class Storm:
-    """A pool whose quotas, jobs and tasks change at random with every pass; who is told to leave takes some passes."""
+    """A pool whose quotas of users and groups, jobs with their limits and tasks change at random each pass; who is
+    told to leave takes some passes."""
 
     def __init__(self, scheduler: Scheduler, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -28,20 +30,36 @@ class Storm:
         self.quotas: tuple[Quota, ...] = ()
         self.told: dict[str, list[int]] = {}
         self.leaves: dict[str, int] = {}
+        self.bound: Counter[object] = Counter()
+        """How often somebody got all that a limit leaves: of a group (True), a user (False), a job"""
         self.round = 0
 
     def arrive(self) -> None:
-        """Another job with some tasks, and other quotas."""
+        """Another job with some tasks, other quotas, and another limit for a job."""
         if self.draw.random() < 0.5:
             name = f"j{self.round}"
             weight, priority = self.draw.choice([1.0, 3.0]), self.draw.choice([1, 42, 99])
-            self.jobs[name] = Job(name, priority, weight, submitted=float(self.round))
+            self.jobs[name] = Job(name, priority, weight, self.limit(), submitted=float(self.round))
             user = self.draw.choice(USERS)
             for number in range(self.draw.randint(1, 4)):
                 slots, cpus = self.draw.choice([1, 1, 2, 4, 6]), self.draw.choice([0, 0, 1500])
-                task = Task(f"{name}.{number}", name, slots, requested=float(self.round), user=user, millicpus=cpus)
+                task = Task(
+                    f"{name}.{number}", name, slots, requested=float(self.round), user=user, groups=GROUPS[user],
+                    millicpus=cpus,
+                )  # fmt: skip
                 self.tasks[task.id] = task
-        self.quotas = tuple(Quota(self.draw.randint(0, 8), user=user) for user in USERS if self.draw.random() < 0.5)
+        if self.jobs and self.draw.random() < 0.3:
+            job = self.draw.choice(sorted(self.jobs))
+            self.jobs[job] = replace(self.jobs[job], max_slots=self.limit())
+        of_users = [Quota(self.draw.randint(0, 8), user=user) for user in USERS if self.draw.random() < 0.5]
+        of_groups = [
+            Quota(self.draw.randint(0, 8), group=group) for group in ("speech", "vision") if self.draw.random() < 0.4
+        ]
+        self.quotas = (*of_users, *of_groups)
+
+    def limit(self) -> int | None:
+        """A job's `max_slots`."""
+        return self.draw.choice([None, None, 1, 4, 6])
 
     def step(self) -> None:
         """One pass, judged, and carried out."""
@@ -70,12 +88,23 @@ class Storm:
         assert not over_allocated(snapshot, decision)
         held = Counter[str]()
         for task in snapshot.tasks:
-            held[task.user] += sum(task.on.values())
-        for name in decision.allocate:
-            held[self.tasks[name].user] += self.tasks[name].slots
-        starts = {self.tasks[name].user for name in decision.allocate}
+            for name in (task.user, task.job, *task.groups):
+                held[name] += sum(task.on.values())
+        starts = set[str]()
+        for one in decision.allocate:
+            task = self.tasks[one]
+            for name in (task.user, task.job, *task.groups):
+                held[name] += task.slots
+                starts.add(name)
         for quota in self.quotas:
-            assert quota.user not in starts or held[quota.user] <= quota.slots
+            bound = quota.user or quota.group
+            if bound in starts:
+                assert held[bound] <= quota.slots
+                self.bound[quota.group is not None] += held[bound] == quota.slots
+        for job in self.jobs.values():
+            if job.id in starts and job.max_slots is not None:
+                assert held[job.id] <= job.max_slots
+                self.bound["max_slots"] += held[job.id] == job.max_slots
         for name in decision.release:
             task = self.tasks[name]
             assert task.preemptible, "I10"
@@ -85,7 +114,7 @@ class Storm:
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))
 def test_a_preemption_storm_with_random_quotas_breaks_no_limit_and_ends(scheduler: Scheduler) -> None:
-    told = 0
+    told, bound = 0, Counter[object]()
     for seed in range(6):
         storm = Storm(scheduler, seed)
         for _ in range(60):
@@ -94,13 +123,16 @@ def test_a_preemption_storm_with_random_quotas_breaks_no_limit_and_ends(schedule
         told += sum(len(times) for times in storm.told.values())
         for times in storm.told.values():
             assert all(sum(at <= later < at + WINDOW for later in times) <= MOST for at in times), "I10"
+        bound += storm.bound
         storm.quotas = ()
+        storm.jobs = {name: replace(job, max_slots=None) for name, job in storm.jobs.items()}
         for _ in range(400):
             if not storm.tasks:
                 break
             storm.step()
         assert not storm.tasks, f"they wait for ever: {storm.tasks}"
     assert (told > 10) is (scheduler is not Scheduler.ROUND_ROBIN), "it was a storm"
+    assert all(bound[kind] > 10 for kind in (True, False, "max_slots")), f"limits bound somebody: {bound}"
 
 
 PATIENCE = 10
