@@ -7,12 +7,13 @@
 
 *Start*: from the command to the first healthy answer, on a database that is there already; the floor is a Python that
 imports what the master imports. *At rest*: half a minute after that, resident memory, and CPU over the following
-20 seconds. *Streams*: one trial reports 100 metrics each second, one by one, and so many readers follow its experiment
-through configurable-http-proxy. Each report carries the time at which it was sent; what counts is until a reader has
-read it, and that each reader gets every one, once and in order. CPU is that of master plus proxy, as a share of one
-core; the readers run in a process of their own. Beside it stands a floor: the same lines, at the pace of the master's
-looks, from a server that does nothing but write (`fanout.py`), through the same proxy; and the same reports with one
-reader alone.
+20 seconds. *Streams*: one trial makes 100 reports each second, and so many readers follow its experiment through
+configurable-http-proxy. Its reports go to the master as a launcher sends them, which looks every 50 ms: five in a
+request. Each carries the time at which it was sent; what counts is until a reader has read it, and that each reader
+gets every one, once and in order. CPU is that of master plus proxy, as a share of one core; the readers run in a
+process of their own. Beside it stand a floor, the same lines, at the pace of the master's looks, from a server that
+does nothing but write (`fanout.py`), through the same proxy; the same reports with one reader alone; and a request for
+each report, as a hundred trials would make that report once a second.
 MLflow's server stands beside start and rest.
 """
 
@@ -38,6 +39,7 @@ from measure import Figure, absent, conclude, cpu_of, median_of, memory_of, opti
 from mlflow_server import NAME as MLFLOW
 from mlflow_server import mlflow_server
 
+from detlab.launch.delivery import POLL
 from detlab_hub.services.tails import PERIOD
 from testbed.cluster import Cluster, running_cluster
 
@@ -47,6 +49,8 @@ LATE, BUSY = 100.0, 40.0
 """Milliseconds at the 99th percentile; percent of a core."""
 RATE = 100
 """Reports each second."""
+TOGETHER = round(RATE * POLL)
+"""Reports of a request, as the launcher of one trial finds them."""
 READERS = str(Path(__file__).parent / "readers.py")
 """The process that reads all streams."""
 FANOUT = str(Path(__file__).parent / "fanout.py")
@@ -136,6 +140,7 @@ def one_round(
     streams: int,
     count: int,
     report: Callable[[int], object],
+    together: int = 1,
 ) -> None:
     """Open the streams, report so often, and hear what the readers read.
 
@@ -146,14 +151,15 @@ def one_round(
         path: What is read.
         streams: How many read it.
         count: How many reports.
-        report: Called for each at its time, with its number.
+        report: Called at its time, with the number of the first.
+        together: How many reports it makes at a time.
     """
     with read_by(cluster, path, streams, count) as readers:
         assert readers.stdout is not None
         pids = [pid for pid in (server, cluster.pid("proxy"), readers.pid) if pid is not None]
         before = [cpu_of([pid]) for pid in pids]
         began = time.perf_counter()
-        for number in range(count):
+        for number in range(0, count, together):
             time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
             report(number)
         taken = time.perf_counter() - began
@@ -206,15 +212,20 @@ def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
     count = int(seconds * RATE)
     server = cluster.pid("master")
     assert server is not None
-    found, floor, alone = Watched(), Watched(), Watched()
+    found, floor, alone, single = Watched(), Watched(), Watched(), Watched()
+
+    def all_at_once(_: int) -> None:
+        trial.report_now(TOGETHER)
+
     for _ in range(given.rounds):
         floor_round(floor, cluster, streams, count)
-        one_round(found, cluster, server, path, streams, count, lambda _: trial.report_now())
-        one_round(alone, cluster, server, path, 1, count, lambda _: trial.report_now())
+        one_round(found, cluster, server, path, streams, count, all_at_once, TOGETHER)
+        one_round(alone, cluster, server, path, 1, count, all_at_once, TOGETHER)
+        one_round(single, cluster, server, path, streams, count, lambda _: trial.report_now())
     node.hang_up()
     label = f"detlab, {streams} streams at {RATE} events/s through the proxy"
     return [
-        Figure(f"{label}: readers that lost any", found.lost, "", at_most=0),
+        Figure(f"{label}: readers that lost any", found.lost + single.lost, "", at_most=0),
         Figure("  … until read, p99", median_of(found.p99), "ms", at_most=LATE, note=p50_of(found)),
         Figure(
             "    floor: the same lines from a server that only writes", median_of(floor.p99), "ms", note=p50_of(floor)
@@ -222,6 +233,8 @@ def watch(cluster: Cluster, given: argparse.Namespace) -> list[Figure]:
         Figure("  … CPU", median_of(found.busy), "%", at_most=BUSY, note=who_of(found, "master")),
         Figure("    floor: that server", median_of(floor.busy), "%", note=who_of(floor, "server")),
         Figure("    of it the reports: with one reader", median_of(alone.busy), "%", note=who_of(alone, "master")),
+        Figure("  … a request for each: until read, p99", median_of(single.p99), "ms", note=p50_of(single)),
+        Figure("  … a request for each: CPU", median_of(single.busy), "%", note=who_of(single, "master")),
     ]
 
 
