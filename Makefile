@@ -67,7 +67,9 @@ test:  ## everything that CI runs
 	exit $$failed
 
 simulated:  # the part of `make test` that runs beside its others
-	@$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
+	@export DETLAB_SIMULATION_CHUNKS=$${DETLAB_SIMULATION_CHUNKS:-$$(PYTHONPATH=tests $(BIN)/python -m simulation.howmany)}; \
+	echo "==> $${DETLAB_SIMULATION_CHUNKS}00 seeds"; \
+	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
 soak: setup-test  ## kill the master at every commit and await, simulate clusters with faults: make soak SEEDS=0:100000
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
@@ -135,11 +134,8 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
     check_address(hello.address)
     _write_agent(turn, hello)
     tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
-    live = turn.session.scalars(
-        select(AllocationRow).where(parts.on_agent(hello.agent_id), AllocationRow.state.in_(PLACED))
-    ).all()
     keep = []
-    for row in live:
+    for row in parts.on_agent_in(turn.session, hello.agent_id, PLACED):
         if not gangs.holds(turn, row, hello.agent_id):
             continue  # its part here has ended; others have not
         task = tasks.pop((row.id, row.run), None)
@@ -241,9 +237,7 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
         agent.state = "lost"
         agent.last_seen = max(agent.last_seen, heard)
         turn.changed_cluster()
-    for row in turn.session.scalars(
-        select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
-    ).all():
+    for row in parts.on_agent_in(turn.session, agent_id, PLACED):
         gangs.lost(turn, row, agent_id)
 
 

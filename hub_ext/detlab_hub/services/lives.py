@@ -76,6 +76,12 @@ _BY_REQUEST = Prepared(
     )
 )
 """By statements of Core, which do not write what a turn has changed so far: rows are written once, when it ends."""
+_LIVING = Prepared(
+    select(func.count())
+    .select_from(_TRIALS)
+    .where(_TRIALS.c.experiment_id == bindparam("experiment"), *(_TRIALS.c.state != end for end in TERMINAL_TRIALS))
+)
+"""How many trials of an experiment have not ended."""
 _OF_TRIAL = select(AllocationRow).where(
     AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
 )
@@ -448,11 +454,7 @@ def finish_turn(turn: Turn) -> None:
         row = turn.experiment(experiment_id)
         if not is_stopping(row.state):
             continue
-        living = turn.session.scalar(
-            select(func.count())
-            .select_from(TrialRow)
-            .where(TrialRow.experiment_id == experiment_id, TrialRow.state.not_in(TERMINAL_TRIALS))
-        )
-        if living == 0:
+        turn.session.flush()
+        if _LIVING.scalar(turn.session, {"experiment": experiment_id}) == 0:
             apply_experiment(turn, row, experiments.LastTrialClosed())
     turn.write_events()

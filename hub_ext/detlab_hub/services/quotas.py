@@ -6,7 +6,7 @@ keeps it; nothing of theirs starts until they hold less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -95,6 +95,7 @@ def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | N
 
 
 def _list(s: Session, caller: Caller) -> QuotaList:
+    rows: Sequence[QuotaRow | jobs.QuotaLine]
     rows = jobs.quotas(s) if caller.admin else jobs.quotas_of(s, caller.name, caller.groups)
     used = _used(jobs.live(s)) if rows else {}
     return QuotaList(items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows])
@@ -112,7 +113,7 @@ def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
     return sums
 
 
-def _view(row: QuotaRow, held: int, waiting: int) -> QuotaView:
+def _view(row: QuotaRow | jobs.QuotaLine, held: int, waiting: int) -> QuotaView:
     return QuotaView.model_validate(
         {
             "kind": row.kind,

@@ -29,10 +29,17 @@ from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
-_KEEP = 200
+_KEEP = 1000
+"""Searches, of some ten kilobytes where they are small; one that is not kept is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
 _APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions"))
 _LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
+_EVENTS = Prepared(
+    select(_JOURNAL.c.event).where(_JOURNAL.c.experiment_id == bindparam("experiment")).order_by(_JOURNAL.c.seq)
+)
+_PROGRESS = Prepared(
+    select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
+)
 
 
 class SearchLostError(Exception):
@@ -107,9 +114,8 @@ class Searches:
 
     def _rebuild(self, s: Session, row: ExperimentRow) -> Searcher:
         config, space = row.config["searcher"], row.config.get("hyperparameters") or {}
-        journal = s.scalars(
-            select(SearcherJournal).where(SearcherJournal.experiment_id == row.id).order_by(SearcherJournal.seq)
-        ).all()
+        s.flush()
+        journal = _EVENTS.all(s, {"experiment": row.id})
         if not journal:
             return make_searcher(config, space, row.seed)
         try:
@@ -117,9 +123,7 @@ class Searches:
         except (SearcherConfigError, SearcherInputError) as error:
             raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
         # Progress is not journaled: it is in the rows of the trials.
-        for request_id, progress in s.execute(
-            select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == row.id)
-        ):
+        for request_id, progress in _PROGRESS.all(s, {"experiment": row.id}):
             searcher.step(ProgressReported(request_id, progress))
         _log.info("experiment %d: search replayed from %d events", row.id, len(journal))
         return searcher

@@ -7,7 +7,7 @@ and is made from what Core reads: half the cost of loading it through a query of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -63,6 +63,15 @@ class StoreSession(Session):
             return
         middle = len(plans[0].attributes)
         self._kept += [self._made(plans[0], values[:middle]), self._made(plans[1], values[middle:])]
+
+    def those(self, entity: Any, statement: Prepared, values: Mapping[str, Any]) -> list[Any]:
+        """Rows of a plain table with a key of one column; the statement selects all its columns, in their order."""
+        plan = _by_key(entity)
+        assert plan is not None, f"{entity.__name__} is not plain"
+        self.flush()
+        rows = [self._made(plan, found) for found in statement.all(self, values)]
+        self._kept += rows
+        return rows
 
     def flush(self, objects: Any = None) -> None:
         """Write what was changed and added; see `Session.flush`. Deleted rows, and such as are not plain, as ever."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
 
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import logs
 from detlab_hub.store.queries.grants import granted_ids
 from detlab_hub.store.queries.lookup import forget
@@ -28,6 +30,13 @@ from detlab_hub.store.tables import (
     TrialRow,
     clean_text,
 )
+
+_TRIALS = Prepared(
+    select(TrialRow.state, func.count())
+    .where(TrialRow.experiment_id == bindparam("experiment"))
+    .group_by(TrialRow.state)
+)
+"""Trials of one experiment by their state."""
 
 
 def page(
@@ -67,6 +76,9 @@ def page(
 
 def trial_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, dict[str, int]]:
     """Return experiment -> trial state -> count; an experiment without trials has an empty dict."""
+    if len(experiment_ids) == 1:
+        s.flush()
+        return {experiment_ids[0]: {row[0]: row[1] for row in _TRIALS.all(s, {"experiment": experiment_ids[0]})}}
     found: dict[int, dict[str, int]] = {experiment_id: {} for experiment_id in experiment_ids}
     for part in chunks(list(found)):
         query = (
@@ -81,6 +93,10 @@ def trial_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, dict[st
 
 def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[str]) -> dict[int, int]:
     """Return experiment -> how many of its allocations are in one of `states`."""
+    if len(experiment_ids) == 1:
+        s.flush()
+        number: int = _in_states(frozenset(states)).scalar(s, {"experiment": experiment_ids[0]})
+        return {experiment_ids[0]: number}
     found = dict.fromkeys(experiment_ids, 0)
     for part in chunks(list(found)):
         query = (
@@ -92,6 +108,14 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
             if experiment_id is not None:
                 found[experiment_id] = count
     return found
+
+
+@cache
+def _in_states(states: frozenset[str]) -> Prepared:
+    """How many allocations of one experiment are in one of these states: each is a value of the statement."""
+    in_one = or_(*(AllocationRow.state == state for state in sorted(states)))
+    of_one = AllocationRow.experiment_id == bindparam("experiment")
+    return Prepared(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
 
 
 def by_key(s: Session, owner: str, key: str) -> ExperimentRow | None:

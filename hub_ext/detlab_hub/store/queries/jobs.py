@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow, clean_text
 
 USER = "user"
 GROUP = "group"
+
+
+_QUOTAS: Table = QuotaRow.__table__
+_QUOTA = Prepared(
+    select(_QUOTAS.c.kind, _QUOTAS.c.name, _QUOTAS.c.slots, _QUOTAS.c.set_by, _QUOTAS.c.set_at).where(
+        _QUOTAS.c.kind == bindparam("kind"), _QUOTAS.c.name == bindparam("name")
+    )
+)
+
+
+class QuotaLine(NamedTuple):
+    """A quota, as read; see `QuotaRow`."""
+
+    kind: str
+    name: str
+    slots: int
+    set_by: str
+    set_at: float
 
 
 class Live(NamedTuple):
@@ -108,12 +127,12 @@ def quotas(s: Session) -> list[QuotaRow]:
     return list(s.scalars(select(QuotaRow).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
 
 
-def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaRow]:
-    """The quotas that bind a user of some groups."""
-    of_user = and_(QuotaRow.kind == USER, QuotaRow.name == clean_text(user))
-    of_groups = and_(QuotaRow.kind == GROUP, QuotaRow.name.in_(sorted(map(clean_text, groups))))
-    query = select(QuotaRow).where(or_(of_user, of_groups) if groups else of_user)
-    return list(s.scalars(query.order_by(QuotaRow.kind.desc(), QuotaRow.name)))
+def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]:
+    """The quotas that bind a user of some groups: the user's, then those of the groups by their names."""
+    s.flush()
+    asked = [(USER, clean_text(user)), *((GROUP, name) for name in sorted(set(map(clean_text, groups))))]
+    found = (_QUOTA.first(s, {"kind": kind, "name": name}) for kind, name in asked)
+    return [QuotaLine(*row) for row in found if row is not None]
 
 
 def remove_quota(s: Session, kind: str, name: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 
@@ -33,6 +34,22 @@ def of_allocation(s: Session, row: AllocationRow) -> Sequence[PartRow]:
 def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
     """The part of an allocation that an agent has."""
     return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
+
+
+def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[AllocationRow]:
+    """The allocations in one of these states that an agent has, whole or a part of."""
+    assert isinstance(s, StoreSession)
+    found: list[AllocationRow] = s.those(AllocationRow, _on_agent_in(frozenset(states)), {"agent": agent_id})
+    return found
+
+
+@functools.cache
+def _on_agent_in(states: frozenset[str]) -> Prepared:
+    """Asked whenever an agent connects, and so compiled once: each state is a value of the statement."""
+    parts = select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent"))
+    there = or_(AllocationRow.agent_id == bindparam("agent"), AllocationRow.id.in_(parts))
+    in_one = or_(*(AllocationRow.state == state for state in sorted(states)))
+    return Prepared(select(*AllocationRow.__table__.c).where(there, in_one))
 
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:

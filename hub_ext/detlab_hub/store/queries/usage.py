@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from sqlalchemy import Table, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import UsageRow, clean_text
 
 _USAGE: Table = UsageRow.__table__
@@ -14,14 +17,18 @@ _USAGE: Table = UsageRow.__table__
 
 def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> None:
     """Add slot time to a day's sum."""
-    insert = postgresql_insert if s.get_bind().dialect.name == "postgresql" else sqlite_insert
-    statement = insert(_USAGE)
-    statement = statement.on_conflict_do_update(
-        index_elements=["day", "owner", "kind"],
-        set_={"slot_seconds": _USAGE.c.slot_seconds + statement.excluded.slot_seconds},
-    )
     row = {"day": day, "owner": owner, "kind": kind, "slot_seconds": slot_seconds}
-    s.connection().execute(statement, [row])
+    _adding(s.get_bind().dialect.name).run(s, row)
+
+
+@cache
+def _adding(dialect: str) -> Prepared:
+    """With each end of an allocation, and so compiled once."""
+    insert = postgresql_insert if dialect == "postgresql" else sqlite_insert
+    statement = insert(_USAGE)
+    summed = {"slot_seconds": _USAGE.c.slot_seconds + statement.excluded.slot_seconds}
+    statement = statement.on_conflict_do_update(index_elements=["day", "owner", "kind"], set_=summed)
+    return Prepared(statement, ("day", "owner", "kind", "slot_seconds"))
 
 
 def between(s: Session, first: str, last: str, owner: str | None = None) -> list[UsageRow]:
