@@ -37,7 +37,7 @@ def test_a_grown_search_goes_on(bench: None, cluster: Cluster, tmp_path: Path, m
     import search
 
     monkeypatch.setattr(search, "SLOTS", 4)
-    found = search.measure(cluster, tmp_path / "master", 60, 4, 1, ())
+    found = search.measure(cluster, tmp_path / "master", 60, 16, 1, ())
     (label, *_) = search.figures(found, {}, "left out")
     assert label.value
 
