@@ -20,6 +20,8 @@ TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 
 SEEDS ?= 0:10000
 SIMULATED_TESTS := tests/simulation
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
+FUZZ := tests/integration/web/test_web_fuzz.py
+FUZZ_SEED := $(shell date +%s)
 CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
@@ -71,8 +73,10 @@ simulated:  # the part of `make test` that runs beside its others
 	echo "==> $${DETLAB_SIMULATION_CHUNKS}00 seeds"; \
 	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
-soak: setup-test  ## kill the master at every commit and await, simulate clusters with faults: make soak SEEDS=0:100000
+soak: setup-test  ## kill the master at every commit and await, fuzz the API, simulate clusters: make soak SEEDS=0:100000
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
+	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
+	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)
 	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 
