@@ -224,7 +224,7 @@ class Agent:
             task.leftovers(),
             TokenKeeper(self.node.key, math.inf, 0.0),
             Marks(task),
-            clock=self.node.clock,
+            clock=self.node.world.loop.time,
             pause=lambda seconds: block(asyncio.sleep(max(seconds, LOOK))),
         )
         job = asyncio.create_task(as_thread(deliverer.run))

@@ -34,7 +34,7 @@ from detlab.launch.shipping import Refusal, StreamShipper
 from detlab.launch.spool import Reader, open_regular, read_mark
 from detlab.launch.task import DirMarks
 from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
-from detlab.launch.tokens import TokenKeeper
+from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.schemas.wire import Launch, PreemptReply
 from detlab.storage.posix import PosixStorage
 from simulation.gang import PeerLost, meet, part_of
@@ -363,18 +363,24 @@ class Launcher:
         self.process.kill()
 
     def _make_deliverer(self) -> Deliverer:
+        loop = self.node.world.loop
         mark = read_mark(self.directory.acked("metrics"))
         reader = Reader(lambda: open_regular(self.directory.stream("metrics")), after=mark)
         return Deliverer(
             lambda: PostBridge(self.node),
             f"task/records?node={node}" if (node := self.launch.info.container_rank) else "task/records",
             [Source(reader, StreamShipper("metrics", acked=mark))],
-            TokenKeeper(read_token(self.directory.root), self.launch.token_expires_at, self.node.clock()),
+            TokenKeeper(
+                read_token(self.directory.root),
+                loop.time() + life_of(self.launch.token_life, self.launch.token_expires_at, self.node.clock()),
+                loop.time(),
+            ),
             Marks(self),
             renew_path="task/token",
             on_token=lambda token: write_atomic(self.directory.token, token.encode()),
             on_fenced=lambda message: self.trial.end(-9),
-            clock=self.node.clock,
+            clock=loop.time,
+            wall=self.node.clock,
             pause=lambda seconds: block(asyncio.sleep(max(seconds, self.node.world.course.look))),
         )
 

@@ -28,7 +28,7 @@ from detlab.launch.shipping import (
     judge,
 )
 from detlab.launch.spool import Reader
-from detlab.launch.tokens import TokenKeeper
+from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.trust import trust_for
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ class Deliverer:
         marks: Where progress is noted.
         on_token: Called with a renewed token.
         on_fenced: Called once when the master says that a newer attempt writes.
-        clock: Seconds since the epoch.
+        clock: Seconds, by which it waits and backs off and `tokens` go; one that nobody sets, or all would stand still
+            for as long as it is put back.
+        wall: Seconds since the epoch: in them older masters say when a token ends.
         pause: Waits so many seconds, or until `wake`; a simulation waits in its own way.
     """
 
@@ -165,7 +167,8 @@ class Deliverer:
         renew_path: str | None = None,
         on_token: Callable[[str], None] = lambda token: None,
         on_fenced: Callable[[str], None] = lambda message: None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self._open_transport = open_transport
@@ -177,6 +180,7 @@ class Deliverer:
         self._on_token = on_token
         self._on_fenced = on_fenced
         self._clock = clock
+        self._wall = wall
         self._mode = Mode.FOLLOW
         self._wake = threading.Event()
         self._pause = pause or self._wake.wait
@@ -307,12 +311,12 @@ class Deliverer:
             if status != 200:
                 self._tokens.failed(now)
                 return
-            token, expires_at = str(value["token"]), float(value["expires_at"])
+            token, life = str(value["token"]), life_of(value.get("life"), float(value["expires_at"]), self._wall())
         except (TransportError, ValueError, KeyError, TypeError) as error:
             self.trouble = f"token renewal: {error}"
             self._tokens.failed(now)
             return
-        self._tokens.renewed(token, expires_at, now)
+        self._tokens.renewed(token, now + life, now)
         self._on_token(token)
         for source in self._sources:
             source.shipper.retry_now()

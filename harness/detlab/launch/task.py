@@ -39,7 +39,7 @@ from detlab.launch.taskdir import (
     write_atomic,
     write_json,
 )
-from detlab.launch.tokens import TokenKeeper
+from detlab.launch.tokens import TokenKeeper, life_of
 
 if TYPE_CHECKING:
     from detlab.launch.watching import HangWatch, Others, Verdict
@@ -344,6 +344,7 @@ class Launcher:
             except ImportError:
                 return PlainTransport(api_url)
 
+        now, life = time.monotonic(), self._launch.get("token_life")
         node = int(self._launch["info"].get("container_rank", 0))  # each node's launcher counts its own records
         return Deliverer(
             open_transport,
@@ -351,8 +352,8 @@ class Launcher:
             [source("metrics", 0.0), source("logs", LOG_INTERVAL)],
             TokenKeeper(
                 task.token.read_text(encoding="ascii").strip(),
-                float(self._launch["token_expires_at"]),
-                time.time(),
+                now + life_of(life, float(self._launch["token_expires_at"]), time.time()),
+                now,
             ),
             DirMarks(task, self._logs),
             renew_path="task/token",

@@ -7,6 +7,17 @@ from dataclasses import dataclass, field
 from detlab.launch.backoff import Backoff
 
 
+def life_of(said: float | None, expires_at: float, wall: float) -> float:
+    """For how many seconds a token lives.
+
+    Args:
+        said: What the master says; None if it is an older one, which does not.
+        expires_at: When it ends by the master's clock, seconds since the epoch.
+        wall: The same moment as now, by ours.
+    """
+    return expires_at - wall if said is None else said
+
+
 @dataclass
 class TokenKeeper:
     """Hold a token and say when to renew it: from half of its life on.
@@ -16,7 +27,7 @@ class TokenKeeper:
 
     Args:
         token: The token.
-        expires_at: When it ends, on the clock of `now` (seconds since the epoch).
+        expires_at: When it ends, on the clock of `now`.
         issued_at: Since when we have it, same clock.
     """
 

@@ -195,6 +195,7 @@ class MasterDouble:
             info=info,
             task_token=token,
             token_expires_at=time.time() + self.token_life,
+            token_life=self.token_life,
             **more,
         )
         allocation = Allocation(launch, token)
@@ -374,7 +375,8 @@ class _TaskToken(_Handler):
             return self.fail(401, "bad_token")
         allocation.token = f"dttask_{secrets.token_hex(32)}"
         self.double.renewals[allocation.launch.allocation_id] += 1
-        reply = wire.TokenReply(token=allocation.token, expires_at=time.time() + self.double.token_life)
+        life = self.double.token_life
+        reply = wire.TokenReply(token=allocation.token, expires_at=time.time() + life, life=life)
         self.finish(reply.model_dump_json())
         self.double.note()
         return None

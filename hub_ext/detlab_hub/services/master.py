@@ -272,7 +272,7 @@ class Services:
         """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
-        await self.shell.write(lambda turn: vouching.vouch(turn, present))
+        await self.shell.write(lambda turn: vouching.vouch(turn, present, TIDY_PERIOD))
         lasting = {key for key, until in self.shell.refusals.items() if until == math.inf}
         if lasting:
             lasting.difference_update(await self.shell.read(logpolicies.all_excluded))

@@ -22,6 +22,7 @@ from detlab.schemas.wire import (
     StatusRecord,
 )
 from detlab_hub.services import AgentCaller, EnrolCaller
+from detlab_hub.services.master import TIDY_PERIOD
 from detlab_hub.store.tables import SearcherJournal
 from testbed.waiting import soon
 
@@ -328,6 +329,15 @@ async def test_a_launcher_that_is_cut_off_longer_than_its_token_lives_is_not_loc
         await world.services.tidy()
     assert await world.services.tokens.resolve(task.launch.task_token) is None, "who renews needs nobody's word"
     assert await world.services.tokens.resolve(fresh.token) is None
+
+
+async def test_no_token_ends_between_two_looks_at_late_launchers_however_short_its_life_is(make_world):
+    """One of two minutes had half of it left at one look, and had ended at the next (seed 2758)."""
+    world, _made, task = await one_task(make_world, task_token_ttl=2 * TIDY_PERIOD, agent_reconnect_wait=1e9)
+    for _ in range(6):
+        await world.steps(12, TIDY_PERIOD / 12)
+        await world.services.tidy()
+        assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
 
 
 async def test_nobody_vouches_for_the_launcher_of_a_lost_agent(make_world):

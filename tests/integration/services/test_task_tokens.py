@@ -95,6 +95,7 @@ class LongRun:
             renew_path="task/token",
             on_token=self.tokens.append,
             clock=world.clock,
+            wall=world.clock,
             pause=self.wait,
         )
 

@@ -76,6 +76,7 @@ def test_an_hour_of_reports_waits_in_the_spool_and_arrives_once_in_order_with_a_
         renew_path="task/token",
         on_token=given.append,
         clock=lambda: world.now,
+        wall=lambda: world.now,
         pause=world.pause,
     )
     world.deliverer.run()

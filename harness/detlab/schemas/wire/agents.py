@@ -194,6 +194,8 @@ class Launch(Wire):
     info: ClusterInfoWire
     task_token: str
     token_expires_at: float
+    token_life: float | None = None
+    """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
     kind: str = "trial"
     """trial, or a taskwire.TaskKind."""
     runtime: Literal["process", "docker"] = "process"

@@ -221,3 +221,5 @@ class TokenReply(Wire):
 
     token: str
     expires_at: float
+    life: float | None = None
+    """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
