@@ -17,7 +17,7 @@ NAMED_CLUSTERS: dict[int, str] = {
     45: "of the simulation itself: a command without slots was held to a quota that had become narrower meanwhile",
     415: "of the simulation itself: what it saw first after a torn commit and a clock put back had begun earlier",
     1715: "of the simulation itself: a power cut tore what SQLite had put from its journal into the database already",
-    2758: "a node's clock was put back: its launchers delivered nothing and renewed no token until it was as late again",
+    2758: "a node's clock was put back: its launchers delivered nothing, and their tokens ended",
 }
 """The same in the world of a shared cluster."""
 NAMED_ELASTIC: dict[int, str] = {
