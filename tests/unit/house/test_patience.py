@@ -38,3 +38,9 @@ def test_one_that_takes_none_is_ended_with_all_that_it_started():
     assert "none at all for 2 s" in done.stderr
     assert time.monotonic() - began < 120
     assert not [one for one in psutil.process_iter(["cmdline"]) if SLEEP in (one.info["cmdline"] or [])]
+
+
+def test_it_stays_in_the_session_by_which_processors_are_shared():
+    """In one of its own each simulation had as much as all the tests beside it, however nice it was."""
+    done = run("import os; print(os.getsid(0), os.getpgid(0) == os.getpid())")
+    assert done.stdout.split() == [str(os.getsid(0)), "True"]
