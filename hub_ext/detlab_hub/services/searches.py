@@ -29,8 +29,8 @@ from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
-_KEEP = 1000
-"""Searches, of some ten kilobytes where they are small; one that is not kept is replayed."""
+_KEEP = 500
+"""Searches, of a quarter of a megabyte each after a thousand trials; one that is not kept is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
 _APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions"))
 _LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
