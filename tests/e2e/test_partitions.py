@@ -1,269 +1,43 @@
-"""Three nodes in network namespaces, TLS between them and the master; kills, pauses and pulled cables.
+"""Four nodes in network namespaces, TLS between them and the master; kills, pauses, pulled cables, preemption.
 
-Each attempt appends its token to a shared file. Afterwards that file and the master's history must be one: each step
-of each trial was done by the attempt whose report counts, none began twice, no slot had two owners, nothing is missing.
+Each rank of each attempt appends its token to a shared file: of a trial on one node, of one over two, and of one that
+is more urgent and has all nodes for a while. Afterwards that file and the master's history must be one: each step of
+each trial was done by every rank of the attempt whose report counts, and by ranks of no other; none began twice, no
+slot had two owners, nothing that was saved was done again, nothing is missing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
-from spine_lab import TRIALS, single
+from partition_lab import ENDLESS, NODES, URGENT, Nemesis, Place, a_place
 
-from detlab.client import Client, operations
-from detlab.client.discovery import ClusterAddress
+from detlab.client import operations
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import ExperimentState
-from detlab.trust import pinning
-from testbed import processes
-from testbed.cluster import Cluster, running_cluster
-from testbed.islands import Island, Sea, sea, why_not
-from testbed.token_book import Line, read_book, violations
-from testbed.waiting import until
-
-STEPS = 90
-TRIALS_AT_ONCE = 2
-"""One less than nodes: whoever is lost begins again at once, while the attempt that was cut off still runs."""
-LOST = 10.0
-"""Seconds until an agent counts as lost here; the cable stays out for longer than that, once."""
-
-BACK = 40.0
-"""Seconds in which a launcher that was cut off has tried again, at the latest."""
-
-
-@dataclass
-class Node:
-    """An agent in its namespace, started again as often as it is killed."""
-
-    island: Island
-    command: list[str]
-    folder: Path
-    environment: dict[str, str]
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, in the directory that it has."""
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.island.prefix, *self.command], env=self.environment, stdout=log, stderr=log
-            )
-
-    def signal(self, number: int) -> None:
-        """Send the agent a signal; its tasks get none."""
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        """Kill it and start it again."""
-        self.signal(signal.SIGKILL)
-        assert self.process is not None
-        self.process.wait()
-        self.start()
-
-
-@dataclass
-class Place:
-    """The cluster, its nodes, the book."""
-
-    cluster: Cluster
-    client: Client
-    nodes: list[Node]
-    book: Path
-    deeds: list[str] = field(default_factory=list)
-
-    def say_late(self, node: Node, last: Line) -> None:
-        """Send a request of an attempt that is over, as one that was long on its way; nothing but the fence stops it.
-
-        Reports of such an attempt would be refused by the store as well. Its token has not expired.
-        """
-        token = (node.folder / "agent" / "tasks" / last.token / "token").read_text()
-        text = f"run {last.run} does step {last.step}"
-        record = {"kind": "log", "seq": 2**40, "time": last.time, "stdtype": "stdout", "text": text}
-        known = json.loads((self.cluster.folder / "cluster.json").read_text())
-        address = f"{known['service_url']}api/v1/task/records"
-        with httpx.Client(verify=pinning(known["certificate"]), trust_env=False, timeout=30) as late:
-            headers = {"Authorization": f"Bearer {token.strip()}"}
-            reply = late.post(address, json={"stream": "logs", "records": [record]}, headers=headers)
-        assert (reply.status_code, reply.json().get("code")) == (409, "stale_attempt"), reply.text
-
-    def tell(self) -> str:
-        """What happened, for a failing test's message."""
-        logs = [f"--- {node.island.name}\n{(node.folder / 'agent.log').read_text()[-3000:]}" for node in self.nodes]
-        return "\n".join([*self.deeds, self.cluster.logs(), *logs])
+from testbed.islands import why_not
+from testbed.token_book import Course, Line, length, read_book, resumed, violations
 
 
 @pytest.fixture
 def place(tmp_path: Path, meeting_place: Path) -> Iterator[Place]:
-    """A master on a bridge and three nodes on it, by the enrolment strings that it prints."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    book = meeting_place / "book"
-    book.touch()
-    book.chmod(0o666)
-    config = f"c.DetHub.agent_reconnect_wait = {LOST}\n"
-    with ExitStack() as stack:
-        net = stack.enter_context(sea(3))
-        more = ["--ip", net.address, "--tls"]
-        cluster = stack.enter_context(running_cluster(tmp_path, slots=1, config=config, more=more))
-        known = json.loads((cluster.folder / "cluster.json").read_text())
-        address = ClusterAddress(known["service_url"], cluster.token, "a test", certificate=known["certificate"])
-        client = stack.enter_context(Client(address=address))
-        nodes = stack.enter_context(_nodes(cluster, net, tmp_path))
-        found = Place(cluster, client, nodes, book)
-        until(lambda: _connected(client) == 4, found.tell)
-        own = next(agent.id for agent in client.list_agents() if not agent.id.startswith("node-"))
-        assert cluster.det("agent", "disable", own).returncode == 0
+    with a_place(tmp_path, meeting_place) as found:
         yield found
 
 
-@contextmanager
-def _nodes(cluster: Cluster, net: Sea, root: Path) -> Iterator[list[Node]]:
-    nodes = []
-    for number, island in enumerate(net.islands, 1):
-        printed = cluster.det("agent", "enrol")
-        assert "@sha256:" in printed.stdout, printed.stderr
-        folder = root / f"node-{number}"
-        folder.mkdir(mode=0o755)
-        token = folder / "token"
-        token.touch(mode=0o600)
-        token.write_text(printed.stdout)
-        command = [sys.executable, "-m", "detlab_agent", "--master", f"https://{net.address}:{cluster.port}"]
-        command += ["--name", f"node-{number}", "--slots", "1", "--dir", str(folder / "agent")]
-        command += ["--enrolment-token-file", str(token), "--users-file", str(cluster.folder / "users.json")]
-        nodes.append(Node(island, command, folder, cluster.environment))
-    for node in nodes:
-        node.start()
-    try:
-        yield nodes
-    finally:
-        for node in nodes:
-            if node.process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    node.signal(signal.SIGCONT)
-                processes.end(node.process, 20)
-
-
-def _connected(client: Client) -> int:
-    return sum(agent.state == "connected" for agent in client.list_agents())
-
-
-class Nemesis:
-    """Does every kind of harm, in an order that is drawn, and heals it before the next."""
-
-    def __init__(self, place: Place, seed: int) -> None:
-        self.fenced = False
-        """A launcher whose attempt was over has been refused."""
-        self._place = place
-        self._draw = random.Random(seed)
-
-    def rage(self) -> None:
-        """Do all of it."""
-        deeds: list[Callable[[], str]] = [
-            self.kill_agent,
-            self.kill_agent,
-            self.pause_agent,
-            self.kill_master,
-            self.kill_task,
-            lambda: self.cut(2.0),
-        ]
-        self._draw.shuffle(deeds)
-        deeds.append(self.cut_and_freeze)
-        for deed in deeds:
-            began = time.time()
-            self._place.deeds.append(f"{began:.1f} {deed()}, until {time.time():.1f}")
-            time.sleep(self._draw.uniform(0.5, 2.0))
-
-    def _node(self) -> Node:
-        return self._draw.choice(self._place.nodes)
-
-    def kill_agent(self) -> str:
-        node = self._node()
-        node.kill()
-        return f"{node.island.name}: agent killed"
-
-    def pause_agent(self) -> str:
-        node = self._node()
-        node.signal(signal.SIGSTOP)
-        time.sleep(3.0)
-        node.signal(signal.SIGCONT)
-        return f"{node.island.name}: agent paused"
-
-    def kill_master(self) -> str:
-        pid = self._place.cluster.pid("master")
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        return "master killed"
-
-    def kill_task(self) -> str:
-        lines = read_book(self._place.book)
-        ended = {line.token for line in lines if line.what == "end"}
-        alive = {line.pid: line for line in lines if line.token not in ended and _runs(line)}
-        if not alive:
-            return "no task to kill"
-        pid = self._draw.choice(sorted(alive))
-        os.kill(pid, signal.SIGKILL)
-        return f"{alive[pid].token}: process killed"
-
-    def cut(self, seconds: float) -> str:
-        node = self._node()
-        node.island.cut()
-        time.sleep(seconds)
-        node.island.mend()
-        return f"{node.island.name}: cut off for {seconds:g} s"
-
-    def cut_and_freeze(self) -> str:
-        """Have a launcher come back that was cut off before its agent does, which would end it.
-
-        What it has kept comes with a token that has not expired, when another attempt owns the trial.
-        """
-        last = next(line for line in reversed(read_book(self._place.book)) if _runs(line))
-        node = self._place.nodes[int(last.agent.removeprefix("node-")) - 1]
-        node.signal(signal.SIGSTOP)
-        node.island.cut()
-        client = self._place.client
-        until(lambda: client.get_trial(last.trial).view.run > last.run, self._place.tell, 60)
-        self._place.say_late(node, last)
-        node.island.mend()
-        said = node.folder / "agent" / "tasks" / last.token / "launcher.log"
-        deadline = time.monotonic() + BACK
-        while not self.fenced and time.monotonic() < deadline:
-            self.fenced = "fenced: " in said.read_text()
-            time.sleep(0.2)
-        node.signal(signal.SIGCONT)
-        return f"{node.island.name}: cut off, agent frozen; {last.token} is fenced: {self.fenced}"
-
-
-def _runs(line: Line) -> bool:
-    """Whether the process that wrote a line is still that one."""
-    try:
-        return b"writes_tokens" in Path(f"/proc/{line.pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def _effective(place: Place, experiment: Experiment) -> dict[int, list[tuple[int, int]]]:
-    """Of each trial, the reports that count."""
-    found = {}
-    for trial in experiment.list_trials():
-        series = place.client.session.run(operations.trial_metrics(trial.id, group="training", max_points=10_000))
-        (curve,) = [one for one in series if one.name == "run"]
-        found[trial.id] = [(int(step), int(value)) for step, value in zip(curve.steps, curve.values, strict=True)]
-    return found
+def _points(place: Place, trial: Trial) -> list[tuple[int, int]]:
+    """The reports of a trial that count."""
+    series = place.client.session.run(operations.trial_metrics(trial.id, group="training", max_points=10_000))
+    (curve,) = [one for one in series if one.name == "run"]
+    return [(int(step), int(value)) for step, value in zip(curve.steps, curve.values, strict=True)]
 
 
 def _runs_that_spoke(trial: Trial) -> list[int]:
@@ -271,79 +45,177 @@ def _runs_that_spoke(trial: Trial) -> list[int]:
 
     Reports of an attempt that is over are refused by the store as well; what it prints, by the fence alone.
     """
-    found = (re.fullmatch(r"run (\d+) does step \d+", line.text) for line in trial.logs())
+    found = (re.fullmatch(r"run (\d+) (?:does step \d+|lives)", line.text) for line in trial.logs())
     return [int(match[1]) for match in found if match]
+
+
+def _course(place: Place, experiment: Experiment) -> dict[int, Course]:
+    """Wait for the end of an experiment; what there is to check its trial by."""
+    experiment.wait(120)
+    ended = experiment.reload()
+    assert ended.state is ExperimentState.COMPLETED, place.tell()
+    (trial,) = ended.list_trials()
+    said = _runs_that_spoke(trial)
+    assert said == sorted(said), f"an attempt that was over was heard: {said}\n{place.tell()}"
+    steps = length(read_book(place.book), trial.id)
+    return {trial.id: Course(place.ranks[trial.id], steps, _points(place, trial))}
 
 
 @pytest.mark.hub
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-def test_each_trial_runs_once_in_effect_under_kill_pause_and_partition(place: Place) -> None:
-    experiments = [
-        place.client.create_experiment(
-            single(
-                "writes_tokens.py",
-                name=f"book {number}",
-                max_restarts=20,
-                hparams={"book": str(place.book), "steps": STEPS, "save_every": 5, "pause": 0.5},
-            ),
-            TRIALS,
-        )
-        for number in range(TRIALS_AT_ONCE)
-    ]
-    until(lambda: sum(line.what == "step" for line in read_book(place.book)) >= 3, place.tell)
-    nemesis = Nemesis(place, seed=7)
+def test_each_trial_runs_once_in_effect_under_kill_pause_partition_and_preemption(place: Place) -> None:
+    alone, gang = place.submit("alone", 1, ENDLESS), place.submit("gang", 2, ENDLESS)
+    one, two = place.ranks
+    place.settle()
+    nemesis = Nemesis(place, [one, two])
     nemesis.rage()
-    effective = {}
-    for experiment in experiments:
-        experiment.wait(120)
-        ended = experiment.reload()
-        assert ended.state is ExperimentState.COMPLETED, place.tell()
-        effective |= _effective(place, ended)
-        for trial in ended.list_trials():
-            said = _runs_that_spoke(trial)
-            assert said == sorted(said), f"an attempt that was over was heard: {said}\n{place.tell()}"
+    place.settle()
+    place.calm.touch()
+    assert nemesis.urgent is not None
+    assert nemesis.killed is not None
+    courses: dict[int, Course] = {}
+    for experiment in (alone, gang, nemesis.urgent):
+        courses |= _course(place, experiment)
     lines = read_book(place.book)
-    assert len(effective) == TRIALS_AT_ONCE
-    assert violations(lines, effective, STEPS) == [], place.tell()
-    assert nemesis.fenced, place.tell()
-    assert max(line.run for line in lines) > 1, "nothing that was done had an effect"
-    assert {line.agent for line in lines} >= {"node-1", "node-2", "node-3"}
+    assert violations(lines, courses) == [], place.tell()
+    assert [course.ranks for course in courses.values()] == [1, 2, NODES]
+    assert [*courses.values()][-1].steps == URGENT
+    assert (nemesis.killed.trial, nemesis.killed.run + 1) in {(line.trial, line.run) for line in lines}, place.tell()
+    assert set(nemesis.fenced) == {one, two}, place.tell()
+    for trial in (one, two):
+        assert courses[trial].steps > 10, "it did not go on for long"
+        assert resumed(lines, trial) == 1, (
+            f"trial {trial} was not preempted, or did not go on from there\n{place.tell()}"
+        )
+    _moved(lines, place.ranks, nemesis.fenced)
 
 
-def _history() -> tuple[list[Line], dict[int, list[tuple[int, int]]]]:
-    """Two attempts of one trial on two nodes: the first is cut off after step 2, the second goes on from step 1."""
-    first = Line("begin", "1.a.1", 1, 1, "node-1", ("cpu0",), 10, 0, 0.0)
-    second = replace(first, token="1.a.2", run=2, agent="node-2", pid=20, time=5.0)
-    lines = [
-        first,
-        *(replace(first, what="step", step=step, time=float(step)) for step in (1, 2, 3)),
-        second,
-        *(replace(second, what="step", step=step, time=5.0 + step) for step in (2, 3)),
-        replace(second, what="end", step=3, time=9.0),
+def _moved(lines: list[Line], ranks: dict[int, int], lost: dict[int, Line]) -> None:
+    """Each trial had as many nodes as ranks, and went on without the one that it lost."""
+    assert {line.agent for line in lines} == {f"node-{number}" for number in range(1, NODES + 1)}
+    nodes: dict[tuple[int, int], set[str]] = {}
+    for line in lines:
+        nodes.setdefault((line.trial, line.run), set()).add(line.agent)
+    for (trial, run), found in nodes.items():
+        assert len(found) <= ranks[trial], f"run {run} of trial {trial} was on {found}"
+    for trial, line in lost.items():
+        before, after = nodes[trial, line.run], nodes[trial, line.run + 1]
+        assert line.agent in before - after, f"trial {trial} never lost a node: {nodes}"
+        assert len(before) == len(after) == ranks[trial], f"trial {trial} of {ranks[trial]} ranks: {nodes}"
+
+
+def _writes(run: int, rank: int, node: int, at: float, words: str, ranks: int = 1) -> list[Line]:
+    """What a rank writes from a time on, a word a second: a number is a step."""
+    token, step, lines = f"1.a.{run}", 0, []
+    for time, word in enumerate(words.split()):
+        step = int(word) if word.isdigit() else step
+        what, peers = "step" if word.isdigit() else word, () if word == "begin" else (token,) * ranks
+        pid = 10 * run + rank
+        lines.append(Line(what, token, 1, run, rank, f"node-{node}", ("cpu0",), pid, peers, step, at + time))
+    return lines
+
+
+def _alone() -> list[Line]:
+    """Two attempts of a trial on two nodes: the first is cut off after step 2, the second goes on from step 1."""
+    return [*_writes(1, 0, 1, 0, "begin 1 2 3"), *_writes(2, 0, 2, 5, "begin 2 3 end")]
+
+
+def _gang() -> list[Line]:
+    """Three attempts of a trial over two nodes: the first loses one of them, the second is preempted."""
+    return [
+        *_writes(1, 0, 1, 0, "begin 1 2 saved 3 lives", 2),
+        *_writes(1, 1, 2, 0, "begin 1 2 saved 3 lives lives lives lives lives lives lives lives lives", 2),
+        *_writes(2, 0, 1, 10, "begin 3 4 saved preempted", 2),
+        *_writes(2, 1, 3, 10, "begin 3 4 saved preempted", 2),
+        *_writes(3, 0, 2, 20, "begin 5 end", 2),
+        *_writes(3, 1, 3, 20, "begin 5 end", 2),
     ]
-    return lines, {1: [(1, 1), (2, 2), (3, 2)]}
+
+
+def _course_of(*runs: int, ranks: int = 1, steps: int = 0) -> dict[int, Course]:
+    """The master's history: of each step, whose report counts."""
+    return {1: Course(ranks, steps or len(runs), list(enumerate(runs, 1)))}
+
+
+ALONE, GANG = _course_of(1, 2, 2), _course_of(1, 1, 2, 2, 3, ranks=2)
+
+
+def _but(lines: Sequence[Line], what: str, run: int, rank: int | None = None, /, **changes: Any) -> list[Line]:
+    """The lines, some of them changed: of a kind (or all: an empty text) and a run, by one rank or by all."""
+    meant = [line.run == run and what in ("", line.what) and rank in (None, line.rank) for line in lines]
+    assert any(meant)
+    return [replace(line, **changes) if hit else line for line, hit in zip(lines, meant, strict=True)]
+
+
+def _without(lines: Sequence[Line], what: str, run: int, rank: int | None = None) -> list[Line]:
+    kept = _but(lines, what, run, rank, what="")
+    return [line for line in kept if line.what]
 
 
 def test_the_checker_lets_a_partitioned_attempt_pass_whose_reports_do_not_count() -> None:
-    assert violations(*_history(), 3) == []
+    assert violations(_alone(), ALONE) == []
+    assert (length(_alone(), 1), resumed(_alone(), 1)) == (3, 0)
+
+
+def test_the_checker_lets_a_gang_pass_that_loses_a_node_and_is_preempted() -> None:
+    assert violations(_gang(), GANG) == []
+    assert (length(_gang(), 1), resumed(_gang(), 1)) == (5, 1)
 
 
 def test_the_checker_finds_what_is_planted() -> None:
-    lines, effective = _history()
+    lines = _alone()
+    begin, step = lines[4], lines[5]
     overlapping = [replace(line, agent="node-1", time=line.time - 3) if line.run == 2 else line for line in lines]
-    cases: list[tuple[list[Line], dict[int, list[tuple[int, int]]], str]] = [
-        ([*lines, lines[4]], effective, "began 2 times"),
-        (lines[1:], effective, "never began"),
-        ([*lines, replace(lines[4], token="1.a.2b")], effective, "is 2 attempts"),
-        (overlapping, effective, "at once"),
-        (lines, {1: [(1, 1), (3, 2)]}, "not each of 3 once"),
-        (lines, {1: [(1, 1), (2, 2), (2, 2), (3, 2)]}, "not each of 3 once"),
-        (lines, {1: [(1, 2), (2, 1), (3, 2)]}, "counts after a later one"),
-        (lines, {1: [(1, 2), (2, 2), (3, 2)]}, "done 0 times"),
-        ([*lines, lines[5]], effective, "done 2 times"),
-        (lines, {1: [(1, 1), (2, 1), (3, 1)]}, "run 2 is the last"),
-        (lines, {1: []}, "not each of 3 once"),
+    cases: list[tuple[list[Line], dict[int, Course], str]] = [
+        ([*lines, begin], ALONE, "began 2 times"),
+        (lines[1:], ALONE, "never began"),
+        ([*lines, replace(begin, token="1.a.2b")], ALONE, "is 2 attempts"),
+        (overlapping, ALONE, "at once"),
+        (lines, {1: Course(1, 3, [(1, 1), (3, 2)])}, "not each of 3 once"),
+        (lines, {1: Course(1, 3, [(1, 1), (2, 2), (2, 2), (3, 2)])}, "not each of 3 once"),
+        (lines, _course_of(2, 1, 2), "counts after a later one"),
+        (lines, _course_of(2, 2, 2), "done 0 times"),
+        ([*lines, step], ALONE, "done 2 times"),
+        (lines, _course_of(1, 1, 1), "run 2 is the last"),
+        (lines, _course_of(steps=3), "not each of 3 once"),
+        (lines, {}, "nobody has asked for them"),
     ]
-    for book, counted, words in cases:
-        assert any(words in found for found in violations(book, counted, 3)), words
+    _are_found(cases)
+
+
+def test_the_checker_finds_what_is_planted_in_a_gang() -> None:
+    gang = _gang()
+    ahead = [*_without(gang, "step", 1), *_writes(1, 0, 1, 0, "1 2 3", 2), *_writes(1, 1, 2, 0, "1", 2)]
+    jumps = [*_without(gang, "step", 1), *_writes(1, 0, 1, 0, "1 3", 2), *_writes(1, 1, 2, 0, "1 3", 2)]
+    again = [*gang[:-6], *_writes(3, 0, 2, 20, "begin 4 5 end", 2), *_writes(3, 1, 3, 20, "begin 4 5 end", 2)]
+    backwards = [*_without(gang, "step", 2), *_writes(2, 0, 1, 10, "2 3 4", 2), *_writes(2, 1, 3, 10, "2 3 4", 2)]
+    cases: list[tuple[list[Line], str]] = [
+        ([*gang, *_writes(1, 1, 2, 0, "begin", 2)], "rank 1 of attempt 1.a.1 began 2 times"),
+        (_without(gang, "begin", 1, 1), "rank 1 of attempt 1.a.1 never began"),
+        (_but(gang, "lives", 1, 1, pid=99), "rank 1 of attempt 1.a.1 is 2 processes"),
+        (_but(gang, "saved", 1, 1, agent="node-4"), "rank 1 of attempt 1.a.1 is 2 processes"),
+        (_but(gang, "", 3, 1, rank=2), "attempt 1.a.3 of 2 ranks has a rank 2"),
+        # Whoever was cut off lives until second 13, and does nothing.
+        (_but(gang, "", 1, 1, agent="node-3"), "had 1.a.1 (rank 1) and 1.a.2 (rank 1) at once"),
+        (_but(gang, "", 2, 1, agent="node-1"), "had 1.a.2 (rank 0) and 1.a.2 (rank 1) at once"),
+        (_but(gang, "step", 2, 1, peers=("1.a.1", "1.a.2")), "together with ['1.a.1', '1.a.2']"),
+        (_but(gang, "step", 2, 1, peers=("1.a.2",)), "together with ['1.a.2']"),
+        (_but(gang, "lives", 1, 1, peers=("1.a.1", "1.a.2")), "together with ['1.a.1', '1.a.2']"),
+        (_without(gang, "step", 3, 1), "step 5 of run 3 counts and was done 0 times by rank 1"),
+        ([*gang, *_writes(3, 1, 3, 21, "5", 2)], "step 5 of run 3 counts and was done 2 times by rank 1"),
+        (ahead, "the ranks of attempt 1.a.1 were not in step"),
+        (_but(gang, "step", 3, 1, step=6), "the ranks of attempt 1.a.3 were not in step"),
+        (jumps, "attempt 1.a.1 did the steps [1, 3], not one after the other"),
+        (backwards, "run 1 of trial 1 was saved at step 2, and run 2 went on with step 2"),
+        (_without(again, "saved", 2), "run 2 of trial 1 was preempted at step 4, and run 3 went on with step 4"),
+        (_without(gang, "end", 3, 1), "of run 3 the ranks [0] came to the end"),
+    ]
+    _are_found([(book, GANG, words) for book, words in cases])
+    assert resumed(again, 1) == 0
+
+
+def _are_found(cases: Sequence[tuple[list[Line], dict[int, Course], str]]) -> None:
+    for book, courses, words in cases:
+        found = violations(book, courses)
+        assert any(words in one for one in found), f"{words}: {found}"
