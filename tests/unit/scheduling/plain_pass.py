@@ -147,6 +147,10 @@ class PlainVictims:
         self._rooms, self._left = rooms, dict(enumerate(candidates))
         self.count = len(candidates)
 
+    def leave_out(self, agents: Iterable[str]) -> None:
+        """As `Victims.leave_out`."""
+        self._left = {number: task for number, task in self._left.items() if not set(agents) & task.on.keys()}
+
     def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
         """As `Victims.make_room`."""
         gone: list[int] = []
@@ -179,7 +183,7 @@ def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
 def plain_schedule(snapshot: Snapshot) -> Decision:
     """What `schedule` decides, found without any shortcut."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (planner, passing):
+        for module in (planner, passing, overdue):
             patch.setattr(module, "Rooms", PlainRooms)
         for module in (overdue, priority, sharing):
             patch.setattr(module, "Victims", PlainVictims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
@@ -57,7 +58,9 @@ def by_weight(
     """Give the tasks of jobs of one rank in turn; the taker says of each whether it was started.
 
     Jobs of the same weight come one after the other, as they are in the queue. As soon as two weights differ, the job
-    comes next that holds the least slots for its weight.
+    comes next that holds the least slots for its weight. Of those that hold none the one comes first whose task has
+    waited for too long, and for longest: else jobs that are ahead in the queue, each with its next task as soon as it
+    holds none, would keep from starting who needs more slots than one of them gives back.
 
     Args:
         ordered: In queue order.
@@ -71,19 +74,22 @@ def by_weight(
     waiting: dict[str, list[Task]] = {}
     for task in ordered:
         waiting.setdefault(task.job, []).append(task)
-    heap = [(held.get(name, 0) / jobs[name].weight, place, name) for place, name in enumerate(waiting)]
+    heap = []
+    for place, (name, tasks) in enumerate(waiting.items()):
+        since = tasks[0].since if tasks[0].overdue and not held.get(name) else math.inf
+        heap.append((held.get(name, 0) / jobs[name].weight, since, place, name))
     heapify(heap)
     for tasks in waiting.values():
         tasks.reverse()
     while heap:
-        used, place, name = heap[0]
+        used, since, place, name = heap[0]
         task = waiting[name].pop()
         started: list[bool] = []
         yield task, started.append
         if started and started[0] and task.slots:
             used += task.slots / jobs[name].weight
         if waiting[name]:
-            heapreplace(heap, (used, place, name))
+            heapreplace(heap, (used, since, place, name))
         else:
             heappop(heap)
 

@@ -12,10 +12,11 @@ lest a place be kept behind one of them while others come and go elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from detlab_hub.core.scheduling.fitting import Rooms
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.victims import Victims
@@ -47,6 +48,22 @@ def keep_place(planner: Planner, task: Task) -> frozenset[str]:
     """Keep a place for a task that has none; the names of its agents, none if only what starts now was in its way."""
     rooms, holding = planner.rooms.copy(), [task for task in planner.running if not task.aside]
     holding += [replace(one, on=placement, began=None) for one, placement in planner.started.values() if not one.aside]
+    return _keep_soonest(planner, task, rooms, holding)
+
+
+def keep_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
+    """The same where the task takes slots from some as soon as that is enough: those are in nobody's way."""
+    rooms = Rooms(planner.pool, planner.agents)
+    holding = [one for one in planner.running if not one.aside and not takes(one)]
+    holding += [
+        replace(one, on=on, began=None) for one, on in planner.started.values() if not one.aside and not takes(one)
+    ]
+    for one in holding:
+        rooms.place(one, one.on)
+    return _keep_soonest(planner, task, rooms, holding)
+
+
+def _keep_soonest(planner: Planner, task: Task, rooms: Rooms, holding: Sequence[Task]) -> frozenset[str]:
     placement = rooms.fit(task)
     if placement is None:
         placement, _ = Victims(rooms, sorted(holding, key=_end)).make_room(task, len(holding))

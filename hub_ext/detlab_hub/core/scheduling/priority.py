@@ -23,6 +23,7 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.needless import spared
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
+from detlab_hub.core.scheduling.overdue import keep_place_beside
 from detlab_hub.core.scheduling.passing import Ahead
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.several import Placement
@@ -131,6 +132,7 @@ class _Pass:
                     # Before those behind it start, as they do in each pass: they are nobody's victims in their first.
                     self._make_rooms(failed[self._looked :])
                     self._looked = len(failed)
+                    self._keep_place(task)
         return started
 
     def _try(self, task: Task, placement: Placement) -> bool:
@@ -172,6 +174,17 @@ class _Pass:
         self._heads += tasks
 
     # --- preemption
+
+    def _keep_place(self, task: Task) -> None:
+        """Keep for the first that has waited for too long what becomes free, where its priority gives it no slots.
+
+        Where jobs take turns nobody behind it does: those would start on each slot that it needs, for ever.
+        """
+        planner, priority = self._planner, self._priority(task)
+        served = task.id in self._awaiting or (self._for_whom and self._for_whom[-1][0] is task)
+        if priority in self._unequal and not (served or task.aside) and planner.kept_for is None:
+            kept = keep_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
+            self._victims.leave_out(kept)
 
     def _await(self, task: Task) -> None:
         """Keep for the task what is free, if it has room as soon as those are gone that are leaving already.
@@ -234,7 +247,9 @@ class _Pass:
         self._planner.release += released.values()
         for task, victims in self._for_whom:
             gone = [victim for victim in victims if victim.leaving or victim.id in released]
-            self._planner.wait(task, self._planner.releasing(task, gone))
+            # Nobody leaves if all who wait would find room: then it is room that is kept for the first of them all.
+            for_room = victims and not gone and not self._planner.release
+            self._planner.wait(task, self._behind(task) if for_room else self._planner.releasing(task, gone))
 
 
 def _unequal(planner: Planner) -> frozenset[int]:

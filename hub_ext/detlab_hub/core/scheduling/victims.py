@@ -9,7 +9,7 @@ how many free slots, and nothing but what is on its own agents makes room for a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
@@ -97,6 +97,12 @@ class Victims:
     def count(self) -> int:
         """How many candidates there are."""
         return len(self._candidates)
+
+    def leave_out(self, agents: Iterable[str]) -> None:
+        """Take nobody on these agents from now on: what they would give back is not for others."""
+        for name in agents:
+            for number in self._by_agent.get(name, ()):
+                self._taken[number] = 1
 
     def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
         """Take as few of the first `limit` candidates as let the task fit.
