@@ -205,8 +205,13 @@ class Fairness(Promises):
     # --- at each commit
 
     def committed(self, master: Master) -> None:
-        """See `Promises`."""
+        """See `Promises`; and what time alone may break."""
         super().committed(master)
+        if self._before is not None:
+            self._judge_clocks(master, self._before)
+
+    def _check_commit(self, master: Master) -> None:
+        super()._check_commit(master)
         now = self._read()
         rules = self._read_rules(now)
         if self._before is not None and self._rules is not None:
@@ -217,7 +222,6 @@ class Fairness(Promises):
             self._judge_demands(new, now)
             self._judge_quotas(new, now, self._rules, rules)
             self._judge_ends(before, now)
-            self._judge_clocks(master, now)
         self._judge_gangs()
         self._note_preempted(now)
         self._before, self._rules = now, rules

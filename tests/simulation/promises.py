@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +40,12 @@ PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 TERMINAL = {"COMPLETED", "CANCELED", "ERROR"}
 _PLACES = f"SELECT id, agent_id, slots FROM allocations WHERE state IN {PLACED!r}"
 
+_POINTS = (
+    "SELECT s.trial_id, n.name, p.step, p.run, p.value FROM points p "
+    "JOIN series s ON s.id = p.series_id JOIN metric_names n ON n.id = s.name_id"
+)
+_SERIES = "SELECT s.id, s.count, count(p.step) FROM series s LEFT JOIN points p ON p.series_id = s.id GROUP BY s.id"
+_EVENTS = "SELECT id, trial_id, data FROM events WHERE kind='metrics' ORDER BY id"
 _HALVING = "json_extract(e.config, '$.searcher.name') IN ('async_halving', 'adaptive_asha')"
 
 
@@ -58,6 +66,19 @@ class Attempt:
     """seq -> (step, metrics)"""
     acked: int = 0
     ending: Ending | None = None
+
+
+class Stored(NamedTuple):
+    """What a database holds of metrics: rows."""
+
+    marks: list[Any]
+    points: list[Any]
+    series: list[Any]
+    events: list[Any]
+
+
+Expected = defaultdict[int, dict[int, tuple[int, dict[str, float]]]]
+"""trial -> step -> attempt and metrics that should be stored"""
 
 
 class Part(NamedTuple):
@@ -82,10 +103,14 @@ class Promises:
     _runs: dict[int, int] = field(default_factory=dict)
     _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
     _began: set[tuple[int, int]] = field(default_factory=set)
-    _replayed: dict[int, list[Any]] = field(default_factory=dict)
-    """experiment -> its journal when it was replayed last"""
+    _version: int | None = None
+    """Of the database, when a commit was looked at last"""
+    _replayed: dict[int, tuple[list[Any], dict[str, tuple[str, int]]]] = field(default_factory=dict)
+    """experiment -> its journal when it was replayed last, and what its trials were"""
     _placed: list[Any] | None = None
     """What held slots at the last commit"""
+    _stored: Stored | None = None
+    """Metrics when they were compared last"""
     _events: list[Any] = field(default_factory=list)
     """Events of metrics when they were looked at last, in the order of the stream"""
     _told_steps: defaultdict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -157,10 +182,19 @@ class Promises:
 
     def committed(self, master: Master) -> None:
         """A master has committed a transaction."""
+        with self._one_look():
+            self._check_lease(master)
+            if self._has_changed():
+                self._check_commit(master)
+
+    def _check_lease(self, master: Master) -> None:
         assert master.store is not None
         found = self._one("SELECT epoch, holder FROM lease")
         if found != (master.store.epoch, master.name):
             self._broken("I3", f"{master.name} of epoch {master.store.epoch} has written under the lease of {found}")
+
+    def _check_commit(self, master: Master) -> None:
+        """What a commit that has changed something must have left whole."""
         self._check_slots()
         self._check_attempts()
         self.check_all()
@@ -230,38 +264,39 @@ class Promises:
         self.checks["I1"] += 1
 
     def _check_metrics(self) -> None:
-        marks = {
-            name: (trial, run, mark)
-            for name, trial, run, mark in self._all(
-                "SELECT id, trial_id, run, metrics_seq FROM allocations ORDER BY run"
-            )
-        }
-        expected: defaultdict[int, dict[int, tuple[int, dict[str, float]]]] = defaultdict(dict)
-        events: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for name, (trial, run, mark) in marks.items():
+        marks = self._all("SELECT id, trial_id, run, metrics_seq FROM allocations ORDER BY run")
+        for name, _, _, mark in marks:
+            attempt = self.attempts.get(name)
+            if attempt is not None and attempt.acked > mark:
+                self._broken("I4", f"{name}: acknowledged up to {attempt.acked}, the database has {mark}")
+        stored = Stored(marks, *map(self._all, (_POINTS, _SERIES, _EVENTS)))
+        if stored != self._stored:  # else it was compared already
+            expected, told = self._expect(marks)
+            self._compare_points(expected, stored)
+            self._compare_events(told, stored.events)
+            self._stored = stored
+        self.checks["I4"] += 1
+
+    def _expect(self, marks: list[Any]) -> tuple[Expected, dict[int, list[tuple[int, int]]]]:
+        """What of each trial should be stored, and (attempt, step) of what its stream should tell."""
+        expected: Expected = defaultdict(dict)
+        told: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for name, trial, run, mark in marks:
             attempt = self.attempts.get(name)
             if attempt is None:
                 continue
-            if attempt.acked > mark:
-                self._broken("I4", f"{name}: acknowledged up to {attempt.acked}, the database has {mark}")
             reports = [report for seq, report in sorted(attempt.reports.items()) if seq <= mark]
             if reports:
                 kept = {step: point for step, point in expected[trial].items() if step <= (attempt.first or 0)}
                 expected[trial] = kept
             for step, metrics in reports:
                 expected[trial][step] = (run, metrics)
-                events[trial].append((run, step))
-        self._compare_points(expected)
-        self._compare_events(events)
-        self.checks["I4"] += 1
+                told[trial].append((run, step))
+        return expected, told
 
-    def _compare_points(self, expected: dict[int, dict[int, tuple[int, dict[str, float]]]]) -> None:
+    def _compare_points(self, expected: Expected, stored: Stored) -> None:
         found: defaultdict[int, dict[tuple[str, int], tuple[int, float]]] = defaultdict(dict)
-        query = (
-            "SELECT s.trial_id, n.name, p.step, p.run, p.value FROM points p "
-            "JOIN series s ON s.id = p.series_id JOIN metric_names n ON n.id = s.name_id"
-        )
-        for trial, name, step, run, value in self._all(query):
+        for trial, name, step, run, value in stored.points:
             found[trial][name, step] = (run, value)
         for trial in set(expected) | set(found):
             wanted = {
@@ -272,15 +307,12 @@ class Promises:
             if wanted != found[trial]:
                 differences = sorted(set(wanted.items()) ^ set(found[trial].items()))[:6]
                 self._broken("I4", f"trial {trial}: reported and stored differ: {differences}")
-        for series, count, stored in self._all(
-            "SELECT s.id, s.count, count(p.step) FROM series s LEFT JOIN points p ON p.series_id = s.id GROUP BY s.id"
-        ):
-            if count != stored:
-                self._broken("I4", f"series {series} says {count} points and has {stored}")
+        for series, count, there in stored.series:
+            if count != there:
+                self._broken("I4", f"series {series} says {count} points and has {there}")
 
-    def _compare_events(self, wanted: dict[int, list[tuple[int, int]]]) -> None:
+    def _compare_events(self, wanted: dict[int, list[tuple[int, int]]], rows: list[Any]) -> None:
         """Who follows the stream by its numbers is told each report once, in the order in which it was made."""
-        rows = self._all("SELECT id, trial_id, data FROM events WHERE kind='metrics' ORDER BY id")
         if rows[: len(self._events)] != self._events:
             self._broken("I4", "an event of metrics came before one that could be read already, or is gone")
         for _, trial, data in rows[len(self._events) :]:
@@ -294,11 +326,16 @@ class Promises:
 
     def _check_checkpoints(self) -> None:
         store = PosixStorage(self.world.checkpoints)
-        for uuid, digest, steps in self._all(
-            "SELECT uuid, manifest_digest, steps_completed FROM checkpoints WHERE state='COMPLETED'"
+        for uuid, digest, steps, name, mark in self._all(
+            "SELECT c.uuid, c.manifest_digest, c.steps_completed, a.id, a.metrics_seq FROM checkpoints c "
+            "JOIN allocations a ON a.trial_id = c.trial_id AND a.run = c.run WHERE c.state = 'COMPLETED'"
         ):
             if (uuid, digest, steps) in self._sound:
                 continue  # until the end, where all are read again
+            made = self.attempts[name].reports if name in self.attempts else {}
+            if missing := [step for seq, (step, _) in sorted(made.items()) if step <= steps and seq > mark]:
+                # Who goes on from it makes them never again.
+                self._broken("I4", f"checkpoint {uuid} of step {steps} is committed before the reports {missing}")
             try:
                 manifest: Manifest = store.manifest(uuid)
                 with store.restore_path(uuid, manifest) as path:
@@ -311,16 +348,29 @@ class Promises:
             self.checks["I5"] += 1
 
     def _check_journal(self) -> None:
-        for number, config, seed, _state in self._all("SELECT id, config, seed, state FROM experiments"):
-            journal = self._all(
-                "SELECT seq, event, decisions FROM searcher_journal WHERE experiment_id=? ORDER BY seq", number
-            )
-            if self._replayed.get(number) != journal:
-                self._replay(number, json.loads(config), seed, journal)
-                self._replayed[number] = journal
-            taken = [json.loads(decisions) for _, _, decisions in journal]
-            self._check_decisions(number, [decision for step in taken for decision in step])
+        journals: defaultdict[int, list[Any]] = defaultdict(list)
+        for number, *entry in self._all(
+            "SELECT experiment_id, seq, event, decisions FROM searcher_journal ORDER BY experiment_id, seq"
+        ):
+            journals[number].append(tuple(entry))
+        trials: defaultdict[int, dict[str, tuple[str, int]]] = defaultdict(dict)
+        for number, request, state, stopped in self._all(
+            "SELECT experiment_id, request_id, state, searcher_stopped FROM trials"
+        ):
+            trials[number][request] = (state, stopped)
+        for number, config, seed in self._all("SELECT id, config, seed FROM experiments"):
+            if self._replayed.get(number) != (journals[number], trials[number]):
+                self._check_one_journal(number, config, seed, journals[number], trials[number])
             self.checks["I8"] += 1
+
+    def _check_one_journal(
+        self, number: int, config: str, seed: int, journal: list[Any], trials: dict[str, tuple[str, int]]
+    ) -> None:
+        if number not in self._replayed or self._replayed[number][0] != journal:
+            self._replay(number, json.loads(config), seed, journal)
+        taken = [json.loads(decisions) for _, _, decisions in journal]
+        self._check_decisions(number, [decision for step in taken for decision in step], trials)
+        self._replayed[number] = (journal, trials)
 
     def _replay(self, number: int, config: dict[str, Any], seed: int, journal: list[Any]) -> None:
         if [seq for seq, _, _ in journal] != list(range(1, len(journal) + 1)):
@@ -332,14 +382,10 @@ class Promises:
         if [[decision_to_json(decision) for decision in step] for step in again] != taken:
             self._broken("I8", f"experiment {number}: the journal replayed decides otherwise")
 
-    def _check_decisions(self, number: int, decisions: list[dict[str, Any]]) -> None:
+    def _check_decisions(
+        self, number: int, decisions: list[dict[str, Any]], trials: dict[str, tuple[str, int]]
+    ) -> None:
         """Each decision in the journal has its consequence in the rows."""
-        trials = {
-            request: (state, stopped)
-            for request, state, stopped in self._all(
-                "SELECT request_id, state, searcher_stopped FROM trials WHERE experiment_id=?", number
-            )
-        }
         made = [item["request_id"] for item in decisions if item["type"] == "create_trial"]
         if sorted(made) != sorted(trials):
             self._broken("I8", f"experiment {number}: decided on {sorted(made)}, there are {sorted(trials)}")
@@ -370,6 +416,7 @@ class Promises:
                 self._broken("I7", f"{node.name} still has {sorted(node.tasks)}")
         self._sound.clear()
         self._replayed.clear()
+        self._stored = None
         self.check_all()
         self._check_complete()
         self.checks["I7"] += 1
@@ -403,7 +450,7 @@ class Promises:
         """The file is another one: what was not acknowledged may be gone."""
         if self._reader is not None:
             self._reader.close()
-        self._reader = None
+        self._reader = self._version = self._stored = None
         self._runs, self._old_points = {}, {}
         self._events = []
         self._told_steps.clear()
@@ -411,6 +458,22 @@ class Promises:
     def close(self) -> None:
         """Let go of the database."""
         self.database_moved()
+
+    @contextmanager
+    def _one_look(self) -> Iterator[None]:
+        """Read all in one transaction: SQLite then asks once, not for each query, whether there is something new."""
+        reader = self._cursor()
+        reader.execute("BEGIN")
+        try:
+            yield
+        finally:
+            reader.execute("COMMIT")
+
+    def _has_changed(self) -> bool:
+        """Whether what the database holds is not what it held when a commit was looked at last."""
+        (version,) = self._one("PRAGMA data_version")
+        before, self._version = self._version, version
+        return bool(version != before)
 
     def _cursor(self) -> sqlite3.Connection:
         if self._reader is None:

@@ -46,9 +46,9 @@ class DownloadMode(enum.Enum):
 class CheckpointContext:
     """Checkpoints of this trial.
 
-    A checkpoint exists once its files and then its manifest are stored, and then the master has committed the
-    manifest's digest; whatever dies in between leaves nothing that could be restored. Committing is repeated
-    through an outage of the master for up to a day; a full disk is waited for as long.
+    A checkpoint exists once its files and then its manifest are stored, the master has every report before it, and
+    then has committed the manifest's digest; whatever dies in between leaves nothing that could be restored.
+    Committing is repeated through an outage of the master for up to a day; a full disk is waited for as long.
     """
 
     _waits_for_room = False
@@ -260,7 +260,7 @@ class CheckpointContext:
         await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
 
     def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
-        """Publish the staged files, then have the master commit them.
+        """Publish the staged files, then have the master commit them, after the reports before them.
 
         Only metadata and manifest wait for room here. What an fsync of the files could not write the kernel may have
         dropped: they have to be written anew, by who has them.
@@ -274,8 +274,7 @@ class CheckpointContext:
             sleep=self._wait_for_room,
             may_repeat=lambda error: isinstance(error.__cause__, ManifestNotWritten) and is_full(error),
         )
-        if self._spool is not None:
-            self._spool.sync()
+        self._await_reports(metadata["steps_completed"])
         commit = CommitCheckpoint(
             uuid=uuid,
             steps_completed=metadata["steps_completed"],
@@ -286,6 +285,24 @@ class CheckpointContext:
         self._session.call("POST", "task/checkpoints", body=commit.model_dump(), limit=COMMIT_LIMIT)
         self._leftovers.settle(uuid)
         logger.info("stored checkpoint %s at step %d", uuid, commit.steps_completed)
+
+    def _await_reports(self, step: int) -> None:
+        """Wait until the master has the reports before a checkpoint.
+
+        The next attempt goes on behind them and never makes them again, and what they wait in may be lost with its
+        machine.
+        """
+        if (spool := self._spool) is None:
+            return
+        spool.sync()
+        last = spool.last()
+
+        def done() -> bool:
+            mark = spool.delivered()
+            return mark is None or mark >= last
+
+        what = f"the master has the reports before the checkpoint at step {step}"
+        self._session.wait_until(done, what, limit=COMMIT_LIMIT)
 
     def _upload_sharded(self, source: Path | None, metadata: dict[str, Any] | None, selector: Selector | None) -> str:
         folder = self._together(lambda: _identity(source, self._dist.cross_rank))

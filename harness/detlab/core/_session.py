@@ -31,6 +31,10 @@ logger = logging.getLogger("detlab.core")
 
 INTERACTIVE_LIMIT = 300.0
 COMMIT_LIMIT = 24 * 3600.0
+LOOK, SLOW_LOOK = 0.005, 0.1
+"""Seconds between two looks at a file, at first and at most."""
+TOLD_AFTER = 5.0
+"""Seconds of waiting after which the log says so."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
 _JITTER = random.SystemRandom()
@@ -148,12 +152,37 @@ class TaskSession:
                     raise
                 reason = error.message
             logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
-            self.held_up = True
-            try:
-                self._sleep(pause)
-            finally:
-                self.held_up = False
+            self._hold_up(pause)
         raise AssertionError("pauses() never ends")
+
+    def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
+        """Look until `done`, often at first: what the master has to take comes to it on another way than our calls.
+
+        Args:
+            done: Looks.
+            what: What is waited for, for the log and the error.
+            limit: Seconds after which it is given up.
+
+        Raises:
+            ClusterUnreachable: It was not done within `limit`, or the session was closed.
+        """
+        began = self._clock()
+        told = False
+        while not done():
+            waited = self._clock() - began
+            if self._closed.is_set() or waited > limit:
+                raise errors.ClusterUnreachable(f"waited for {waited:.0f} s, in vain, until {what}")
+            if waited > TOLD_AFTER and not told:
+                told = True
+                logger.warning("waiting until %s: is the master away?", what)
+            self._hold_up(min(max(LOOK, waited / 4), SLOW_LOOK))
+
+    def _hold_up(self, seconds: float) -> None:
+        self.held_up = True
+        try:
+            self._sleep(seconds)
+        finally:
+            self.held_up = False
 
     def _once(self, method: str, path: str, body: Any) -> Any:
         import httpx

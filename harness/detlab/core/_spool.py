@@ -83,6 +83,13 @@ def _seq_of(line: bytes) -> int:
         return 0
 
 
+def _number_in(path: Path) -> int | None:
+    try:
+        return int(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 @dataclass
 class _Files:
     """The files of a spool, open, and how this process left them."""
@@ -131,6 +138,7 @@ class Spool:
         self._path = directory / "metrics.jsonl"
         self._seq_path = directory / "metrics.seq"
         self._lock_path = directory / "metrics.lock"
+        self._acked_path = directory / "metrics.acked"
         self._refused_path = str(directory / "refused.jsonl")
         self._refused_offset = 0
         self._files: _Files | None = None
@@ -199,6 +207,16 @@ class Spool:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+    def last(self) -> int:
+        """The sequence number of the last record, whoever appended it; 0 if there is none."""
+        with self._threads:
+            mine = 0 if self._files is None else self._files.last
+        return max(mine, _number_in(self._seq_path) or 0)
+
+    def delivered(self) -> int | None:
+        """Up to which record the master has taken or refused all; None if nobody here delivers them."""
+        return _number_in(self._acked_path)
 
     def raise_refusals(self) -> None:
         """Raise the refusals that arrived since the last call.

@@ -55,6 +55,8 @@ EXIT_PATIENCE = 60
 """Attempts, one a second, to write the exit to a full disk."""
 TOKEN_AGAIN = 5.0
 """Seconds after which a renewed token is written again that a full disk did not take."""
+MARK_AGAIN = 1.0
+"""Seconds after which a mark is: checkpoints wait for it."""
 STACKS_GRACE = 1.0
 """Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
@@ -62,6 +64,9 @@ CANNOT_START = 127
 
 class DirMarks:
     """Note in the task's directory how far the delivery is.
+
+    Of metrics there is a mark from the start: where there is one, a checkpoint is committed only after the reports
+    before it (`CheckpointContext`).
 
     Args:
         task: The task's directory.
@@ -71,14 +76,28 @@ class DirMarks:
     def __init__(self, task: TaskDir, logs: LogSpool) -> None:
         self._task = task
         self._logs = logs
+        self._newest: dict[str, int] = {}
+        self._writing = threading.Lock()
+        if not task.acked("metrics").exists():
+            self._write("metrics", 0)
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Write the `.acked` file of the stream."""
-        # The mark only saves work after a crash (the master skips what it has), so a full disk may cost it.
-        with contextlib.suppress(OSError):
-            write_atomic(self._task.acked(shipper.stream), b"%d\n" % shipper.acked)
+        self._write(shipper.stream, shipper.acked)
         if shipper.stream == "logs" and self._logs.committed(shipper.acked_end):
             reader.restart()
+
+    def _write(self, stream: str, mark: int) -> None:
+        with self._writing:
+            if mark < self._newest.get(stream, 0):
+                return  # a full disk took its time
+            self._newest[stream] = mark
+            try:
+                write_atomic(self._task.acked(stream), b"%d\n" % mark)
+            except OSError:
+                again = threading.Timer(MARK_AGAIN, self._write, (stream, mark))
+                again.daemon = True
+                again.start()
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """Tell the trial through `refused.jsonl`."""
