@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 MUTANTS = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
-SEEDS = 100
+SEEDS = 400
 """Enough for each of them, several times over."""
 WORLD = dict.fromkeys(("launch_forgotten_by_the_next_master", "lost_answer_is_no_launch"), "elastic")
 """In which world a bug shows, where that is not the one of the seed."""
@@ -42,7 +42,7 @@ CAUGHT_BY = {
     "memory_not_asked_for": 81,
     "missing_lease_fence": 1,
     "needless_victims": 3,
-    "preempted_without_end": 7,
+    "preempted_without_end": 151,
     "preemption_counts_as_a_restart": 1,
     "queue_names_everybody": 11,
     "quota_of_each_pool_alone": 23,

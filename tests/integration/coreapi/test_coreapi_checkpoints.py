@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,8 +15,10 @@ from uuid import UUID
 import pytest
 
 import detlab as det
+from detlab.core import _session
 from detlab.core._leftovers import TrialLeftovers
-from detlab.errors import CheckpointError, Forbidden, StaleAttempt, StorageError
+from detlab.errors import CheckpointError, ClusterUnreachable, Forbidden, StaleAttempt, StorageError
+from detlab.launch.taskdir import write_atomic
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
@@ -234,6 +238,48 @@ def test_metrics_are_on_disk_before_the_checkpoint_counts(core: Any, monkeypatch
     monkeypatch.setattr(core.checkpoint._session, "call", lambda method, path, **_: order.append(f"{method} {path}"))
     store(core, state="1")
     assert order == ["sync", "POST task/checkpoints"]
+
+
+def test_I4_a_checkpoint_is_committed_only_after_the_reports_before_it(
+    core: Any, api: TaskApi, task: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt goes on behind them; those that still waited in the spool were lost with a lost node."""
+    monkeypatch.setattr(_session, "TOLD_AFTER", 0.05)
+    mark = task.root / "spool" / "metrics.acked"
+    mark.write_text("0\n")
+    for step in (9, 10):
+        core.train.report_training_metrics(step, {"loss": 1.0})
+    seen: list[tuple[str, int, bool]] = []
+
+    def deliver() -> None:
+        for number in (1, 2):
+            time.sleep(0.2)
+            seen.append((mark.read_text(), len(api.checkpoints), core.checkpoint._held_up))
+            write_atomic(mark, b"%d\n" % number)
+
+    launcher = threading.Thread(target=deliver)
+    launcher.start()
+    uuid = store(core, state="1")
+    launcher.join()
+    assert seen == [("0\n", 0, True), ("1\n", 0, True)]
+    assert list(api.checkpoints) == [uuid]
+    assert not core.checkpoint._held_up
+    assert [text for text in caplog.messages if "waiting until" in text] == [
+        "waiting until the master has the reports before the checkpoint at step 10: is the master away?"
+    ]
+    began = time.monotonic()
+    store(core, state="2")  # all is delivered: nothing to wait for
+    assert time.monotonic() - began < 5
+
+
+def test_a_commit_that_waits_for_its_reports_ends_with_its_session(core: Any, api: TaskApi, task: Any) -> None:
+    (task.root / "spool" / "metrics.acked").write_text("0\n")
+    core.train.report_training_metrics(10, {"loss": 1.0})
+    closing = threading.Timer(0.2, core.checkpoint._session.close)
+    closing.start()
+    with pytest.raises(ClusterUnreachable, match="reports before the checkpoint at step 10"):
+        store(core, state="1")
+    assert not api.checkpoints
 
 
 def test_off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
