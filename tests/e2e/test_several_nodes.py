@@ -130,7 +130,7 @@ def test_a_trial_over_two_agents_has_the_loss_of_one_process(lab: Lab, code: Pat
     for group in ("training", "validation"):
         expected, found = curve(lab, one, group, "loss"), curve(lab, over_two, group, "loss")
         assert list(found) == list(expected) == [18 * epoch for epoch in range(1, EPOCHS + 1)]
-        assert list(found.values()) == pytest.approx(list(expected.values()), rel=0.02)
+        assert list(found.values()) == pytest.approx(list(expected.values()), rel=1e-5)
     said = {(line.rank, line.text) for line in over_two.logs() if line.text.startswith("rank ")}
     chief = over_two.view.agent_id
     (other,) = {agent.id for agent in lab.client.list_agents()} - {chief}
