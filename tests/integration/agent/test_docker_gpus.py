@@ -17,9 +17,9 @@ def gpu_agent(master, docker_agents, open_tmp):
     """An agent of a node with two GPUs."""
     process = docker_agents(environ=gpus.driver_library(open_tmp / "driver", UUIDS))
     master.wait_for(master.connected, what="the agent connects")
-    assert [(slot.id, slot.kind, slot.uuid) for slot in master.hellos[-1].slots] == [
-        ("cuda0", "cuda", UUIDS[0]),
-        ("cuda1", "cuda", UUIDS[1]),
+    assert [(slot.id, slot.kind, slot.uuid, slot.name, slot.memory) for slot in master.hellos[-1].slots] == [
+        ("cuda0", "cuda", UUIDS[0], gpus.NAME, gpus.MEMORY),
+        ("cuda1", "cuda", UUIDS[1], gpus.NAME, gpus.MEMORY),
     ]
     return process
 
