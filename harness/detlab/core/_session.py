@@ -8,6 +8,7 @@ be lost: committing a checkpoint and acknowledging a preemption. All calls of th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -33,8 +34,8 @@ INTERACTIVE_LIMIT = 300.0
 COMMIT_LIMIT = 24 * 3600.0
 LOOK, SLOW_LOOK = 0.005, 0.1
 """Seconds between two looks at a file, at first and at most."""
-TOLD_AFTER = 5.0
-"""Seconds of waiting after which the log says so."""
+ASK_EVERY = 5.0
+"""Seconds of such waiting after which the log says so, and the master is asked whether there is any use in it."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
 _JITTER = random.SystemRandom()
@@ -158,6 +159,9 @@ class TaskSession:
     def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
         """Look until `done`, often at first: what the master has to take comes to it on another way than our calls.
 
+        Whoever brings it there may stand still, or have been refused: now and then the master is asked by ourselves
+        whether this attempt still counts.
+
         Args:
             done: Looks.
             what: What is waited for, for the log and the error.
@@ -165,17 +169,24 @@ class TaskSession:
 
         Raises:
             ClusterUnreachable: It was not done within `limit`, or the session was closed.
+            StaleAttempt: A newer attempt of this trial runs: end this process.
         """
         began = self._clock()
-        told = False
+        ask_at = began + ASK_EVERY
         while not done():
             waited = self._clock() - began
             if self._closed.is_set() or waited > limit:
                 raise errors.ClusterUnreachable(f"waited for {waited:.0f} s, in vain, until {what}")
-            if waited > TOLD_AFTER and not told:
-                told = True
-                logger.warning("waiting until %s: is the master away?", what)
+            if self._clock() >= ask_at:
+                if waited < 2 * ASK_EVERY:
+                    logger.warning("waiting until %s: is the master away?", what)
+                self._ask_whether_we_count()
+                ask_at = self._clock() + ASK_EVERY
             self._hold_up(min(max(LOOK, waited / 4), SLOW_LOOK))
+
+    def _ask_whether_we_count(self) -> None:
+        with contextlib.suppress(errors.ClusterUnreachable, errors.AuthError):
+            self._once("GET", "task/preempt?timeout_seconds=0", None)
 
     def _hold_up(self, seconds: float) -> None:
         self.held_up = True

@@ -24,6 +24,7 @@ from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from detlab.testing.task_api import Fault, TaskApi
 from testbed.stores import names_in
+from testbed.waiting import until
 
 STORE = {"steps_completed": 10}
 
@@ -244,24 +245,25 @@ def test_I4_a_checkpoint_is_committed_only_after_the_reports_before_it(
     core: Any, api: TaskApi, task: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next attempt goes on behind them; those that still waited in the spool were lost with a lost node."""
-    monkeypatch.setattr(_session, "TOLD_AFTER", 0.05)
+    monkeypatch.setattr(_session, "ASK_EVERY", 0.15)
     mark = task.root / "spool" / "metrics.acked"
     mark.write_text("0\n")
     for step in (9, 10):
         core.train.report_training_metrics(step, {"loss": 1.0})
-    seen: list[tuple[str, int, bool]] = []
+    seen: list[tuple[str, int]] = []
 
     def deliver() -> None:
         for number in (1, 2):
             time.sleep(0.2)
-            seen.append((mark.read_text(), len(api.checkpoints), core.checkpoint._held_up))
+            until(lambda: core.checkpoint._held_up, "it does not say that it waits", 20, 0.001)
+            seen.append((mark.read_text(), len(api.checkpoints)))
             write_atomic(mark, b"%d\n" % number)
 
     launcher = threading.Thread(target=deliver)
     launcher.start()
     uuid = store(core, state="1")
     launcher.join()
-    assert seen == [("0\n", 0, True), ("1\n", 0, True)]
+    assert seen == [("0\n", 0), ("1\n", 0)]
     assert list(api.checkpoints) == [uuid]
     assert not core.checkpoint._held_up
     assert [text for text in caplog.messages if "waiting until" in text] == [
@@ -270,6 +272,19 @@ def test_I4_a_checkpoint_is_committed_only_after_the_reports_before_it(
     began = time.monotonic()
     store(core, state="2")  # all is delivered: nothing to wait for
     assert time.monotonic() - began < 5
+
+
+def test_a_commit_that_waits_for_its_reports_ends_when_a_newer_attempt_runs(
+    core: Any, api: TaskApi, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher may stand still, and cannot tell it so."""
+    monkeypatch.setattr(_session, "ASK_EVERY", 0.1)
+    (task.root / "spool" / "metrics.acked").write_text("0\n")
+    core.train.report_training_metrics(10, {"loss": 1.0})
+    api.faults += [Fault("task/preempt", 503), Fault("task/preempt", 409, "stale_attempt")]
+    with pytest.raises(StaleAttempt):
+        store(core, state="1")
+    assert not api.checkpoints
 
 
 def test_a_commit_that_waits_for_its_reports_ends_with_its_session(core: Any, api: TaskApi, task: Any) -> None:

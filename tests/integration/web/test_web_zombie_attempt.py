@@ -150,7 +150,7 @@ def test_I3_a_node_that_stood_still_past_its_lease_is_refused_everywhere_and_its
         until(lambda: rows_of_run(url, 2)[1], service.log.read_text, 90)
         before = rows_of_run(url, 1)
         assert before[0]
-        # the trial alone goes on: its next checkpoint is refused, and it ends by itself
+        # the trial alone goes on: its next checkpoint waits for its reports, it hears that it does in vain, and ends
         procfs.send_signal(users, signal.SIGCONT)
         until(lambda: not any(lives(process) for process in users), "the zombie trains on", 60)
         # then its launcher: the reports that were left are refused
@@ -165,7 +165,7 @@ def test_I3_a_node_that_stood_still_past_its_lease_is_refused_everywhere_and_its
         view = now(client, trial).view
         assert (view.run, view.restarts, view.state) == (2, 0, "ACTIVE")
         refused = service.log.read_text()
-        assert "409 POST /services/detlab/api/v1/task/checkpoints" in refused
+        assert "409 GET /services/detlab/api/v1/task/preempt" in refused
         assert "409 POST /services/detlab/api/v1/task/records" in refused
         experiment.kill()
         assert experiment.wait(60)
