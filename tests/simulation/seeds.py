@@ -16,6 +16,7 @@ NAMED_CLUSTERS: dict[int, str] = {
     23: "a preempted trial's node was drained: the preemption was forgotten, and the trial preempted once too often",
     45: "of the simulation itself: a command without slots was held to a quota that had become narrower meanwhile",
     415: "of the simulation itself: what it saw first after a torn commit and a clock put back had begun earlier",
+    999: "one left for a command that could not start: a place that it could have had was kept for another one",
     1715: "of the simulation itself: a power cut tore what SQLite had put from its journal into the database already",
     2758: "a node's clock was put back: its launchers delivered nothing, and their tokens ended",
 }

@@ -107,6 +107,18 @@ def test_who_is_not_needed_is_spared() -> None:
     assert decision.release == ("big",), "Determined would release both"
 
 
+def test_nobody_leaves_for_a_task_that_would_find_room_in_what_is_kept_for_one_that_waits_as_well() -> None:
+    """It could not start before that one anyway; the simulation found it (seed 999)."""
+    jobs = {"first": HIGH, "early": {"priority": 45}, "late": {"priority": 45}, "l": LOW}
+    tasks = {"big": Task("big", "first", 2, single_node=True)}
+    tasks |= {name: Task(name, job, 1, preemptible=False) for name, job in (("kept", "early"), ("t", "late"))}
+    running = {"r": ("l", {"b": 1}), "k": Task("k", "l", 1, TaskState.RUNNING, on={"b": 1}, preemptible=False)}
+    decision = schedule(scene({"a": 1, "b": 2}, jobs, tasks, running, preemption=True))
+    assert placed(decision) == {}
+    assert decision.release == ()
+    assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
+
+
 def test_nobody_gives_back_what_does_not_help() -> None:
     jobs = {"h": HIGH, "l": LOW}
     running = {"r": ("l", {"a": 1}), "k": Task("k", "l", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)}

@@ -28,8 +28,8 @@ def spared(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) ->
         victims: The most valuable first: it is the first that keeps its slots.
         served: Who waits, in the order in which they were served.
     """
-    if not victims or (len(served) < 2 and planner.kept_for is None):
-        return set()
+    if not victims or planner.reserved < 2:
+        return set()  # for one alone as few leave as will do
     names = {victim.id for victim in victims}
     rooms = Rooms(planner.pool, planner.agents)
     for task in planner.running:

@@ -44,6 +44,7 @@ class Planner:
         release: Whose slots are to be given back, so far.
         gathered: Whose slots are being given back for whom, as far as it was said (`releasing`).
         kept_for: The task for which a place is kept until it is free, if there is one.
+        reserved: For so many tasks something is reserved that do not start.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -58,6 +59,7 @@ class Planner:
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
         self.kept_for: Task | None = None
+        self.reserved = 0
         self._whole = Rooms(pool, agents, empty=True, shapes=shapes, order=order)
         all_open = all(agent.state is AgentState.ENABLED for agent in agents)
         self._idle = self._whole if all_open else Rooms(pool, agents, shapes=shapes, order=order)
@@ -148,6 +150,7 @@ class Planner:
         """The task gets this later: nobody else does in this pass. Why it waits is said with `wait`."""
         self.rooms.place(task, placement)
         self.limits.hold(task)
+        self.reserved += 1
 
     def keep(self, task: Task, placement: Placement) -> None:
         """What is free of this is for the task, and for nobody else in this pass; the rest when others have ended."""
