@@ -24,5 +24,7 @@ NAMED_CLUSTERS: dict[int, str] = {
 NAMED_ELASTIC: dict[int, str] = {
     342: "the master's clock was put back: an instance that never came counted until it was as late again",
     1918: "the same of a launch without an answer: its order was of a later time, and its agent listed until then",
+    1694: "an agent was silent for seconds, and an older list came: its instance, listed before, was taken for gone",
+    1734: "the master's clock was put back: a listed instance without an agent stayed until it was as late again",
 }
 """The same in the world of an elastic pool."""

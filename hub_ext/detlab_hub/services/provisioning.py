@@ -282,15 +282,15 @@ class Provisioning:
     async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
         """Note what is listed for good, and what was launched before such notes.
 
-        For good is it when no list can be older than it, or when its agent speaks: should that fall silent, an older
-        list is the less likely reason for its absence.
+        For good is it when no list can be older than it, and not as soon as its agent speaks: agents fall silent for a
+        while, and of a list that then does not have it nobody knows whether the instance is gone or the list is old.
         """
 
         def is_news(agent_id: str) -> bool:
             note = notes.get(agent_id)
             if note is None or note.asked_at is None:
                 return note is None
-            return now >= note.asked_at + _LISTED_WITHIN or self._connections.state_of(agent_id, now) == "connected"
+            return now >= note.asked_at + _LISTED_WITHIN
 
         new = [agent_id for agent_id in sorted(listed) if is_news(agent_id)]
         if new:

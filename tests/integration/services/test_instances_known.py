@@ -191,6 +191,39 @@ async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world
     assert len(market.orders) == 2, "what no list has for so long is gone"
 
 
+@pytest.mark.parametrize("silent_for", [15.0, 60.0], ids=["suspect", "lost"])
+async def test_an_older_list_forgets_no_instance_whose_agent_was_there_and_is_silent(make_world, silent_for):
+    """It was listed once while its agent spoke, and so taken for gone: another one came above the most there may be."""
+    world = await make_world(training(200))
+    market = Market()
+    await world.submit(config())
+    await world.step()
+    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    await provisioning.look()
+    (order,) = market.orders
+    agent = await world.add_agent(order.agent_id)
+    await world.steps(3)
+    await provisioning.look()
+    await world.submit(config())
+    agent.drop()
+    market.lagging = True
+    await world.steps(int(silent_for), 1.0)
+    state = world.services.connections.state_of(order.agent_id, world.now)
+    assert state == ("suspect" if silent_for < world.settings.agent_reconnect_wait else "lost")
+    await provisioning.look()
+    await agent.connect()
+    await world.steps(3)
+    await provisioning.look()
+    assert world.services.connections.state_of(order.agent_id, world.now) == "connected", "its key is good"
+    assert (len(market.orders), market.ended) == (1, [])
+    market.made.clear()
+    agent.drop()
+    await world.steps(120, 1.0)
+    await provisioning.look()
+    await provisioning.look()
+    assert len(market.orders) == 2, "what no list has for so long is gone"
+
+
 async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_another_comes(make_world):
     world = await make_world(training(3))
     market = Market(lagging=True)

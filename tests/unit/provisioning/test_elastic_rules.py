@@ -251,6 +251,18 @@ def test_a_clock_that_is_set_back_holds_nothing_up_for_long() -> None:
     assert decide(situation(instances("a")), idle, Limits()).history.instances["a"].idle_since == NOW
 
 
+def test_a_clock_that_is_set_back_waits_for_no_agent_for_longer_than_for_a_new_one() -> None:
+    """An instance that was listed, and whose agent never came, stayed until the clock had come to its launch again."""
+    there = instances("a", launched_at=NOW + 3600)
+    limits = Limits(max_agent_starting_period=40, max_disconnected_period=20)
+    history = decide(situation(there, agents=()), NONE, limits).history
+    for later, away_since in ((39, None), (40, NOW + 40), (60, NOW + 40)):
+        look = decide(situation(there, agents=(), now=NOW + later), history, limits)
+        history = look.history
+        assert (history.instances["a"].away_since, look.endings) == (away_since, ())
+    assert ended(decide(situation(there, agents=(), now=NOW + 61), history, limits)) == {"a": "never_connected"}
+
+
 def test_higher_priority_comes_first_under_a_quota() -> None:
     jobs = {"j": Job("j", priority=50), "k": Job("k", priority=1, submitted=9.0)}
     large, small = waiting(8, job="j", user="ada")[0], replace(waiting(4, job="k", user="ada")[0], id="k0")

@@ -79,15 +79,18 @@ class _Look:
         if instance.agent_id in self._agents:
             idle = None if instance.agent_id in self._busy else self._since(before.idle_since)
             return Remembered(connected_once=True, idle_since=idle)
-        if instance.state not in _ALIVE or self._may_still_come(instance, before):
-            return Remembered(before.connected_once)
-        return Remembered(before.connected_once, away_since=self._since(before.away_since))
+        starting = None if before.connected_once else self._starting_since(instance, before)
+        late = starting is None or self.now >= starting + self.limits.max_agent_starting_period
+        away = self._since(before.away_since) if late and instance.state in _ALIVE else None
+        return Remembered(before.connected_once, away_since=away, starting_since=starting)
+
+    def _starting_since(self, instance: Instance, before: Remembered) -> float:
+        """Since its launch, by a clock that may be set back: then from now on, as if it were launched now."""
+        since = instance.launched_at if before.starting_since is None else before.starting_since
+        return min(since, self.now)
 
     def _since(self, before: float | None) -> float:
         return self.now if before is None else min(before, self.now)  # a clock may be set back
-
-    def _may_still_come(self, instance: Instance, before: Remembered) -> bool:
-        return not before.connected_once and self.now < instance.launched_at + self.limits.max_agent_starting_period
 
     # --- questions
 

@@ -118,11 +118,13 @@ class Remembered(NamedTuple):
         connected_once: Its agent has been there.
         idle_since: Since when it runs nothing; None while it runs something, or its agent is away.
         away_since: Since when its agent is away, or overdue; None while it is there or may still be starting.
+        starting_since: From when on its agent is waited for; None once that has been there.
     """
 
     connected_once: bool = False
     idle_since: float | None = None
     away_since: float | None = None
+    starting_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
