@@ -4,7 +4,7 @@
 # Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the front ends
 # from npm, and for the tests PostgreSQL, nginx and chromium from Debian (announced first).
 
-PYTHON ?= python3
+PYTHON ?= $(shell sh tests/testbed/python.sh)
 EXTRAS := all
 VENV := .venv
 BIN := $(VENV)/bin
