@@ -29,7 +29,7 @@ with det.core.init() as core:
                 (path / "weights.txt").write_text("1.5")
         if core.preempt.should_preempt():
             break
-        time.sleep(0.1)
+        time.sleep(0.25)
 """
 SEARCH = {
     "entrypoint": "python3 train.py",
