@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.services import master as services
@@ -41,6 +41,7 @@ class Bench:
         migrate._quick_check = lambda path, url: None  # a fresh copy is sound
         lease._start_time = self._start_time  # of the simulated process
         _share_compiled_statements()
+        store.writer_engine = self._watched(store.writer_engine)
         asyncio.Event.__hash__ = _serial_hash  # see there
         # No user tasks and no servers of the Hub are simulated: what looks for them need not.
         services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
@@ -59,6 +60,21 @@ class Bench:
             return decision
 
         return judged
+
+    def _watched(self, make: Callable[..., Engine]) -> Callable[..., Engine]:
+        """An engine whose writes are counted by table."""
+
+        def made(*args: Any) -> Engine:
+            engine = make(*args)
+
+            @event.listens_for(engine, "connect")
+            def watch(connection: Any, _record: Any) -> None:
+                if self.world is not None:
+                    self.world.promises.written.watch(connection)
+
+            return engine
+
+        return made
 
     def _start_time(self, pid: int) -> int | None:
         """Which simulated masters live; of real processes only our own is ever asked for."""

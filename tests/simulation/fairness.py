@@ -216,17 +216,26 @@ class Fairness(Promises):
         rules = self._read_rules(now)
         if self._before is not None and self._rules is not None:
             before = self._before
-            new = [one for one in now.values() if one.placed and one.id in before and not before[one.id].placed]
+            new = (
+                [one for one in now.values() if one.placed and one.id in before and not before[one.id].placed]
+                if now is not before
+                else []
+            )
             for one in new:
                 self._judge_place(one, now, self._rules, rules)
             self._judge_demands(new, now)
             self._judge_quotas(new, now, self._rules, rules)
-            self._judge_ends(before, now)
+            if now is not before:
+                self._judge_ends(before, now)
         self._judge_gangs()
-        self._note_preempted(now)
+        if now is not self._before:
+            self._note_preempted(now)
         self._before, self._rules = now, rules
 
     def _read(self) -> dict[str, Held]:
+        same = self.written.is_known("held", "allocations", "experiments", "tasks")
+        if same and self._before is not None:
+            return self._before
         found = {}
         for row in self._all(_LIVE):
             if row not in self._parsed:
@@ -238,6 +247,9 @@ class Fairness(Promises):
         return found
 
     def _read_rules(self, now: dict[str, Held]) -> Rules:
+        same = self.written.is_known("rules", "quotas", "agents")
+        if same and now is self._before and self._rules is not None:
+            return self._rules
         quotas = {(kind, name): slots for kind, name, slots in self._all("SELECT kind, name, slots FROM quotas")}
         agents = self._all("SELECT id, enabled, slots_off FROM agents")
         closed = frozenset(name for name, enabled, _ in agents if not enabled)
@@ -296,6 +308,8 @@ class Fairness(Promises):
 
     def _judge_gangs(self) -> None:
         """A part that failed or is lost ends the others: they are told so in the same commit."""
+        if self.written.is_known("gangs", "allocation_parts", "allocations"):
+            return
         for name, agent, end in self._all(
             "SELECT a.id, p.agent_id, p.end FROM allocation_parts p JOIN allocations a ON a.id = p.allocation_id "
             "WHERE p.end IN ('lost', 'refused', 'failed') AND a.state NOT IN ('TERMINATING', 'TERMINATED')"
@@ -397,16 +411,18 @@ class Fairness(Promises):
 
     # --- now and then
 
-    def check_all(self) -> None:
+    def _check_rows(self) -> None:
         """See `Promises`; and no preemption counts as a restart (I10)."""
-        super().check_all()
+        super()._check_rows()
+        self.checks["I10 restarts"] += 1
+        if self.written.is_known("restarts", "allocations", "trials"):
+            return
         failed = Counter(
             trial for (trial,) in self._all("SELECT trial_id FROM allocations WHERE exit_reason = 'failed'")
         )
         for trial, restarts in self._all("SELECT id, restarts FROM trials"):
             if restarts > failed[trial]:
                 self._broken("I10", f"trial {trial} has {restarts} restarts, and failed {failed[trial]} times")
-        self.checks["I10 restarts"] += 1
 
     def database_moved(self) -> None:
         """See `Promises`."""

@@ -24,6 +24,7 @@ from detlab_hub.core.searchers import decision_to_json, event_from_json, replay
 from detlab_hub.services import TaskCaller
 from simulation.gang import part_of
 from simulation.randomness import apart
+from simulation.written import Written
 
 if TYPE_CHECKING:
     from simulation.master import Master
@@ -99,6 +100,7 @@ class Promises:
     commands: dict[str, str] = field(default_factory=dict)
     """Name of a command -> user task that was acknowledged"""
     checks: Counter[str] = field(default_factory=Counter)
+    written: Written = field(default_factory=Written)
     _reader: sqlite3.Connection | None = None
     _runs: dict[int, int] = field(default_factory=dict)
     _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -107,8 +109,6 @@ class Promises:
     """Of the database, when a commit was looked at last"""
     _replayed: dict[int, tuple[list[Any], dict[str, tuple[str, int]]]] = field(default_factory=dict)
     """experiment -> its journal when it was replayed last, and what its trials were"""
-    _placed: list[Any] | None = None
-    """What held slots at the last commit"""
     _stored: Stored | None = None
     """Metrics when they were compared last"""
     _events: list[Any] = field(default_factory=list)
@@ -195,26 +195,29 @@ class Promises:
 
     def _check_commit(self, master: Master) -> None:
         """What a commit that has changed something must have left whole."""
+        if self.written.nothing():
+            self.written.forget()  # nobody knows what has changed
         self._check_slots()
         self._check_attempts()
-        self.check_all()
+        self._check_rows()
 
     def _check_slots(self) -> None:
         self.checks["I2 in the database"] += 1
-        placed = self._all(_PLACES)
-        if placed == self._placed:
-            return  # looked at already
+        if self.written.is_known("slots", "allocations"):
+            return
         owners: dict[tuple[str, str], str] = {}
-        for name, agent, slots in placed:
+        for name, agent, slots in self._all(_PLACES):
             for slot in json.loads(slots):
                 where, _, one = slot.rpartition("/")  # a gang's slots name their agents
                 other = owners.setdefault((where or agent, one), name)
                 if other != name:
                     self._broken("I2", f"slot {slot} belongs to {other} and {name}")
-        self._placed = placed
 
     def _check_attempts(self) -> None:
         """Points of an attempt that is not the newest may become fewer, never more."""
+        self.checks["I3"] += 1
+        if self.written.is_known("attempts", "trials", "points", "series", "checkpoints"):
+            return
         trials = self._all("SELECT id, run, metrics_run FROM trials")
         runs = {number: run for number, run, _ in trials}
         began = {(number, metrics_run) for number, _, metrics_run in trials if metrics_run > 1}
@@ -235,18 +238,26 @@ class Promises:
             if run > runs[trial]:
                 self._broken("I3", f"trial {trial} has points of attempt {run}, its newest is {runs[trial]}")
         self._runs, self._old_points = runs, dict(counts)
-        self.checks["I3"] += 1
 
     # --- whole
 
     def check_all(self) -> None:
-        """I1, I4, I5 and I8 of all that the database holds."""
+        """I1, I4, I5 and I8 of all that the database holds, whether it was looked at before or not."""
+        self.written.forget()
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """The same of what may have changed."""
         self._check_submits()
         self._check_metrics()
         self._check_checkpoints()
         self._check_journal()
 
     def _check_submits(self) -> None:
+        self.checks["I1"] += 1
+        said = (len(self.submitted), len(self.commands))
+        if self.written.is_known("submits", "experiments", "idempotency", "tasks", of=said):
+            return
         (made,) = self._one("SELECT count(*) FROM experiments") or (0,)
         (known,) = self._one("SELECT count(*) FROM idempotency") or (0,)
         if made != known:
@@ -261,9 +272,11 @@ class Promises:
         for name, task in self.commands.items():
             if tasks.get(name) != task:
                 self._broken("I1", f"command {name} was acknowledged as {task}, now there is {tasks.get(name)}")
-        self.checks["I1"] += 1
 
     def _check_metrics(self) -> None:
+        self.checks["I4"] += 1
+        if self.written.is_known("metrics", "allocations", "points", "series", "metric_names", "events of metrics"):
+            return
         marks = self._all("SELECT id, trial_id, run, metrics_seq FROM allocations ORDER BY run")
         for name, _, _, mark in marks:
             attempt = self.attempts.get(name)
@@ -275,7 +288,6 @@ class Promises:
             self._compare_points(expected, stored)
             self._compare_events(told, stored.events)
             self._stored = stored
-        self.checks["I4"] += 1
 
     def _expect(self, marks: list[Any]) -> tuple[Expected, dict[int, list[tuple[int, int]]]]:
         """What of each trial should be stored, and (attempt, step) of what its stream should tell."""
@@ -325,6 +337,8 @@ class Promises:
                 self._broken("I4", f"trial {trial}: {said} (attempt, step)")
 
     def _check_checkpoints(self) -> None:
+        if self.written.is_known("checkpoints", "checkpoints", "allocations"):
+            return
         store = PosixStorage(self.world.checkpoints)
         for uuid, digest, steps, name, mark in self._all(
             "SELECT c.uuid, c.manifest_digest, c.steps_completed, a.id, a.metrics_seq FROM checkpoints c "
@@ -348,6 +362,8 @@ class Promises:
             self.checks["I5"] += 1
 
     def _check_journal(self) -> None:
+        if self.written.is_known("journal", "searcher_journal", "trials", "experiments"):
+            return
         journals: defaultdict[int, list[Any]] = defaultdict(list)
         for number, *entry in self._all(
             "SELECT experiment_id, seq, event, decisions FROM searcher_journal ORDER BY experiment_id, seq"
@@ -451,6 +467,7 @@ class Promises:
         if self._reader is not None:
             self._reader.close()
         self._reader = self._version = self._stored = None
+        self.written.forget()
         self._runs, self._old_points = {}, {}
         self._events = []
         self._told_steps.clear()
