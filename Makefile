@@ -30,7 +30,7 @@ WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs
 PEERS ?= mlflow wandb optuna ray syne
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
-SOURCES := harness hub_ext server_ext kernel_magics
+SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails beside other tests has one second try: alone, in a process of its own. It is printed. It hides no fault of

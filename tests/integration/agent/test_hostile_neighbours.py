@@ -102,7 +102,8 @@ def test_what_a_task_is_given_holds_nothing_of_the_agents(master, agent_with_sec
     assert not [pair for pair in said["launcher"] if "secret" in pair or "TOKEN" in pair]
     own = str(agent.directory / "tasks" / task.launch.allocation_id)
     files = [path for path in said["held"] if path.startswith("/") and not path.startswith(("/dev/", "/proc/", own))]
-    assert files == []
+    # It may import a module at that moment, which anybody may read.
+    assert [path for path in files if not path.endswith(".pyc")] == []
 
 
 @needs_root
