@@ -23,6 +23,7 @@ from detlab_hub.store import Store, lease, migrate, store
 from simulation.master import make_database
 from simulation.randomness import determined
 from simulation.world import Outcome, World
+from testbed.engines import sharing
 
 
 class Bench:
@@ -40,8 +41,8 @@ class Bench:
         migrate.check_schema = lambda connection, where: "head"
         migrate._quick_check = lambda path, url: None  # a fresh copy is sound
         lease._start_time = self._start_time  # of the simulated process
-        _share_compiled_statements()
-        store.writer_engine = self._watched(store.writer_engine)
+        store.writer_engine = self._watched(sharing(store.writer_engine))
+        store.reader_engine = sharing(store.reader_engine)
         asyncio.Event.__hash__ = _serial_hash  # see there
         # No user tasks and no servers of the Hub are simulated: what looks for them need not.
         services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
@@ -112,28 +113,6 @@ class Bench:
     def close(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _share_compiled_statements() -> None:
-    """Every life of a master makes engines of its own and would compile every statement again."""
-
-    def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
-        first: list[Engine] = []
-
-        def made(*args: Any) -> Engine:
-            engine = make(*args)
-            if not first:
-                first.append(engine)
-            other = first[0]
-            if other is engine:
-                engine.connect().close()
-            engine.dialect, engine._compiled_cache = other.dialect, other._compiled_cache
-            return engine
-
-        return made
-
-    store.writer_engine = sharing(store.writer_engine)
-    store.reader_engine = sharing(store.reader_engine)
 
 
 class _Errors(logging.Handler):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from services_scripted import Script, World, training
-from sqlalchemy import Engine
 
 from detlab_hub.store import store
+from testbed.engines import sharing
 
 
 @pytest.fixture
@@ -31,21 +31,7 @@ async def make_world(db_url: str, tmp_path: Path) -> AsyncIterator[Callable[...,
 
 @pytest.fixture(scope="package", autouse=True)
 def compiled_once() -> Iterator[None]:
-    """Every world has engines of its own, and each would compile every statement again: half of what a start takes."""
-    first: dict[tuple[str, str], Engine] = {}
-
-    def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
-        def made(*arguments: Any) -> Engine:
-            engine = make(*arguments)
-            kind = (make.__name__, engine.dialect.name)
-            if kind not in first:
-                first[kind] = engine
-                engine.connect().close()  # the dialect learns of the database
-            engine.dialect, engine._compiled_cache = first[kind].dialect, first[kind]._compiled_cache
-            return engine
-
-        return made
-
+    """Every world has engines of its own."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("writer_engine", "reader_engine"):
             patch.setattr(store, name, sharing(getattr(store, name)))
