@@ -10,8 +10,6 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from IPython.display import DisplayHandle
-
 from detlab.client import Task
 from detlab.errors import DetlabError
 from detlab.run.cell import REPORT, SUFFIX
@@ -22,7 +20,7 @@ from detlab_magics.celloutput import CellOutput, shown
 from detlab_magics.errors import MagicError, StoppedWatching
 from detlab_magics.modules import CellModules
 from detlab_magics.plaintext import in_notebook, plain, plain_lines
-from detlab_magics.screen import headless
+from detlab_magics.screen import Output, headless
 from detlab_magics.view.text import duration
 
 if TYPE_CHECKING:
@@ -261,7 +259,7 @@ class StatusLine:
     """One line of the cell that is replaced as the task goes on."""
 
     def __init__(self) -> None:
-        self._handle = DisplayHandle()
+        self._output = Output()
         self._shown = ""
 
     def tell(self, view: TaskView) -> None:
@@ -276,13 +274,9 @@ class StatusLine:
         self._put(f"{view.id}: {word} after {duration(seconds)}{_place(view)}{came}")
 
     def _put(self, text: str) -> None:
-        if text == self._shown:
-            return
-        if self._shown:
-            self._handle.update({"text/plain": text}, raw=True)
-        else:
-            self._handle.display({"text/plain": text}, raw=True)
-        self._shown = text
+        if text != self._shown:
+            self._output.put({"text/plain": text})
+            self._shown = text
 
 
 def status_of(view: TaskView) -> str:

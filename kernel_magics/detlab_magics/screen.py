@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
 from IPython.core.getipython import get_ipython
@@ -30,6 +34,42 @@ def headless() -> bool:
     return kernel is None or not getattr(kernel, "_allow_stdin", True)
 
 
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let an interrupt that comes meanwhile come at the end. Only the main thread is interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_event: came.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came.is_set():
+            signal.raise_signal(signal.SIGINT)
+
+
+class Output:
+    """One output of a cell, whose content is replaced.
+
+    An interrupt never comes between the first display and the knowledge of it: the next one would be a second output.
+    """
+
+    def __init__(self) -> None:
+        self._handle = DisplayHandle()
+        self._displayed = False
+
+    def put(self, bundle: dict[str, Any]) -> None:
+        """Display a mimebundle, in place of the one before."""
+        with _interrupts_wait():
+            if self._displayed:
+                self._handle.update(bundle, raw=True)
+            else:
+                self._handle.display(bundle, raw=True)
+                self._displayed = True
+
+
 class Screen(Protocol):
     """One output of a cell."""
 
@@ -44,7 +84,7 @@ class TextScreen:
     """One output: a progress line while it runs, the still view at the end."""
 
     def __init__(self, *, url: str | None = None) -> None:
-        self._handle = DisplayHandle()
+        self._output = Output()
         self._url = url
         self._shown = ""
         self._painted_at = 0.0
@@ -53,17 +93,14 @@ class TextScreen:
         """Show the progress line if it changed, at most every two seconds."""
         line = progress_line(state)
         now = time.monotonic()
-        if not self._shown:
-            self._handle.display({"text/plain": line}, raw=True)
-        elif line == self._shown or now - self._painted_at < TEXT_SECONDS:
+        if self._shown and (line == self._shown or now - self._painted_at < TEXT_SECONDS):
             return
-        else:
-            self._handle.update({"text/plain": line}, raw=True)
+        self._output.put({"text/plain": line})
         self._shown, self._painted_at = line, now
 
     def freeze(self, state: ViewState, note: str | None = None) -> None:
         """Replace the line by the picture, the table and the text."""
-        _put(self._handle, mimebundle(state, url=self._url, note=note), again=bool(self._shown))
+        self._output.put(mimebundle(state, url=self._url, note=note))
 
 
 class WidgetScreen:
@@ -77,7 +114,7 @@ class WidgetScreen:
     ended: ClassVar[deque[Any]] = deque()
 
     def __init__(self, *, url: str | None = None) -> None:
-        self._handle = DisplayHandle()
+        self._output = Output()
         self._url = url
         self._widget: Any = None
 
@@ -90,11 +127,11 @@ class WidgetScreen:
 
         self._widget = LiveView(state, url=self._url)
         widget = self._widget._repr_mimebundle_()
-        self._handle.display({**mimebundle(state, url=self._url), **_data(widget)}, raw=True)
+        self._output.put({**mimebundle(state, url=self._url), **_data(widget)})
 
     def freeze(self, state: ViewState, note: str | None = None) -> None:
         """Replace the widget by the still view."""
-        _put(self._handle, mimebundle(state, url=self._url, note=note), again=self._widget is not None)
+        self._output.put(mimebundle(state, url=self._url, note=note))
         if self._widget is None:
             return
         self._widget.push(state)
@@ -102,13 +139,6 @@ class WidgetScreen:
         self._widget = None
         while len(self.ended) > self.KEPT:
             self.ended.popleft().close()
-
-
-def _put(handle: DisplayHandle, bundle: dict[str, Any], *, again: bool) -> None:
-    if again:
-        handle.update(bundle, raw=True)
-    else:
-        handle.display(bundle, raw=True)
 
 
 def _data(bundle: Any) -> dict[str, Any]:

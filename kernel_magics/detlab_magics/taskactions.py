@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from IPython.display import DisplayHandle
-
 from detlab.client import Task, TaskKind
 from detlab.client.rendering import NO_MATH
 from detlab.schemas.taskwire import TaskView
@@ -19,7 +17,7 @@ from detlab_magics.borrowing import ENTRYPOINT, Shipment, check_text, ship
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
 from detlab_magics.plaintext import in_notebook, plain
-from detlab_magics.screen import headless
+from detlab_magics.screen import Output, headless
 from detlab_magics.tables import html_table, text_table
 
 if TYPE_CHECKING:
@@ -142,11 +140,11 @@ def tensorboard(
             trial_ids=list(trials),
             name=_title(experiments, trials),
         )
-    line = DisplayHandle()
-    line.display({"text/plain": status_of(task.view)}, raw=True)
+    line = Output()
+    line.put({"text/plain": status_of(task.view)})
 
     def tell(view: TaskView) -> None:
-        line.update({"text/plain": status_of(view)}, raw=True)
+        line.put({"text/plain": status_of(view)})
 
     try:
         up = task.await_up(tell=tell)
@@ -162,8 +160,8 @@ def tensorboard(
     if not headless():
         # Shown for a moment only: a saved notebook must not open windows when somebody reads it.
         opening = {"application/javascript": f"window.open({json.dumps(task.url)}, '_blank')", "text/plain": task.url}
-        line.update(opening, raw=True)
-    line.update(link_to(task), raw=True)
+        line.put(opening)
+    line.put(link_to(task))
     return task
 
 
