@@ -21,7 +21,7 @@ def cluster(meeting_place: Path) -> Iterator[Cluster]:
     In a folder that everybody may enter, so that permissions alone keep tenants apart; the clusters of other tests
     are in closed folders, where tasks get a view of their own.
     """
-    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\n"
+    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\nc.EmbeddedCluster.warm_pool = True\n"
     root = meeting_place / "cluster"
     root.mkdir(mode=0o755)
     with running_cluster(root, slots=6, config=config) as running:
