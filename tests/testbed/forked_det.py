@@ -1,0 +1,148 @@
+"""`det` in a fork of a process that has imported what `det` imports, which is most of what a command takes.
+
+    done = run(["experiment", "list"], cwd=folder, env=environment, timeout=60)
+
+It is a process of its own as ever: its directory, environment, output and exit status. The process that is forked
+(`python forked_det.py FD`) is started at the first call, has one thread, and ends when its starter has ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+PRELOADED = ("detlab.client", "detlab_hub.commands", "detlab_hub.embedded.lifecycle", "detlab_agent.commands")
+"""Beside all modules of `detlab.cli`."""
+READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_")
+"""Variables that an interpreter reads before it runs anything begin with these."""
+MESSAGE = 1 << 20
+"""Bytes of a request at most."""
+
+
+class CannotFork(Exception):
+    """What is asked for needs a new interpreter."""
+
+
+@cache
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, __file__, str(theirs.fileno())]
+        return ours, subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+
+
+def run(
+    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `det` with arguments and return what it printed, as `subprocess.run` does.
+
+    Raises:
+        CannotFork: The environment has to be there when the interpreter starts.
+        subprocess.TimeoutExpired: It was killed after `timeout` seconds.
+    """
+    if _of_the_start(env) != _of_the_start(os.environ):
+        raise CannotFork
+    ours, _ = _server()
+    request = json.dumps({"arguments": list(arguments), "cwd": os.fspath(cwd), "env": dict(env)}).encode()
+    ended, ends = os.pipe()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, os.fdopen(ended) as reply:
+        socket.send_fds(ours, [request], [out.fileno(), err.fileno(), ends])
+        os.close(ends)
+        pid = int(reply.readline())
+        if not select.select([reply], [], [], timeout)[0]:
+            os.kill(pid, signal.SIGKILL)
+            reply.readline()
+            raise subprocess.TimeoutExpired(["det", *arguments], timeout, _read(out), _read(err))
+        status = int(reply.readline())
+        return subprocess.CompletedProcess(["det", *arguments], status, _read(out), _read(err))
+
+
+def _of_the_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+
+
+def _read(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+# --- the process that is forked ---------------------------------------------------------------------------
+
+
+def serve(requests: socket.socket) -> list[str] | None:
+    """Fork for each request. Returns the arguments of `det` in a fork, and None when nobody can ask any more."""
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda *_event: None)
+    replies: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([requests, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _tell_of_ended(replies)
+        if requests not in ready:
+            continue
+        message, fds, _, _ = socket.recv_fds(requests, MESSAGE, 3)
+        if not message:
+            return None
+        out, err, reply = fds
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            for fd in (*fds, *replies.values(), woken, wakes, requests.detach()):
+                os.close(fd)
+            request = json.loads(message)
+            os.chdir(request["cwd"])
+            os.environ.clear()
+            os.environ.update(request["env"])
+            return list(request["arguments"])
+        os.close(out)
+        os.close(err)
+        os.write(reply, f"{pid}\n".encode())
+        replies[pid] = reply
+
+
+def _tell_of_ended(replies: dict[int, int]) -> None:
+    while replies:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        reply = replies.pop(pid)
+        os.write(reply, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.close(reply)
+
+
+def _preload() -> None:
+    import gc
+
+    import detlab.cli
+
+    for name in [*PRELOADED, *(found.name for found in pkgutil.iter_modules(detlab.cli.__path__, "detlab.cli."))]:
+        importlib.import_module(name)
+    gc.freeze()  # a fork copies the pages that it writes to, and looking for garbage writes to all of them
+
+
+if __name__ == "__main__":
+    sys.path[0] = ""
+    _preload()
+    asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if asked is not None:
+        from detlab.cli import main
+
+        sys.argv = ["-c", *asked]
+        main()
