@@ -39,7 +39,8 @@ ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails beside other tests has one second try: alone, in a process of its own. It is printed. It hides no fault of
 # the code that shows each time: what is drawn at random is drawn alike in both tries where CI is set.
 TRIES := $(BIN)/python -m pytest --durations 25 -m "not alone"
-QUICK := $(TRIES) -o cache_dir=.pytest_cache/quick $(QUICK_TESTS)
+# Each test of the services on one of the two databases, every other one on PostgreSQL; `make soak` has both.
+QUICK := DETLAB_ONE_DATABASE=1 $(TRIES) -o cache_dir=.pytest_cache/quick $(QUICK_TESTS)
 CLUSTERS := $(TRIES) -o cache_dir=.pytest_cache/clusters $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
 # Simulations have a time of their own and wait for nobody, so they run all the while on what the others, who wait for
 # processes and browsers, leave of the processors. Their output comes when the others are through.
@@ -77,6 +78,7 @@ simulated:  # the part of `make test` that runs beside its others
 	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
 soak: setup-test  ## kill the master at every commit and await, fuzz the API, simulate clusters: make soak SEEDS=0:100000
+	$(PYTEST) $(WORKERS) tests/integration/services
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
 	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
 	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)

@@ -1,5 +1,5 @@
-"""Which world a seed is: a search on a small cluster, or a cluster that many people share, one of four (of the first two
-hundred one of two), or one that grows and shrinks, one of eight."""
+"""Which world a seed is: a search on a small cluster; or a cluster that many people share, one of four (of the first
+two hundred one of two); or one that grows and shrinks, one of eight."""
 
 from __future__ import annotations
 
