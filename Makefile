@@ -9,6 +9,9 @@ EXTRAS := all
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# pip compiles on one processor, and all that packages bring of their own tests; not all of those are Python 3.
+INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt --editable ".[$(EXTRAS)]" && \
+	{ $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || :; }
 FRONT := server_ext/detlab_server/labextension/package.json
 LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
 NODE_MODULES := labextension/node_modules/.package-lock.json
@@ -60,12 +63,13 @@ demo: setup  ## run the main job on real data and print where its results are
 	$(BIN)/python examples/run_demo.py --out $(DEMO_DIR)
 
 test:  ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=line lint
+	@$(MAKE) --no-print-directory -j2 --output-sync=line setup-test lint-front
 	@$(BIN)/python -m compileall -q $(SOURCES)
 	@failed=0; mkdir -p $(dir $(SIMULATED_LOG)); \
 	setsid sh tests/testbed/aside.sh $(MAKE) --no-print-directory simulated > $(SIMULATED_LOG) 2>&1 & aside=$$!; \
 	shown=; show() { [ "$$shown" ] || { shown=1; echo "==> simulations"; cat $(SIMULATED_LOG); }; }; \
 	trap 'kill -- -$$aside 2>/dev/null; show' EXIT; trap 'exit 130' HUP INT TERM; \
+	$(MAKE) --no-print-directory lint-python || exit 1; \
 	$(QUICK) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,quick,$(QUICK)) || failed=1; \
 	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,clusters,$(CLUSTERS)) || failed=1; \
 	wait $$aside || failed=1; show; \
@@ -153,12 +157,11 @@ $(VENV)/.python: | prerequisites
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "==> Python packages into $(VENV) (about two minutes, 2 GB)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	$(INSTALL)
 	@echo $(EXTRAS) > $@
 
 $(VENV)/.installed-test: $(VENV)/.installed $(COLLECTOR)
-	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; \
-		$(PIP) install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]"; }
+	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; $(INSTALL); }
 	@cp $(COLLECTOR) $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 	@touch $@
 
