@@ -14,7 +14,7 @@ WARM = "c.EmbeddedCluster.warm_pool = True\n"
 
 @pytest.fixture(scope="package")
 def docs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with two slots, with the pools of the page on sharing; trials start warm, which saves half the time."""
+    """A cluster with two slots, with the pools of the page on sharing; its trials start warm."""
     (pools,) = blocks(DOCS / "how-to" / "share-gpus-fairly.md", "python")
     with running_cluster(tmp_path_factory.mktemp("docs"), slots=2, config=pools.text + WARM) as running:
         yield running

@@ -19,7 +19,8 @@ def cluster(meeting_place: Path) -> Iterator[Cluster]:
     """A whole cluster, `det up` to `det down`; its operator and three more users.
 
     In a folder that everybody may enter, so that permissions alone keep tenants apart; the clusters of other tests
-    are in closed folders, where tasks get a view of their own.
+    are in closed folders, where tasks get a view of their own. Plain trials are forked from the agent's warm pool, as
+    dozens of them import torch; in the clusters of other tests they start cold.
     """
     config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\nc.EmbeddedCluster.warm_pool = True\n"
     root = meeting_place / "cluster"
