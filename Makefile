@@ -34,9 +34,6 @@ PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady 
 PEERS ?= mlflow wandb optuna ray syne
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
-# Tests start a few thousand interpreters. What they import is looked through for garbage dozens of times, which with
-# torch is a fifth of the start; with this file in the environment it is done less often.
-COLLECTOR := tests/testbed/collector.pth
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails beside other tests has one second try: alone, in a process of its own. It is printed. It hides no fault of
@@ -81,7 +78,7 @@ simulated:  # the part of `make test` that runs beside its others
 	echo "==> $${DETLAB_SIMULATION_CHUNKS}00 seeds"; \
 	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
-soak: setup-test  ## kill the master at every commit and await, fuzz the API, simulate clusters: make soak SEEDS=0:100000
+soak: setup-test  ## services on both databases, the master killed at every commit and await, the API fuzzed, simulated clusters: make soak SEEDS=0:100000
 	$(PYTEST) $(WORKERS) tests/integration/services
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
 	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
@@ -160,9 +157,8 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 	$(INSTALL)
 	@echo $(EXTRAS) > $@
 
-$(VENV)/.installed-test: $(VENV)/.installed $(COLLECTOR)
+$(VENV)/.installed-test: $(VENV)/.installed
 	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; $(INSTALL); }
-	@cp $(COLLECTOR) $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 	@touch $@
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
