@@ -36,8 +36,11 @@ def headless() -> bool:
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Let an interrupt that comes meanwhile come at the end. Only the main thread is interrupted."""
-    if threading.current_thread() is not threading.main_thread():
+    """Let an interrupt that comes meanwhile come at the end.
+
+    Only the main thread is interrupted, and only a handler that Python knows can be put back.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
     came = threading.Event()

@@ -8,6 +8,7 @@ It is a process of its own as ever: its directory, environment, output and exit 
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -36,11 +37,18 @@ class CannotFork(Exception):
 
 
 @cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
-        return ours, subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+
+    @atexit.register
+    def end() -> None:
+        ours.close()  # it reads that nobody asks any more
+        process.wait(10)
+
+    return ours
 
 
 def run(
@@ -54,11 +62,10 @@ def run(
     """
     if _of_the_start(env) != _of_the_start(os.environ):
         raise CannotFork
-    ours, _ = _server()
     request = json.dumps({"arguments": list(arguments), "cwd": os.fspath(cwd), "env": dict(env)}).encode()
     ended, ends = os.pipe()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, os.fdopen(ended) as reply:
-        socket.send_fds(ours, [request], [out.fileno(), err.fileno(), ends])
+        socket.send_fds(_server(), [request], [out.fileno(), err.fileno(), ends])
         os.close(ends)
         pid = int(reply.readline())
         if not select.select([reply], [], [], timeout)[0]:
