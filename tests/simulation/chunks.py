@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,9 +78,8 @@ _counted: dict[int, Counter[str]] = {}
 def simulate(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     """Run seeds in a fresh process and return what it counted; a broken promise raises AssertionError."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "simulation", *arguments, "--json", str(report)]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TESTS)}
-    done = patience.run(command, 880, env=environment)
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = patience.simulate([*arguments, "--json", str(report)], 880, env=environment)
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     result: dict[str, Any] = json.loads(report.read_text())

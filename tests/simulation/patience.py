@@ -11,9 +11,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import psutil
+
+from simulation.fresh import Simulation
 
 WALL = 4500
 """Seconds after which pytest gives one up, whatever it does."""
@@ -48,16 +51,31 @@ def run(
     # A group of its own, to be ended as a whole, and no session: where Linux shares processors by session, a new one
     # would have as much as all the tests beside it, however nice it is.
     with subprocess.Popen(bounded, env=env, cwd=cwd, stdout=pipe, stderr=pipe, text=True, process_group=0) as process:
-        try:
-            out, err = _said(process, look, still)
-        finally:
-            _end(process)
+        return _through(process, command, seconds, look, still)
+
+
+def simulate(
+    arguments: Sequence[str], seconds: int, *, env: Mapping[str, str], cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`run` with `python -m simulation` and these arguments."""
+    with closing(Simulation(arguments, seconds, env, cwd)) as process:
+        return _through(process, ["simulation", *arguments], seconds, LOOK, STILL)
+
+
+def _through(
+    process: subprocess.Popen[str] | Simulation, command: Sequence[str], seconds: int, look: float, still: float
+) -> subprocess.CompletedProcess[str]:
+    try:
+        out, err = _said(process, look, still)
+    finally:
+        _end(process)
+    assert process.returncode is not None
     if process.returncode == -signal.SIGKILL:
         err += f"\nended: it took {seconds} s of a processor, or none at all for {still:.0f} s"
     return subprocess.CompletedProcess(list(command), process.returncode, out, err)
 
 
-def _said(process: subprocess.Popen[str], look: float, still: float) -> tuple[str, str]:
+def _said(process: subprocess.Popen[str] | Simulation, look: float, still: float) -> tuple[str, str]:
     """What it wrote until its end."""
     taken, idle = 0.0, 0.0
     while True:
@@ -82,7 +100,7 @@ def _taken(pid: int) -> float:
     return total
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str] | Simulation) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

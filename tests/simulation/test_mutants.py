@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,17 +70,9 @@ def test_there_are_at_least_ten_planted_bugs() -> None:
 def simulate(folder: Path, first: int, end: int, world: str | None) -> subprocess.CompletedProcess[str]:
     """Run seeds on the code that lies in a folder, up to the first that breaks a promise."""
     paths = [folder / "harness", folder / "hub_ext", HERE.parent]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [
-        sys.executable,
-        "-m",
-        "simulation",
-        "--seeds",
-        f"{first}:{end}",
-        "--stop",
-        *(["--world", world] if world else []),
-    ]
-    return patience.run(command, 580, env=environment, cwd=folder)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    chosen = ["--world", world] if world else []
+    return patience.simulate(["--seeds", f"{first}:{end}", "--stop", *chosen], 580, env=environment, cwd=folder)
 
 
 @pytest.mark.timeout(2 * patience.WALL + patience.MARGIN)

@@ -9,6 +9,7 @@ import time
 import psutil
 
 from simulation import patience
+from simulation.chunks import TESTS
 
 SPIN = "while True: pass"
 SLEEP = "import time, sys; print('here', flush=True); time.sleep(600)"
@@ -44,3 +45,10 @@ def test_it_stays_in_the_session_by_which_processors_are_shared():
     """In one of its own each simulation had as much as all the tests beside it, however nice it was."""
     done = run("import os; print(os.getsid(0), os.getpgid(0) == os.getpid())")
     assert done.stdout.split() == [str(os.getsid(0)), "True"]
+
+
+def test_a_forked_simulation_is_bounded_too():
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = patience.simulate(["--seeds", "0:50"], 2, env=env)
+    assert done.returncode == -9
+    assert "it took 2 s of a processor" in done.stderr
