@@ -2,10 +2,14 @@
 
 A port that is drawn first and bound later may be somebody else's by then. Neither Jupyter's servers nor ours take an
 open socket, but all of them ask tornado's `bind_sockets` for one at the port of their address.
+
+What they have imported until they ask stays: to look through it for garbage, again and again, would take a tenth of
+their start.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import socket
@@ -28,7 +32,11 @@ def hand_over(listening: socket.socket) -> None:
     plain: Any = netutil.bind_sockets
 
     def bind_sockets(asked: int, *args: Any, **named: Any) -> Any:
-        return [listening.dup()] if asked == port else plain(asked, *args, **named)
+        if asked != port:
+            return plain(asked, *args, **named)
+        gc.freeze()
+        gc.enable()
+        return [listening.dup()]
 
     instead: Any = bind_sockets
     listening.setblocking(False)
@@ -37,6 +45,7 @@ def hand_over(listening: socket.socket) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Take the socket, then become the module."""
+    gc.disable()
     descriptor, module, *rest = arguments
     os.set_inheritable(int(descriptor), False)  # no kernel or terminal has it
     hand_over(socket.socket(fileno=int(descriptor)))

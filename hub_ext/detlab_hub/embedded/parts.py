@@ -115,7 +115,7 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
 
 def _hub(folder: StateFolder) -> Part:
     config = importlib.resources.files("detlab_hub.embedded") / "jupyterhub_config.py"
-    argv = (sys.executable, "-m", "jupyterhub", "-f", str(config))
+    argv = (sys.executable, "-m", "detlab_hub.embedded.hub_process", "-f", str(config))
     env = {"DETLAB_STATE_DIR": str(folder.root)}
     return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0)
 
