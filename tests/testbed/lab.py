@@ -62,6 +62,12 @@ def jupyter(
     settings.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    # What only builds of extensions need is asked of node and npm at each start, if they are there: for over a second.
+    nobody = folder / "settings" / "bin"
+    nobody.mkdir()
+    for name in ("node", "npm"):
+        (nobody / name).write_text("#!/bin/sh\nexit 1\n")
+        (nobody / name).chmod(0o755)
     command = [
         *(sys.executable, "-m", "jupyterlab" if lab else "jupyter_server"),
         *("--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0"),
@@ -73,7 +79,7 @@ def jupyter(
         **env,
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}",
+        "PATH": os.pathsep.join([str(nobody), str(Path(sys.executable).parent), env.get("PATH", os.defpath)]),
     }
     with (folder / "jupyter.log").open("w") as log:
         process = subprocess.Popen(command, env=full, cwd=folder, stdout=log, stderr=log)
