@@ -20,7 +20,7 @@ from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage
 from detlab_hub.core.scheduling import Decision, Snapshot
-from detlab_hub.core.searchers import decision_to_json, event_from_json, replay
+from detlab_hub.core.searchers import Searcher, decision_to_json, event_from_json, make_searcher
 from detlab_hub.services import TaskCaller
 from simulation.gang import part_of
 from simulation.randomness import apart
@@ -82,6 +82,19 @@ Expected = defaultdict[int, dict[int, tuple[int, dict[str, float]]]]
 """trial -> step -> attempt and metrics that should be stored"""
 
 
+@dataclass
+class Replayed:
+    """A search that was told again what a journal says, from its first row on, and decides the same."""
+
+    of: tuple[str, int]
+    """The experiment's config, as text, and its seed."""
+    search: Searcher
+    rows: list[Any] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    trials: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Those in which the decisions were found."""
+
+
 class Part(NamedTuple):
     """What took part in a seed: trials of asynchronous halving, and machines on which attempts of those ran."""
 
@@ -107,7 +120,7 @@ class Promises:
     _began: set[tuple[int, int]] = field(default_factory=set)
     _version: int | None = None
     """Of the database, when a commit was looked at last"""
-    _replayed: dict[int, tuple[list[Any], dict[str, tuple[str, int]]]] = field(default_factory=dict)
+    _replayed: dict[int, Replayed] = field(default_factory=dict)
     """experiment -> its journal when it was replayed last, and what its trials were"""
     _stored: Stored | None = None
     """Metrics when they were compared last"""
@@ -375,28 +388,37 @@ class Promises:
         ):
             trials[number][request] = (state, stopped)
         for number, config, seed in self._all("SELECT id, config, seed FROM experiments"):
-            if self._replayed.get(number) != (journals[number], trials[number]):
-                self._check_one_journal(number, config, seed, journals[number], trials[number])
+            self._check_one_journal(number, (config, seed), journals[number], trials[number])
             self.checks["I8"] += 1
 
     def _check_one_journal(
-        self, number: int, config: str, seed: int, journal: list[Any], trials: dict[str, tuple[str, int]]
+        self, number: int, of: tuple[str, int], journal: list[Any], trials: dict[str, tuple[str, int]]
     ) -> None:
-        if number not in self._replayed or self._replayed[number][0] != journal:
-            self._replay(number, json.loads(config), seed, journal)
-        taken = [json.loads(decisions) for _, _, decisions in journal]
-        self._check_decisions(number, [decision for step in taken for decision in step], trials)
-        self._replayed[number] = (journal, trials)
+        known = self._replayed.get(number)
+        if known is None or known.of != of or known.rows != journal[: len(known.rows)]:
+            config = json.loads(of[0])
+            with apart():
+                search = make_searcher(config["searcher"], config["hyperparameters"], of[1])
+            known = Replayed(of, search)
+        elif len(known.rows) == len(journal) and known.trials == trials:
+            return
+        self._replay(number, known, journal[len(known.rows) :])
+        self._check_decisions(number, known.decisions, trials)
+        known.trials = trials
+        self._replayed[number] = known
 
-    def _replay(self, number: int, config: dict[str, Any], seed: int, journal: list[Any]) -> None:
-        if [seq for seq, _, _ in journal] != list(range(1, len(journal) + 1)):
-            self._broken("I8", f"experiment {number}: the journal has a gap: {[row[0] for row in journal]}")
-        events = [event_from_json(json.loads(event)) for _, event, _ in journal]
-        with apart():
-            _, again = replay(config["searcher"], config["hyperparameters"], seed, events)
-        taken = [json.loads(decisions) for _, _, decisions in journal]
-        if [[decision_to_json(decision) for decision in step] for step in again] != taken:
-            self._broken("I8", f"experiment {number}: the journal replayed decides otherwise")
+    def _replay(self, number: int, known: Replayed, journal: list[Any]) -> None:
+        """Tell a search the rows that it was not told yet; at the end of a seed it is told all of them at once."""
+        for seq, event, decisions in journal:
+            if seq != len(known.rows) + 1:
+                self._broken("I8", f"experiment {number}: row {seq} of the journal comes after {len(known.rows)}")
+            with apart():
+                decided = known.search.step(event_from_json(json.loads(event)))
+            again = [decision_to_json(decision) for decision in decided]
+            if again != json.loads(decisions):
+                self._broken("I8", f"experiment {number}: the journal replayed decides otherwise")
+            known.rows.append((seq, event, decisions))
+            known.decisions += again
 
     def _check_decisions(
         self, number: int, decisions: list[dict[str, Any]], trials: dict[str, tuple[str, int]]
