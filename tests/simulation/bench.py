@@ -100,12 +100,12 @@ class Bench:
                 self.world = kind(seed, folder, self.template, calm=calm)
                 outcome = self.world.run(look)
                 self.world = None
+            # That no garbage is collected in the middle has ended: nearly all of the seed's went at once. The rest waits.
             if not self._warm:
                 # What is loaded by now stays: the collector need not look at it again and again.
                 self._warm = True
                 gc.collect()
                 gc.freeze()
-            gc.collect()
             return outcome
         finally:
             shutil.rmtree(folder, ignore_errors=True)
