@@ -100,7 +100,7 @@ class Bench:
                 self.world = kind(seed, folder, self.template, calm=calm)
                 outcome = self.world.run(look)
                 self.world = None
-            # That no garbage is collected in the middle has ended: nearly all of the seed's went at once. The rest waits.
+            # The collector has looked by now, as it had to wait while the seed ran.
             if not self._warm:
                 # What is loaded by now stays: the collector need not look at it again and again.
                 self._warm = True

@@ -68,7 +68,7 @@ ELASTIC = (
     "list_is_old",
     "list_unanswered",
 )
-"""What must happen in the elastic pools of one half, of which a chunk has twelve."""
+"""What must happen in the elastic pools of one half, of which a chunk has six."""
 MANY = 10
 """Chunks of a half from which on no kind of fault of the cloud is missing, however rare: then there are 1,000 seeds."""
 _counted: dict[int, Counter[str]] = {}
