@@ -121,7 +121,7 @@ class Promises:
     _version: int | None = None
     """Of the database, when a commit was looked at last"""
     _replayed: dict[int, Replayed] = field(default_factory=dict)
-    """experiment -> its journal when it was replayed last, and what its trials were"""
+    """experiment -> how far its journal was replayed"""
     _stored: Stored | None = None
     """Metrics when they were compared last"""
     _events: list[Any] = field(default_factory=list)
