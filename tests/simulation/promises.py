@@ -13,17 +13,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from detlab.launch.delivery import Ending
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage
 from detlab_hub.core.scheduling import Decision, Snapshot
-from detlab_hub.core.searchers import Searcher, decision_to_json, event_from_json, make_searcher
 from detlab_hub.services import TaskCaller
 from simulation.gang import part_of
-from simulation.randomness import apart
+from simulation.journal import TERMINAL, Journals
 from simulation.written import Written
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ PROMISES = (
 )
 """Names of all that may be broken, also in the worlds that promise more."""
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
-TERMINAL = {"COMPLETED", "CANCELED", "ERROR"}
 _PLACES = f"SELECT id, agent_id, slots FROM allocations WHERE state IN {PLACED!r}"
 
 _POINTS = (
@@ -82,19 +80,6 @@ Expected = defaultdict[int, dict[int, tuple[int, dict[str, float]]]]
 """trial -> step -> attempt and metrics that should be stored"""
 
 
-@dataclass
-class Replayed:
-    """A search that was told again what a journal says, from its first row on, and decides the same."""
-
-    of: tuple[str, int]
-    """The experiment's config, as text, and its seed."""
-    search: Searcher
-    rows: list[Any] = field(default_factory=list)
-    decisions: list[dict[str, Any]] = field(default_factory=list)
-    trials: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Those in which the decisions were found."""
-
-
 class Part(NamedTuple):
     """What took part in a seed: trials of asynchronous halving, and machines on which attempts of those ran."""
 
@@ -120,8 +105,7 @@ class Promises:
     _began: set[tuple[int, int]] = field(default_factory=set)
     _version: int | None = None
     """Of the database, when a commit was looked at last"""
-    _replayed: dict[int, Replayed] = field(default_factory=dict)
-    """experiment -> how far its journal was replayed"""
+    _journals: Journals = field(init=False)
     _stored: Stored | None = None
     """Metrics when they were compared last"""
     _events: list[Any] = field(default_factory=list)
@@ -130,6 +114,9 @@ class Promises:
     """trial -> attempt and step of each of them"""
     _sound: set[tuple[str, str, int]] = field(default_factory=set)
     """Checkpoints that were read whole: uuid, digest, steps"""
+
+    def __post_init__(self) -> None:
+        self._journals = Journals(self._all, self._broken)
 
     # --- what happens, told by the world
 
@@ -377,61 +364,7 @@ class Promises:
     def _check_journal(self) -> None:
         if self.written.is_known("journal", "searcher_journal", "trials", "experiments"):
             return
-        journals: defaultdict[int, list[Any]] = defaultdict(list)
-        for number, *entry in self._all(
-            "SELECT experiment_id, seq, event, decisions FROM searcher_journal ORDER BY experiment_id, seq"
-        ):
-            journals[number].append(tuple(entry))
-        trials: defaultdict[int, dict[str, tuple[str, int]]] = defaultdict(dict)
-        for number, request, state, stopped in self._all(
-            "SELECT experiment_id, request_id, state, searcher_stopped FROM trials"
-        ):
-            trials[number][request] = (state, stopped)
-        for number, config, seed in self._all("SELECT id, config, seed FROM experiments"):
-            self._check_one_journal(number, (config, seed), journals[number], trials[number])
-            self.checks["I8"] += 1
-
-    def _check_one_journal(
-        self, number: int, of: tuple[str, int], journal: list[Any], trials: dict[str, tuple[str, int]]
-    ) -> None:
-        known = self._replayed.get(number)
-        if known is None or known.of != of or known.rows != journal[: len(known.rows)]:
-            config = json.loads(of[0])
-            with apart():
-                search = make_searcher(config["searcher"], config["hyperparameters"], of[1])
-            known = Replayed(of, search)
-        elif len(known.rows) == len(journal) and known.trials == trials:
-            return
-        self._replay(number, known, journal[len(known.rows) :])
-        self._check_decisions(number, known.decisions, trials)
-        known.trials = trials
-        self._replayed[number] = known
-
-    def _replay(self, number: int, known: Replayed, journal: list[Any]) -> None:
-        """Tell a search the rows that it was not told yet; at the end of a seed it is told all of them at once."""
-        for seq, event, decisions in journal:
-            if seq != len(known.rows) + 1:
-                self._broken("I8", f"experiment {number}: row {seq} of the journal comes after {len(known.rows)}")
-            with apart():
-                decided = known.search.step(event_from_json(json.loads(event)))
-            again = [decision_to_json(decision) for decision in decided]
-            if again != json.loads(decisions):
-                self._broken("I8", f"experiment {number}: the journal replayed decides otherwise")
-            known.rows.append((seq, event, decisions))
-            known.decisions += again
-
-    def _check_decisions(
-        self, number: int, decisions: list[dict[str, Any]], trials: dict[str, tuple[str, int]]
-    ) -> None:
-        """Each decision in the journal has its consequence in the rows."""
-        made = [item["request_id"] for item in decisions if item["type"] == "create_trial"]
-        if sorted(made) != sorted(trials):
-            self._broken("I8", f"experiment {number}: decided on {sorted(made)}, there are {sorted(trials)}")
-        for item in decisions:
-            if item["type"] == "stop_trial":
-                state, stopped = trials[item["request_id"]]
-                if not stopped and state not in TERMINAL:
-                    self._broken("I8", f"experiment {number}: the stop of {item['request_id']} is lost ({state})")
+        self.checks["I8"] += self._journals.check()
 
     # --- at the end
 
@@ -453,7 +386,7 @@ class Promises:
             if node.tasks:
                 self._broken("I7", f"{node.name} still has {sorted(node.tasks)}")
         self._sound.clear()
-        self._replayed.clear()
+        self._journals.forget()
         self._stored = None
         self.check_all()
         self._check_complete()
@@ -525,7 +458,7 @@ class Promises:
     def _one(self, query: str, *values: Any) -> Any:
         return self._cursor().execute(query, values).fetchone()
 
-    def _broken(self, name: str, message: str) -> None:
+    def _broken(self, name: str, message: str) -> NoReturn:
         assert name in PROMISES, name
         self.world.loop.errors.append(f"{name}: {message}")
         raise BrokenPromise(f"{name}: {message}")
