@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -28,6 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests make thousands of HTTP clients, many of them in waiting loops, and each would read the certificates of the world
 # anew, which takes 50 ms of processor time. What is read is the same each time.
 httpx._transports.default.create_ssl_context = cache(httpx._transports.default.create_ssl_context)
+
+# Thousands of tests are collected, and stay: to look through them for garbage again and again takes half of the time.
+gc.disable()
 
 _numbers = itertools.count(1)
 
@@ -57,6 +61,12 @@ def docker_engine() -> Iterator[docker_testbed.Engine]:
         yield found
     finally:
         docker_testbed.down(found.directory)
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage again."""
+    gc.freeze()
+    gc.enable()
 
 
 class Folder(pytest.Package):

@@ -1,6 +1,7 @@
 """`det` in a fork of a process that has imported what `det` imports, which is most of what a command takes.
 
     done = run(["experiment", "list"], cwd=folder, env=environment, timeout=60)
+    agent = start(["agent", "run", …], cwd=folder, env=environment, output=log)
 
 It is a process of its own as ever: its directory, environment, output and exit status. The process that is forked
 (`python forked_det.py FD`) is started at the first call, has one thread, and ends when its starter has ended.
@@ -20,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PRELOADED = ("detlab.client", "detlab_hub.commands", "detlab_hub.embedded.lifecycle", "detlab_agent.commands")
 """Beside all modules of `detlab.cli`."""
@@ -60,20 +62,82 @@ def run(
         CannotFork: The environment has to be there when the interpreter starts.
         subprocess.TimeoutExpired: It was killed after `timeout` seconds.
     """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = _fork(arguments, cwd, env, out, err)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            process.wait()
+            error.output, error.stderr = _read(out), _read(err)
+            raise
+        return subprocess.CompletedProcess(["det", *arguments], status, _read(out), _read(err))
+
+
+def start(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]) -> Forked:
+    """Start `det` with arguments, for as long as it likes; what it prints goes to a file.
+
+    Raises:
+        CannotFork: The environment has to be there when the interpreter starts.
+    """
+    return _fork(arguments, cwd, env, output, output)
+
+
+@dataclass
+class Forked:
+    """A `det` that was started; it is not a child of this process, and else like `subprocess.Popen`."""
+
+    args: list[str]
+    pid: int
+    _reply: IO[str]
+    returncode: int | None = None
+    """Exit status; negative: the signal that ended it; None: it is not known to have ended."""
+
+    def poll(self) -> int | None:
+        """Its exit status if it has ended."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not ended after so many seconds.
+        """
+        if self.returncode is None:
+            if not select.select([self._reply], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = int(self._reply.readline())
+            self._reply.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it is there."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _fork(arguments: Sequence[str], cwd: Path, env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> Forked:
     if _of_the_start(env) != _of_the_start(os.environ):
         raise CannotFork
     request = json.dumps({"arguments": list(arguments), "cwd": os.fspath(cwd), "env": dict(env)}).encode()
     ended, ends = os.pipe()
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, os.fdopen(ended) as reply:
+    try:
         socket.send_fds(_server(), [request], [out.fileno(), err.fileno(), ends])
+    finally:
         os.close(ends)
-        pid = int(reply.readline())
-        if not select.select([reply], [], [], timeout)[0]:
-            os.kill(pid, signal.SIGKILL)
-            reply.readline()
-            raise subprocess.TimeoutExpired(["det", *arguments], timeout, _read(out), _read(err))
-        status = int(reply.readline())
-        return subprocess.CompletedProcess(["det", *arguments], status, _read(out), _read(err))
+    reply = os.fdopen(ended)
+    return Forked(["det", *arguments], int(reply.readline()), reply)
 
 
 def _of_the_start(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
+from pathlib import Path
 
 from detlab.launch import procfs
+from testbed import forked_det
 
 # Misbehaving trials, by name. Each is a whole program for `python -c` or a file of the bundle.
 TRIALS = {
@@ -81,10 +84,11 @@ def make_bundle(files):
 
 
 class AgentProcess:
-    """`python -m detlab_agent` as a child, started and killed at will."""
+    """`det agent run` as a process, started and killed at will."""
 
-    def __init__(self, master, directory, *options):
+    def __init__(self, master, directory, *options, forked=True):
         self.master = master
+        self.forked = forked
         self.directory = directory
         self.options = options
         self.process = None
@@ -96,20 +100,16 @@ class AgentProcess:
         self.token_file.chmod(0o600)
 
     def start(self):
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "detlab_agent",
-            "--master",
-            self.master.url,
-            "--dir",
-            str(self.directory),
-        ]
-        command += ["--name", "agent", "--slots", "2", "--enrolment-token-file", str(self.token_file), *self.options]
+        options = ["--master", self.master.url, "--dir", str(self.directory), "--name", "agent", "--slots", "2"]
+        options += ["--enrolment-token-file", str(self.token_file), *self.options]
+        environ = {**os.environ, **self.environ}
         with self.log.open("ab") as log:
-            environ = {**os.environ, **self.environ}
-            self.process = subprocess.Popen(self.prefix + command, cwd="/", env=environ, stdout=log, stderr=log)
+            if self.forked and not self.prefix:
+                with suppress(forked_det.CannotFork):
+                    self.process = forked_det.start(["agent", "run", *options], cwd=Path("/"), env=environ, output=log)
+                    return
+            command = [*self.prefix, sys.executable, "-P", "-m", "detlab_agent", *options]
+            self.process = subprocess.Popen(command, cwd="/", env=environ, stdout=log, stderr=log)
 
     def kill(self):
         self.process.kill()

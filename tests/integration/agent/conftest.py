@@ -32,9 +32,15 @@ def open_tmp():
 
 
 @pytest.fixture
-def agent(master, open_tmp, request):
+def forked():
+    """Agents are forked from a process that has imported them; not where tests read the command line of one."""
+    return True
+
+
+@pytest.fixture
+def agent(master, open_tmp, request, forked):
     options = ("--uid-range", "23000-23099") if os.geteuid() == 0 else ("--serves-user", "alice")
-    process = AgentProcess(master, open_tmp / "agent", *options)
+    process = AgentProcess(master, open_tmp / "agent", *options, forked=forked)
     process.start()
     try:
         master.wait_for(master.connected, what="the agent connects")
@@ -46,7 +52,7 @@ def agent(master, open_tmp, request):
 
 
 @pytest.fixture
-def docker_agents(master, open_tmp, docker_engine, request):
+def docker_agents(master, open_tmp, docker_engine, request, forked):
     """Start an agent with the docker runtime and the given further options."""
     started = []
 
@@ -56,7 +62,7 @@ def docker_agents(master, open_tmp, docker_engine, request):
         shared.chmod(0o777)
         allowed = [part for path in [*docker_images.host_mounts(), shared] for part in ("--allow-mount", str(path))]
         always = ("--uid-range", "23000-23099", "--runtime", "process,docker", "--docker-host", docker_engine.url)
-        process = AgentProcess(url, open_tmp / "agent", *always, *allowed, *options)
+        process = AgentProcess(url, open_tmp / "agent", *always, *allowed, *options, forked=forked)
         process.engine, process.shared = docker_engine, shared
         process.environ = environ or {}
         process.start()

@@ -60,6 +60,7 @@ def test_json_thousands_of_brackets_deep_does_not_keep_the_slot(master, agent, n
     assert still_serves(master)
 
 
+@pytest.mark.parametrize("forked", [False], ids=["as-started"])
 @pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent reads for others")
 def test_a_daemon_in_the_agents_clothes_is_ended_with_its_task(master, agent):
     """A child with the agent's own command line was taken for one about to start, whoever's it was."""

@@ -34,7 +34,7 @@ def agent(master):
         root = Path(name)
         root.chmod(0o711)
         options = ("--uid-range", "23000-23099") if os.geteuid() == 0 else ("--serves-user", "alice")
-        process = AgentProcess(master, root / "agent", *options, "--runtime", "process", "--warm-pool")
+        process = AgentProcess(master, root / "agent", *options, "--runtime", "process", "--warm-pool", forked=False)
         process.start()
         try:
             master.wait_for(master.connected, what="the agent connects")
