@@ -192,12 +192,17 @@ def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(serve
 
 
 FAILS = """%%det_module lab_fails
+import pathlib, time
 import detlab as det
 
 text = TEXT
 with det.core.init() as core:
     core.train.report_validation_metrics(1, {text: 0.5})
     print(text, flush=True)
+    for _ in range(1200):
+        if pathlib.Path(LOOKED).exists():
+            break
+        time.sleep(0.05)
     raise RuntimeError(text)
 """
 BECAME = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMap(output => [
@@ -210,27 +215,33 @@ BECAME = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMa
 ]).map(element => element.outerHTML.slice(0, 300))"""
 
 
-def hostile_cells():
-    """A search whose every text is the payload, and that fails with it; then the lists and the log of it."""
+def hostile_cells(looked):
+    """A search whose every text is the payload, and that fails with it; then the lists and the log of it.
+
+    It fails when there is a file: within half a second it would be over before a page has drawn it once.
+    """
     config = {
         "name": PAYLOAD, "description": PAYLOAD, "labels": [PAYLOAD], "entrypoint": ["python3", "lab_fails.py"],
         "max_restarts": 0, "searcher": {"name": "single", "metric": PAYLOAD},
         "hyperparameters": {PAYLOAD: {"type": "categorical", "vals": [PAYLOAD]}},
     }  # fmt: skip
     search = f"%%det_experiment --out found --wait\n{json.dumps(config)}"
-    return [LOAD, FAILS.replace("TEXT", repr(PAYLOAD)), search, "%det_list", "%det_logs 1 --tail 20", "found"]
+    fails = FAILS.replace("TEXT", repr(PAYLOAD)).replace("LOOKED", repr(str(looked)))
+    return [LOAD, fails, search, "%det_list", "%det_logs 1 --tail 20", "found"]
 
 
 def test_hostile_texts_of_every_kind_are_text_in_a_notebook_live_and_converted_and_no_secret_is_saved(
-    cluster, server, browser, profile
+    cluster, server, browser, profile, meeting_place
 ):
-    path = server.folder / "hostile.ipynb"
-    write_notebook(path, hostile_cells())
+    path, looked = server.folder / "hostile.ipynb", meeting_place / "looked"
+    write_notebook(path, hostile_cells(looked))
     with tab(profile, server, path.name) as lab:
         for index in range(6):
             lab.run_cell(index)
             if index == 2:
                 lab.page.wait_for_selector(".det-view", timeout=30_000)
+                assert lab.page.evaluate(BECAME) == [], "live"
+                looked.touch()
                 lab.page.locator(".det-view").wait_for(state="detached", timeout=60_000)
             assert lab.page.evaluate(BECAME) == [], index
         lab.page.wait_for_timeout(2000)  # for what would load or run late

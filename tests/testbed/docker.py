@@ -111,9 +111,10 @@ class Engine:
         """Whether the engine answers."""
         return self.request("GET", "/_ping")[0] == 200
 
-    def containers(self) -> list[str]:
-        """Ids of all containers, running or not."""
-        return re.findall(r'"Id":"([0-9a-f]{64})"', self.request("GET", "/containers/json?all=1")[1].decode())
+    def containers(self, *, running: bool = False) -> list[str]:
+        """Ids of all containers, or of those that run."""
+        path = "/containers/json" if running else "/containers/json?all=1"
+        return re.findall(r'"Id":"([0-9a-f]{64})"', self.request("GET", path)[1].decode())
 
     def add_image(self, name: str, archive: bytes, *changes: str) -> None:
         """Make an image of a tar of its files; `changes` are lines of a Dockerfile."""
