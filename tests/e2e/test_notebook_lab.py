@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from playwright.sync_api import expect
 
 from testbed.cluster import running_cluster
 from testbed.lab import chromium, jupyter, tab, write_notebook
@@ -158,7 +159,9 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         assert points(lab.page) >= before, "the page that came late has all that was there"
         lab.page.locator(".det-chip[data-state=completed]").wait_for(timeout=60_000)
         # All 150 steps of both trials. Who missed some hears of the end first, and then asks for the whole.
-        lab.page.wait_for_function("() => / 300 points$/.test(document.querySelector('.det-plot').ariaLabel)")
+        expect(lab.page.locator(".det-plot")).to_have_attribute(
+            "aria-label", re.compile(" 300 points$"), timeout=30_000
+        )
         lab.page.get_by_text("leaves a still picture in the notebook").wait_for(timeout=15_000)
         lab.run_cell(3)
         lab.page.locator("img[alt='learning curves']").wait_for(timeout=30_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 from typing import Any
 
 import anywidget
@@ -22,6 +23,9 @@ class LiveView(anywidget.AnyWidget):
 
     def __init__(self, state: ViewState, *, url: str | None = None) -> None:
         self._frames = FrameWriter(url)
+        # What is sent leaves in the order in which it was made: a page that got an older snapshot after the last
+        # increment would stay at that.
+        self._in_order = threading.Lock()
         self._frames.increment(state)
         super().__init__(snapshot=self._frames.snapshot())
         self.on_msg(self._asked)
@@ -33,14 +37,21 @@ class LiveView(anywidget.AnyWidget):
             state["snapshot"] = self._frames.snapshot()
         return state
 
+    def send_state(self, key: Any = None) -> None:
+        """Send the state to whoever asked for it, as of now."""
+        with self._in_order:
+            super().send_state(key)
+
     def push(self, state: ViewState) -> None:
         """Show `state`, sending only what changed since the last push."""
-        self.send(self._frames.increment(state))
+        with self._in_order:
+            self.send(self._frames.increment(state))
 
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """A page that missed an increment asks for everything again."""
+        """A page that was just drawn, or that missed an increment, asks for everything."""
         if content == {"need": "snapshot"}:
-            self.send({**self._frames.snapshot(), "whole": True})
+            with self._in_order:
+                self.send({**self._frames.snapshot(), "whole": True})
 
 
 def available() -> bool:

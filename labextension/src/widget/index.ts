@@ -30,14 +30,16 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const shown = new ExperimentView(el, view);
   let asked = false;
   let leftBehind = 0;
+  const ask = (): void => {
+    if (asked) return;
+    asked = true;
+    model.send({ need: 'snapshot' });
+  };
   const fold = (update: Update | Record<string, never>): void => {
     if (!('experiment' in update)) return;
     const fits = view.apply(update as Update);
     if (update.whole) asked = false;
-    if (!fits && !asked) {
-      asked = true;
-      model.send({ need: 'snapshot' });
-    }
+    if (!fits) ask();
     if (view.experiment?.ended && !leftBehind) {
       const id = view.experiment.id;
       leftBehind = window.setTimeout(
@@ -52,6 +54,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   onSnapshot();
   model.on('msg:custom', onMessage);
   model.on('change:snapshot', onSnapshot);
+  // What came since the model was made, and before anybody listened, is lost; the last of it tells nobody.
+  ask();
   return () => {
     window.clearTimeout(leftBehind);
     model.off('msg:custom', onMessage);
