@@ -66,4 +66,15 @@ describe('the notebook widget', () => {
     expect(kernel.asked).toEqual([ALL, ALL]);
     end();
   });
+
+  it('shows what is known where the kernel is gone', () => {
+    const kernel = new Kernel(update([1, 2]));
+    kernel.send = () => {
+      throw new Error('Cannot send');
+    };
+    const el = document.createElement('div');
+    const end = widget.render({ model: kernel, el });
+    expect(el.querySelector('.det-view, .det-head')).not.toBeNull();
+    end();
+  });
 });

@@ -33,7 +33,11 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const ask = (): void => {
     if (asked) return;
     asked = true;
-    model.send({ need: 'snapshot' });
+    try {
+      model.send({ need: 'snapshot' });
+    } catch {
+      // The kernel is gone: what is known of the search stays to be seen.
+    }
   };
   const fold = (update: Update | Record<string, never>): void => {
     if (!('experiment' in update)) return;
