@@ -30,9 +30,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # anew, which takes 50 ms of processor time. What is read is the same each time.
 httpx._transports.default.create_ssl_context = cache(httpx._transports.default.create_ssl_context)
 
-# Thousands of tests are collected, and stay: to look through them for garbage again and again takes half of the time.
-gc.disable()
-
 _numbers = itertools.count(1)
 
 
@@ -63,10 +60,15 @@ def docker_engine() -> Iterator[docker_testbed.Engine]:
         docker_testbed.down(found.directory)
 
 
-def pytest_collection_finish() -> None:
-    """From here on there is garbage again."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Thousands of tests are collected, and stay: to look through them for garbage takes half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class Folder(pytest.Package):
