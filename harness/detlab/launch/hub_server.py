@@ -35,7 +35,7 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.launch import idle_watch
 from detlab.launch.handed import handing
 from detlab.launch.relays import Relays, Target, showing
-from detlab.launch.short_folder import short_folder
+from detlab.short_folder import short_folder
 from detlab.trust import tls_context
 
 KINDS = ("notebook", "shell", "tensorboard", "hold")

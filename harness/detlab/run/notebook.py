@@ -23,8 +23,8 @@ from types import FrameType
 from typing import Any
 
 from detlab.errors import DetlabError
-from detlab.launch.short_folder import short_folder
 from detlab.run.outputs import LatestUpload, Outputs
+from detlab.short_folder import short_folder
 
 FOLDER = ".det_notebook"
 EXECUTED = "executed.ipynb"

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from detlab.launch.short_folder import short_folder
+from detlab.short_folder import short_folder
 
 KERNEL_SOCKET = "kernel-00000000-0000-0000-0000-000000000000-ipc-1"
 HOLDS = """
 import signal
-from detlab.launch.short_folder import short_folder
+from detlab.short_folder import short_folder
 with short_folder() as folder:
     print(folder, flush=True)
     signal.pause()
