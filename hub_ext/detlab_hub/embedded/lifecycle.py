@@ -176,6 +176,8 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
         warm_pool=wishes.warm_pool,
         task_network=wishes.task_network,
         task_ports=list(wishes.task_ports),
+        task_memory=wishes.task_memory,
+        task_pids=wishes.task_pids,
         **asdict(front),
     )
 
