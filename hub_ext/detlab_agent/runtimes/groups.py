@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 ROOT = Path("/sys/fs/cgroup")
 DEFAULT_PIDS = 8192
 """Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
+_ABANDONED = 60.0
+"""Seconds after which a group without a process is nobody's: a task joins its own at once."""
 _ROUNDS = 200
 _PAUSE = 0.02
 
@@ -129,6 +131,10 @@ class TaskGroups:
         return below if own and (below := at / own).is_dir() else at
 
     def _made(self, above: Path) -> Path:
+        for left in (*above.glob("detlab-*/*/"), *above.glob("detlab-*/")):  # of agents that were killed
+            with contextlib.suppress(OSError):  # processes are in it
+                if time.time() - left.stat().st_mtime > _ABANDONED:
+                    left.rmdir()
         parent = above / self._name
         parent.mkdir(exist_ok=True)
         return parent
@@ -153,7 +159,10 @@ class TaskGroups:
 
         Raises:
             OSError: The kernel refuses.
+            NoGroups: There are none any more.
         """
+        if not all(parent.is_dir() for parent in self._parents):
+            self.open()  # another agent has removed it, as it was empty
         paths = []
         limit = memory or self._memory
         for parent in self._parents:

@@ -24,7 +24,7 @@ from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
-from detlab_agent.runtimes.groups import Group, TaskGroups
+from detlab_agent.runtimes.groups import Group, NoGroups, TaskGroups
 from detlab_agent.runtimes.making import Order, TaskMaker, directories
 from detlab_agent.runtimes.network import TaskNetworks
 from detlab_agent.runtimes.process_task import Launched, ProcessTask, noted_group
@@ -221,7 +221,7 @@ class ProcessRuntime:
         asked = (launch.info.config.get("resources") or {}).get("memory")
         try:
             return self._groups.make(launch.allocation_id, asked if isinstance(asked, int) else None)
-        except OSError as error:
+        except (OSError, NoGroups) as error:
             raise SetupFailed(f"the task's control group: {error}") from error
 
     def _environment(self, order: Order, place: _Place) -> dict[str, str]:

@@ -111,9 +111,8 @@ def test_a_fork_bomb_stops_at_its_limit_and_hinders_nobody(master, limited):
     (said,) = master.texts(bomb)
     assert said.startswith("refused 11 ")
     assert int(said.split()[-1]) < 100
-    other = master.launch(
-        [sys.executable, "-c", "import subprocess; subprocess.run(['true'], check=True)"], owner="ada"
-    )
+    forks = "import subprocess; subprocess.run(['true'], check=True)"
+    other = master.launch([sys.executable, "-c", forks], owner="ada", slots=("cpu1",))
     master.wait_for(exited(other), timeout=40)
     assert other.exits[0].exit_code == 0
     master.send_kill(bomb, grace=0.5)
@@ -145,37 +144,40 @@ read, write = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
+        os.write(write, str(os.getpid()).encode())
         os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)"], {})
     os._exit(0)
-time.sleep(0.3)
-print("up", flush=True)
+print("daemon", os.read(read, 20).decode(), flush=True)
 time.sleep(300)
 """
 
 
-def test_a_daemon_ends_although_launcher_and_agent_were_killed_together(master, limited):
-    """A double fork, a session of its own, no environment: nothing but its control group tells whose it is."""
+@pytest.fixture
+def haunted(master, limited):
+    """A task with a daemon: a double fork, a session of its own, no environment. (task, record, daemon)"""
     task = master.launch([sys.executable, "-c", DAEMON], owner="mallory")
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
-    record = json.loads((limited.directory / "tasks" / f"{task.launch.allocation_id}.json").read_text())
-    uid = record["uid"]
-    hidden = [p for p in procfs.processes() if procfs.real_uid(p.pid) == uid and procfs.read_environment(p.pid) == {}]
-    assert len(hidden) == 1
+    master.wait_for(lambda: any("daemon" in text for text in master.texts(task)), timeout=40)
+    daemon = procfs.read_process(int(master.texts(task)[0].split()[1]))
+    wait_until(lambda: procfs.read_environment(daemon.pid) == {} and not procfs.is_in_exec(daemon.pid))
+    yield task, limited.directory / "tasks" / f"{task.launch.allocation_id}.json", daemon
+    procfs.send_signal([daemon], signal.SIGKILL)
+
+
+def test_a_daemon_ends_although_launcher_and_agent_were_killed_together(master, limited, haunted):
+    """Nothing but its control group tells whose it is."""
+    task, record, daemon = haunted
     limited.process.send_signal(signal.SIGSTOP)  # so that it does not see the launcher die
-    os.kill(record["pid"], signal.SIGKILL)
+    os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
     limited.kill()
-    assert procfs.is_alive(hidden[0].pid, hidden[0].start_time)
+    assert procfs.is_alive(daemon.pid, daemon.start_time)
     limited.start()
     master.wait_for(exited(task), timeout=40)
-    assert [p for p in procfs.processes() if p.alive and procfs.real_uid(p.pid) == uid] == []
+    assert not procfs.is_alive(daemon.pid, daemon.start_time)
 
 
-def test_processes_whose_task_has_no_record_are_ended_at_the_agents_start(master, limited):
-    task = master.launch([sys.executable, "-c", DAEMON], owner="mallory")
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
-    record = limited.directory / "tasks" / f"{task.launch.allocation_id}.json"
-    uid = json.loads(record.read_text())["uid"]
+def test_processes_whose_task_has_no_record_are_ended_at_the_agents_start(limited, haunted):
+    _, record, daemon = haunted
     limited.kill()
     record.unlink()
     limited.start()
-    wait_until(lambda: not [p for p in procfs.processes() if p.alive and procfs.real_uid(p.pid) == uid])
+    wait_until(lambda: not procfs.is_alive(daemon.pid, daemon.start_time))
