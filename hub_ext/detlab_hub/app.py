@@ -29,6 +29,7 @@ from detlab.launch.identity import UserIds
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
+from detlab_hub.embedded.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
@@ -382,7 +383,11 @@ class DetHub(Application):
         application = make_application(services, Identifier(hub, services), web)
         largest = max(services.settings.bundle_limit, services.settings.outputs_limit)
         server = HTTPServer(application, xheaders=True, max_body_size=largest + _UPLOAD_SLACK)
-        server.listen(self.port, address=self.ip)
+        lent = inherited()
+        if self.port in lent:
+            server.add_socket(lent[self.port])
+        else:
+            server.listen(self.port, address=self.ip)
         self.log.info("serving on http://%s:%d%s", self.ip, self.port, self.base_path)
         try:
             await self._until_stop(services, stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import lifecycle
+from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
@@ -35,9 +36,10 @@ async def run(
     folder.create()
     if folder.locked:
         raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
-    plan = lifecycle.make_plan(folder, options)
+    listeners = Listeners()
+    plan = lifecycle.make_plan(folder, options, listeners)
     folder.write_plan(plan)
-    supervisor = Supervisor(folder, plan, make_parts(folder, plan))
+    supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
     signalled = _Signals()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     running = asyncio.create_task(supervisor.run())
