@@ -47,6 +47,8 @@ _log = logging.getLogger(__name__)
 NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
 KEY_CHARS = 200
+PER_READ = 20
+"""Experiments that a list reads at a time: a config may be a megabyte, and is needed only while its line is made."""
 
 
 class Experiments:
@@ -167,11 +169,17 @@ class Experiments:
         viewer = None if caller.admin else (caller.name, caller.groups)
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            rows = experiments.page(s, limit + 1, before, state, owner, name, viewer)
-            more = len(rows) > limit
-            shown = rows[:limit]
-            items = views.experiment_views(s, shown, caller, self._shell.pending_reasons)
-            return items, shown[-1].id if more else None
+            items: list[ExperimentView] = []
+            cursor = before
+            while len(items) <= limit:
+                count = min(PER_READ, limit + 1 - len(items))
+                rows = experiments.page(s, count, cursor, state, owner, name, viewer)
+                items += views.experiment_views(s, rows, caller, self._shell.pending_reasons)
+                s.expunge_all()
+                if len(rows) < count:
+                    return items, None
+                cursor = rows[-1].id
+            return items[:limit], items[limit - 1].id
 
         return await self._shell.read(page)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import select
@@ -24,7 +22,8 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
-from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.core.searchers import SearcherConfigError
+from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.services import endings
 from detlab_hub.services.access import Right, rights_to
 from detlab_hub.services.callers import Caller
@@ -129,15 +128,8 @@ def trials_total(config: dict[str, Any]) -> int | None:
     if searcher.get("name") != "grid":
         total = searcher.get("max_trials")
         return 1 if searcher.get("name") == "single" else total
-    return _grid_size(json.dumps([searcher, config.get("hyperparameters") or {}]))
-
-
-@lru_cache(maxsize=2000)
-def _grid_size(config: str) -> int | None:
-    """Of a grid's searcher and hyperparameters as JSON; kept, since it is counted out and lists ask again and again."""
-    searcher, hyperparameters = json.loads(config)
     try:
-        return make_searcher(searcher, hyperparameters, 0).trials_total
+        return Grid(config.get("hyperparameters") or {}).size
     except SearcherConfigError:
         return None
 
