@@ -75,6 +75,8 @@ def _judge(
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
         return "the supervisor is gone: its parts still run, but nobody would start them again", None
+    if full := folder.full:
+        return f"{full}; what ends now comes back when there is room", f"df -h {folder}, and make room there"
     for part in parts:
         if part.pid is None:
             return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"

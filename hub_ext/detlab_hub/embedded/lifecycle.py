@@ -113,6 +113,8 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     deadline = time.monotonic() + options.timeout
     if folder.locked:
         return _join(folder, deadline, say)
+    if full := folder.full:
+        raise DetlabError(full, hint=f"df -h {folder}, make room there, then det up again; nothing was touched")
     with Listeners() as listeners:
         plan = make_plan(folder, options, listeners)
         folder.write_plan(plan)

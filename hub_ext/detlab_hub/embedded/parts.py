@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded.listeners import LOOPBACK, Address
-from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
 PROXY = "proxy"
 HUB = "hub"
@@ -106,7 +106,7 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
         *("--log-level", "warn"),
     ]
     env = {"CONFIGPROXY_AUTH_TOKEN": folder.secret("proxy_token")}
-    scripts = ["listeners.cjs"]
+    scripts = ["listeners.cjs", "lasting_output.cjs"]
     if plan.certificate_file:
         argv += ["--ssl-cert", plan.certificate_file, "--ssl-key", plan.key_file]
         env["DETLAB_CERTIFICATE"] = plan.fingerprint  # a proxy with another certificate is another part
@@ -152,7 +152,7 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
 def _agent(folder: StateFolder, plan: Plan) -> Part:
     if (certificate := plan.certificate) is not None:
         # It dials loopback itself; its tasks may be told the public address.
-        write_atomically(folder.root / "agent" / "master.pem", certificate, mode=0o644)
+        write_if_changed(folder.root / "agent" / "master.pem", certificate, mode=0o644)
     argv = [
         *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),
@@ -177,6 +177,6 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
     else:
         argv += ["--users-file", str(folder.users_file), "--homes", str(folder.root / "homes")]
         if plan.user_map:
-            write_atomically(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
+            write_if_changed(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
             argv += ["--user-map", str(folder.user_map_file)]
     return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})

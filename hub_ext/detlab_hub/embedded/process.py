@@ -15,6 +15,7 @@ from pathlib import Path
 
 from detlab.launch.procfs import is_alive, read_process
 from detlab_hub.embedded.listeners import lent
+from detlab_hub.embedded.state import NO_ROOM
 
 _LOG_LIMIT = 32 * 1024 * 1024
 """Bytes; a log that is longer when its program is started becomes `NAME.log.1`."""
@@ -91,9 +92,7 @@ def start(
     Raises:
         OSError: It cannot be started.
     """
-    if log.exists() and log.stat().st_size > _LOG_LIMIT:
-        log.replace(log.with_suffix(".log.1"))
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open_log(log)
     try:
         return subprocess.Popen(
             list(argv),
@@ -107,6 +106,19 @@ def start(
         )
     finally:
         os.close(descriptor)
+
+
+def _open_log(log: Path) -> int:
+    """Return a descriptor that appends to a log; where its disk has no room even for an empty one, one for nothing."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+        return os.open(log, flags, 0o600)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return os.open(os.devnull, flags)
 
 
 def identify(pid: int) -> Running | None:

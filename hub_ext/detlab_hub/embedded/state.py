@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,6 +19,10 @@ from typing import Any
 from detlab.errors import DetlabError
 from detlab.trust import read_certificate
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a full disk, or a used up quota of one, is told by."""
+_FULL = 1024 * 1024
+"""Bytes; with less of them free a disk counts as full: a database wants more for what it does next."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
@@ -236,6 +242,18 @@ class StateFolder:
         """A certificate and its key without which the Hub asks no server by TLS; it shows them to nobody."""
         return self.secrets / "hub.pem", self.secrets / "hub_key.pem"
 
+    @property
+    def full(self) -> str | None:
+        """What is to be said of its disk if that has no room; None if it has.
+
+        Blocks that are reserved for root do not count: tasks cannot have them.
+        """
+        room = os.statvfs(self.root)
+        free = room.f_bavail * room.f_frsize
+        if room.f_files and not room.f_favail:
+            return f"the disk of {self.root} is full: it has no room for further files ({free} bytes free)"
+        return f"the disk of {self.root} is full: {free} bytes free" if free < _FULL else None
+
     def log(self, part: str) -> Path:
         """Return the log file of a part."""
         return self.logs / f"{part}.log"
@@ -282,7 +300,7 @@ class StateFolder:
 
     def write_plan(self, plan: Plan) -> None:
         """Leave the plan for the parts."""
-        write_atomically(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
+        write_if_changed(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -352,3 +370,34 @@ def write_atomically(path: Path, text: str, *, mode: int, replace: bool = True) 
     finally:
         with contextlib.suppress(FileNotFoundError):
             Path(name).unlink()
+
+
+def write_if_changed(path: Path, text: str, *, mode: int) -> None:
+    """Write a file as `write_atomically` does, unless it says that already: then no room on the disk is needed."""
+    try:
+        unchanged = path.read_text(encoding="utf-8") == text and stat.S_IMODE(path.stat().st_mode) == mode
+    except (OSError, ValueError):
+        unchanged = False
+    if not unchanged:
+        write_atomically(path, text, mode=mode)
+
+
+def write_somehow(path: Path, text: str, *, mode: int) -> None:
+    """Write a file as `write_atomically` does; where the disk has no room for a second one, over the first.
+
+    Raises:
+        OSError: There is no first one, or it has no room either.
+    """
+    try:
+        write_atomically(path, text, mode=mode)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            data = text.encode()
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise
+            os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)

@@ -25,10 +25,13 @@ from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.process import Running, identify, start
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
-from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 from detlab_hub.embedded.unavailable import Unavailable
 
 log = logging.getLogger("detlab.supervisor")
+
+_WRITE_AGAIN = 1.0
+"""Seconds after which what could not be written for want of room is written again."""
 
 Hook = Callable[[], Coroutine[Any, Any, None]]
 
@@ -54,7 +57,7 @@ class Keeper:
         self._unavailable = Unavailable(part.name, part.listens)
         self._hook: asyncio.Task[None] | None = None
         self._backoff = Backoff()
-        self._delay = 0.0
+        self._delay = 1.0
         self._stopping = asyncio.Event()
         self._process: Running | None = None
 
@@ -70,12 +73,15 @@ class Keeper:
         while not self._stopping.is_set():
             if self._process is None:
                 child = self._start()
-            if self._process is not None:
-                began = time.monotonic()
-                await self._process.wait()
-                self._ended(child, time.monotonic() - began)
-                child = None
-            await self._unavailable.begin(self._listeners.held(self.part.listens))
+            try:
+                if self._process is not None:
+                    began = time.monotonic()
+                    await self._process.wait()
+                    self._ended(child, time.monotonic() - began)
+                    child = None
+                await self._unavailable.begin(self._listeners.held(self.part.listens))
+            except OSError as error:  # such as no file descriptor left: whoever supervises must not end of that
+                log.error("%s: cannot be watched: %s", self.part.name, error)
             await self._pause()
 
     def _start(self) -> subprocess.Popen[bytes] | None:
@@ -86,7 +92,7 @@ class Keeper:
             child = start(part.argv, env=part.environment(), cwd=part.cwd, log=part.log, sockets=sockets)
         except OSError as error:
             log.error("%s: %s cannot be started: %s", part.name, part.argv[0], error)
-            with part.log.open("a", encoding="utf-8") as file:
+            with contextlib.suppress(OSError), part.log.open("a", encoding="utf-8") as file:
                 file.write(f"{part.argv[0]} cannot be started: {error}\n")
             self._ended(None, 0.0)
             return None
@@ -177,6 +183,9 @@ class Supervisor:
         me = identify(os.getpid())
         assert me is not None
         self._me = me
+        self._announcement = ""
+        self._again: asyncio.TimerHandle | None = None
+        self._trouble = False
         self._stop = asyncio.Event()
 
     def request_stop(self) -> None:
@@ -202,6 +211,8 @@ class Supervisor:
             await self._stop_all(tasks)
             for keeper in self._keepers.values():
                 keeper.close()
+            if self._again is not None:
+                self._again.cancel()
             self._folder.cluster_file.unlink(missing_ok=True)
             for task in done - {stopped}:
                 task.result()  # a keeper never ends by itself: whatever ended it is a mistake to be seen
@@ -244,10 +255,11 @@ class Supervisor:
             "version": detlab.__version__,
             **({"certificate": certificate} if (certificate := self._plan.certificate) else {}),
         }
-        write_atomically(self._folder.cluster_file, json.dumps(record, indent=1) + "\n", mode=0o644)
+        self._announcement = json.dumps(record, indent=1) + "\n"
         self._write()
 
     def _write(self) -> None:
+        """Write down what there is to know; without room on the disk again and again until it is written."""
         report = Report(
             pid=self._me.pid,
             ticks=self._me.ticks,
@@ -255,4 +267,19 @@ class Supervisor:
             version=detlab.__version__,
             parts={name: keeper.report for name, keeper in self._keepers.items()},
         )
-        write_report(self._folder, report)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        try:
+            write_report(self._folder, report)
+            if not self._stop.is_set():
+                write_if_changed(self._folder.cluster_file, self._announcement, mode=0o644)
+        except OSError as error:
+            if not self._trouble:
+                log.error("the state of the cluster cannot be written down: %s", error)
+            self._trouble = True
+            self._again = asyncio.get_running_loop().call_later(_WRITE_AGAIN, self._write)
+        else:
+            if self._trouble:
+                log.info("the state of the cluster can be written down again")
+            self._trouble = False
