@@ -26,6 +26,7 @@ from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.leftovers import LeftoverShipper
 from detlab_agent.runtimes.making import TaskMaker
+from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.process import ProcessRuntime
 from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
@@ -222,7 +223,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         bundles,
         Homes((settings.homes or directory / "homes").absolute()),
         settings.address,
-        settings.service_ports,
+        HeldPorts(settings.service_ports),
         settings.endpoints,
     )
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
@@ -263,6 +264,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await run_until(connector, stop)
     finally:
         await table.close()
+        maker.ports.close()
         if warm is not None:
             await asyncio.to_thread(warm.close)
         if docker is not None:

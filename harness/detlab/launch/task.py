@@ -195,7 +195,8 @@ class Launcher:
             return None
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        entry = Entry(words, self._task.work, env, out_write, err_write)
+        passed = (int(env["DET_SERVICE_FD"]),) if "DET_SERVICE_FD" in env else ()
+        entry = Entry(words, self._task.work, env, out_write, err_write, passed)
         try:
             self._child = self._start_entry(entry)
         except (OSError, ValueError) as error:
@@ -214,7 +215,12 @@ class Launcher:
         return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
 
     def _service_port_free(self, env: dict[str, str]) -> bool:
-        """Whether the port that the agent chose is still free; a service that cannot listen says so less plainly."""
+        """Whether the port is the task's: the agent's own socket, or one that is still free to the container.
+
+        The socket stays open here: a server that crashes gives its port to nobody.
+        """
+        if "DET_SERVICE_FD" in env:
+            return True
         address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
         try:
             family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]

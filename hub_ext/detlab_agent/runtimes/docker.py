@@ -158,6 +158,7 @@ class DockerRuntime:
         self._maker.prepare(order)
         try:
             self._create(order, plan)
+            self._maker.ports.hand_back(order.record)  # the engine, or the container itself, binds it
             self._start(order, plan)
         except (RefusedTask, SetupFailed, EngineAway, OSError):
             self._discard(plan.name)

@@ -71,6 +71,7 @@ class ProcessRuntime:
             order.identity.uid,
             address=service.address if service else None,
             port=service.port if service else None,
+            ports=self._maker.ports,
         )
         running.note()
         self._maker.prepare(order)
@@ -132,7 +133,7 @@ class ProcessRuntime:
         env = self._environment(order)
         command = _launcher_command(task)
         if os.geteuid() != 0:
-            return _popen(command, task, order.identity.uid, env, ())
+            return _popen(command, task, order.identity.uid, env, _inherited(order))
         return self._spawn_as(order, command, env)
 
     def _spawn_as(self, order: Order, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -148,7 +149,7 @@ class ProcessRuntime:
         for path in _reach(order, env):
             become += ["--reach-rw", str(path)]
         try:
-            child = _popen([*become, "--", *command], task, identity.uid, env, (status_write,))
+            child = _popen([*become, "--", *command], task, identity.uid, env, (status_write, *_inherited(order)))
         finally:
             os.close(status_write)
         with os.fdopen(status_read, "rb") as status:
@@ -172,13 +173,14 @@ class ProcessRuntime:
             user=identity.name,
             tmp=task.tmp,
         )
-        return {**env, **source_path(self._agent_env), **order.environment()}
+        listening = order.service.inherited() if order.service is not None else {}
+        return {**env, **source_path(self._agent_env), **order.environment(), **listening}
 
     # --- find again ---------------------------------------------------------------------------------------
 
     def recover(self, record: Path, noted: dict[str, Any]) -> ProcessTask | None:
         """See `NodeRuntime.recover`."""
-        task = ProcessTask(**ProcessTask.noted(record, noted))
+        task = ProcessTask(**ProcessTask.noted(record, noted), ports=self._maker.ports)
         if task.pid is None:
             # The agent died between the start and the note.
             pid, started = _find_launcher(task.directory, task.owner)
@@ -208,6 +210,12 @@ def _may_be_warm(launch: Launch) -> bool:
 def _note(running: ProcessTask, child: Launched) -> None:
     running.child, running.pid, running.started = child, child.pid, procfs.start_time(child.pid)
     running.note()
+
+
+def _inherited(order: Order) -> tuple[int, ...]:
+    """Return the descriptors that the launcher gets: the socket of its service."""
+    service = order.service
+    return () if service is None or service.descriptor is None else (service.descriptor,)
 
 
 def _launcher_command(task: TaskDir) -> list[str]:

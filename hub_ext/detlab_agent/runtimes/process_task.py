@@ -16,6 +16,7 @@ from typing import Protocol
 from detlab.launch import procfs
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.noted import NotedTask
+from detlab_agent.runtimes.ports import HeldPorts
 
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
@@ -43,11 +44,14 @@ class ProcessTask(NotedTask):
     """A task of this runtime; see `RunningTask`."""
 
     child: Launched | None = field(default=None, repr=False)
+    ports: HeldPorts | None = field(default=None, repr=False)
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         await self._gone()
         await asyncio.to_thread(self._end_rest)
+        if self.ports is not None:
+            self.ports.retire(self.record, self.address, self.port)
         written = self.written_exit()
         return written[0] if written is not None else self.unwritten_exit()
 
