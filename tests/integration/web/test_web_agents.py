@@ -28,7 +28,7 @@ async def connect(master: Any, key: str) -> WebSocketClientConnection:
 
 
 def hello(name: str) -> str:
-    return Hello(agent_id=name, slots=[SlotView(id="cpu0")]).model_dump_json()
+    return Hello(uids={}, agent_id=name, slots=[SlotView(id="cpu0")]).model_dump_json()
 
 
 async def closed_with(connection: WebSocketClientConnection) -> int | None:
@@ -58,7 +58,7 @@ async def test_hello_is_answered_and_the_slots_appear(master: Any) -> None:
         ("not json", 4002),
         ('{"type": "launch"}', 4002),
         (hello("somebody else"), 4003),
-        (Hello(agent_id="host", slots=[], protocol=0).model_dump_json(), 4003),
+        (Hello(uids={}, agent_id="host", slots=[], protocol=0).model_dump_json(), 4003),
     ],
 )
 async def test_what_is_no_hello_of_ones_own_ends_the_connection(master: Any, message: str, code: int) -> None:
