@@ -6,6 +6,7 @@ storage that both reach one user could read and remove the other's files.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 
@@ -19,6 +20,7 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import audit, uids
 from detlab_hub.store.tables import UidRow
 
+_log = logging.getLogger(__name__)
 _ACTOR = "cluster"
 """As `audit.CLUSTER`, which is above this."""
 _SHOWN = 3
@@ -64,14 +66,15 @@ def is_account(turn: Turn, row: UidRow) -> bool:
 
 def _write(turn: Turn, owner: str, uid: int, *, account: bool) -> UidRow:
     row = turn.session.get(UidRow, owner)
-    before = "" if row is None else f", before {row.uid}"
     if row is None:
         row = UidRow(owner=owner, uid=uid, account=account, since=turn.now)
         turn.session.add(row)
-    row.uid, row.account, row.since = uid, account, turn.now
+    else:
+        changed = f"account {uid}, before {row.uid}"
+        audit.append(turn.session, turn.now, _ACTOR, "user.uid", f"user {owner}", changed)
+        row.uid, row.account, row.since = uid, account, turn.now
     turn.session.flush()
-    what = f"{'account ' if account else ''}{uid}{before}"
-    audit.append(turn.session, turn.now, _ACTOR, "user.uid", f"user {owner}", what)
+    _log.info("tasks of %s run under uid %d%s", owner, uid, ", an account" if account else "")
     return row
 
 
