@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -25,7 +24,7 @@ from traitlets.config.loader import PyFileConfigLoader
 import detlab
 from detlab.client.discovery import is_loopback
 from detlab.errors import DetlabError
-from detlab.launch.identity import UserIds
+from detlab.launch.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
@@ -33,6 +32,7 @@ from detlab_hub.embedded.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
+from detlab_hub.services.settings import UidPolicy, mistakes_in
 from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
@@ -83,10 +83,25 @@ class DetHub(Application):
         Unicode(),
         help='Image of containers that name none, by kind of slot: {"cpu": "…", "cuda": "…"}.',
     ).tag(config=True)
-    users_file = Unicode(
-        help="Which uid each hub user's tasks run under, as the agents keep it (users.json); read by a root master."
+    uid_range = Unicode(
+        "{}-{}".format(*DEFAULT_RANGE),
+        help="uids that users get whose tasks run on agents that are root, each one for the whole cluster.",
     ).tag(config=True)
-    user_map_file = Unicode(help="The agents' --user-map, if they have one.").tag(config=True)
+    user_map = Dict(
+        Integer(),
+        key_trait=Unicode(),
+        help='Hub user -> uid of an account that they have on the nodes: {"alice": 1005}. Wins over what is assigned.',
+    ).tag(config=True)
+    user_map_file = Unicode(help="A file with the same, as JSON; `user_map` wins.").tag(config=True)
+    users_file = Unicode(
+        help="users.json of the agents of an earlier version, which assigned uids themselves: taken over once."
+    ).tag(config=True)
+    agent_slots_limit = Integer(1024, min=1, help="Slots that an agent may offer; one with more is refused.").tag(
+        config=True
+    )
+    agent_zero_slot_tasks_limit = Integer(
+        1000, min=0, help="The most that an agent's --max-zero-slot-tasks may be; one with more is refused."
+    ).tag(config=True)
     pools = Dict(
         value_trait=Dict(),
         key_trait=Unicode(),
@@ -255,7 +270,9 @@ class DetHub(Application):
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
-            users=self._users() if os.geteuid() == 0 else None,
+            uids=self._uids(),
+            agent_slots_limit=self.agent_slots_limit,
+            agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
         )
 
     def _server_authority(self) -> ServerAuthority | None:
@@ -285,20 +302,33 @@ class DetHub(Application):
             DetlabError: A provider is wrong.
         """
         arguments: tuple[str, ...] = ("--homes", str(self._root / "homes"))
-        if os.geteuid() == 0:
-            arguments += ("--users-file", self.users_file)
-            if self.user_map_file:
-                arguments += ("--user-map", self.user_map_file)
         around = Surroundings(self._root / "instances", settings.service_url, settings.cluster_id, arguments)
         try:
             return make_pools(settings.pools, around)
         except ValueError as error:
             raise DetlabError(f"the configuration of the pools: {error}", hint="correct c.DetHub.pools") from error
 
-    def _users(self) -> UserIds:
-        """Return who owns whose files, as the agents have it."""
-        said = _read_secret(self.user_map_file) if self.user_map_file else ""
-        return UserIds(Path(self.users_file), mapped=json.loads(said) if said else None)
+    def _uids(self) -> UidPolicy:
+        """Return under which uids tasks run.
+
+        Raises:
+            DetlabError: The range or the map cannot be used.
+        """
+        try:
+            in_file = read_uids(Path(self.user_map_file)) if self.user_map_file else {}
+            policy = UidPolicy(
+                parse_range(self.uid_range),
+                {**in_file, **self.user_map},
+                read_uids(Path(self.users_file)),
+                lambda uid: account_name(uid) is not None,
+                os.geteuid() == 0,
+            )
+        except (ValueError, IdentityError) as error:
+            raise DetlabError(f"the uids of users: {error}", hint="correct c.DetHub.uid_range or .user_map") from error
+        mistakes = mistakes_in(policy)
+        if mistakes:
+            raise DetlabError(f"the user map is wrong: {'; '.join(mistakes)}", hint="correct c.DetHub.user_map")
+        return policy
 
     def hub_token(self) -> str:
         """Return this service's token for the Hub.

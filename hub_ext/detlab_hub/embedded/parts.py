@@ -141,6 +141,7 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         argv.append(f"--DetHub.servers_certificate_file={plan.servers_certificate_file}")
         argv.append(f"--DetHub.servers_key_file={folder.servers_key_file}")
     if plan.user_map:
+        write_if_changed(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
         argv.append(f"--DetHub.user_map_file={folder.user_map_file}")
     for path in (folder.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
@@ -174,9 +175,4 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:
         argv += ["--serves-user", plan.operator]
-    else:
-        argv += ["--users-file", str(folder.users_file), "--homes", str(folder.root / "homes")]
-        if plan.user_map:
-            write_if_changed(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
-            argv += ["--user-map", str(folder.user_map_file)]
     return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})

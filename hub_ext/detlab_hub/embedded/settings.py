@@ -36,7 +36,7 @@ class EmbeddedCluster(Configurable):
         Integer(),
         key_trait=Unicode(),
         help="Hub user -> uid of an account of this machine, for a cluster that root started. Users who are not in"
-        " it get a uid from 20000 up, kept in users.json.",
+        " it get a uid from 20000 up (c.DetHub.uid_range), the same on all nodes.",
     ).tag(config=True)
 
     docker = Enum(

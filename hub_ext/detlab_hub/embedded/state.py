@@ -203,13 +203,8 @@ class StateFolder:
         return self.root / "detlab_config.py"
 
     @property
-    def users_file(self) -> Path:
-        """Hub user -> uid, of a cluster that root started."""
-        return self.root / "users.json"
-
-    @property
     def user_map_file(self) -> Path:
-        """The operator's own map of Hub users to uids, for the agent."""
+        """The operator's own map of Hub users to uids, for the master."""
         return self.root / "user_map.json"
 
     @property

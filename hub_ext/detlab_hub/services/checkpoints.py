@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
-from detlab_hub.services import files, views
+from detlab_hub.services import files, uids, views
 from detlab_hub.services.access import Right, right_to
 from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
@@ -39,11 +39,11 @@ class Checkpoints:
             CheckpointError: The bytes are not those that were committed.
         """
 
-        row, owner = await self._found(caller, uuid)
+        row, uid = await self._found(caller, uuid)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
         if path is None or row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
-        uid, size = self._shell.settings.files_of(owner), int(row.files[path]["size"])
+        size = int(row.files[path]["size"])
         return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest, size, uid)
 
     async def open_archive(self, caller: Caller, uuid: str) -> Archive:
@@ -53,16 +53,18 @@ class Checkpoints:
             StorageError: The checkpoint does not lie where this master can read.
             CheckpointError: A file has not the size that was committed.
         """
-        row, owner = await self._found(caller, uuid)
+        row, uid = await self._found(caller, uuid)
         if row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
-        uid = self._shell.settings.files_of(owner)
         return await asyncio.to_thread(Packing(row.storage, uuid, row.files, row.created_at, uid).archive)
 
-    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, str]:
-        def find(s: Session) -> tuple[CheckpointRow, str]:
+    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
+        """A checkpoint and the uid that its files must have."""
+
+        def find(s: Session) -> tuple[CheckpointRow, int | None]:
             row = _readable(s, caller, uuid)
-            return row, s.get_one(ExperimentRow, row.experiment_id).owner
+            owner = s.get_one(ExperimentRow, row.experiment_id).owner
+            return row, uids.file_owner(s, self._shell.settings.uids, owner)
 
         return await self._shell.read(find)
 

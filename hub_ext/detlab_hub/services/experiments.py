@@ -27,7 +27,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.scheduling import Job, Task
-from detlab_hub.services import audit, feasibility, offers, placement, removal, views, waiting
+from detlab_hub.services import audit, feasibility, offers, placement, removal, uids, views, waiting
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
@@ -67,6 +67,7 @@ class Experiments:
             ConfigError: The config has mistakes.
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
+            NoUid: No uid is left for the caller.
         """
         if request.idempotency_key:
             known = await self._shell.read(lambda s: self._known(s, caller, request))
@@ -137,6 +138,7 @@ class Experiments:
         if known is not None:
             return known
         check_references(turn.session, caller, prepared.config, request.bundle)
+        uids.assign(turn, caller.name)
         row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
         if request.idempotency_key:
             turn.session.add(

@@ -50,6 +50,7 @@ from detlab_hub.services.rows import (
 from detlab_hub.services.searches import SearchLostError
 from detlab_hub.services.servercerts import NoCertificate
 from detlab_hub.services.turn import Turn
+from detlab_hub.services.uids import NoUid
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
 from detlab_hub.store.session import insert_row
@@ -144,8 +145,8 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
     """
     try:
         turn.outbox.messages += build_launches(turn, row, only)
-    except NoCertificate as error:
-        _cannot_launch(turn, row, error.message)
+    except (NoCertificate, NoUid) as error:
+        _cannot_launch(turn, row, str(error))
     except (LookupError, TypeError, ValueError) as error:
         # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
         _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")

@@ -15,7 +15,7 @@ from detlab.schemas import expconf, taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.services import audit, feasibility, taskviews
+from detlab_hub.services import audit, feasibility, taskviews, uids
 from detlab_hub.services.access import may_look
 from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
@@ -157,7 +157,9 @@ def create_row(
 
     Raises:
         ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
+        NoUid: No uid is left for the owner.
     """
+    uids.assign(turn, caller.name)
     problems = unknown(turn.session, caller, request)
     if problems:
         raise ConfigError(problems)

@@ -189,8 +189,12 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         cookie_secret=settings.cookie_secret,
         websocket_ping_interval=20,
         websocket_ping_timeout=20,
-        websocket_max_message_size=4 * 1024 * 1024,
+        websocket_max_message_size=AGENT_MESSAGE_LIMIT,
     )
+
+
+AGENT_MESSAGE_LIMIT = 2 * 1024 * 1024
+"""Bytes of one message of an agent; one with more ends the connection."""
 
 
 class Background:

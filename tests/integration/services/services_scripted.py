@@ -250,6 +250,7 @@ class ScriptedAgent:
     serves_user: str | None = None
     address: str = "127.0.0.1"
     process: str = "one"
+    uids: dict[str, int] | None = field(default_factory=dict)
     tasks: dict[tuple[str, int], ScriptedTask] = field(default_factory=dict)
     inbox: deque[MasterMessage] = field(default_factory=deque)
     session: Any = None
@@ -263,6 +264,7 @@ class ScriptedAgent:
             process=self.process,
             serves_user=self.serves_user,
             address=self.address,
+            uids=self.uids,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
                 RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)

@@ -63,6 +63,8 @@ class AgentView(Wire):
     memory: int | None = None
     """Bytes of memory, likewise."""
     memory_asked: int = 0
+    refused: str | None = None
+    """Why the master did not accept its last connection, for administrators."""
 
 
 class ClusterView(Wire):
