@@ -86,7 +86,11 @@ class UserTasks:
         states: Sequence[str] = (),
         owner: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first; administrators see everybody's."""
+        """A page of tasks, newest first; administrators see everybody's.
+
+        Raises:
+            NotFound: `before` is no task that the caller may know of.
+        """
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
@@ -98,8 +102,8 @@ class UserTasks:
                 query = query.where(TaskRow.kind.in_(list(kinds)))
             if states:
                 query = query.where(TaskRow.state.in_(list(states)))
-            last = s.get(TaskRow, before) if before else None
-            if last is not None:
+            if before:
+                last = _last_shown(s, caller, before)
                 earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
                 query = query.where((TaskRow.created_at < last.created_at) | earlier)
             rows = list(s.scalars(query))
@@ -145,6 +149,17 @@ class UserTasks:
 
         async for lines in self._shell.follow_lines(known, ended, after):
             yield lines
+
+
+def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
+    """The task before which a page begins. Were another's one used, the page would tell when it was made."""
+    row = s.get(TaskRow, task_id)
+    if row is None or not caller.sees(row.owner):
+        raise NotFound(
+            f"there is no task {task_id[:80]!r} before which a page could begin",
+            hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
+        )
+    return row
 
 
 # --- in a transaction
