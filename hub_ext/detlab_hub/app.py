@@ -33,7 +33,7 @@ from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
 from detlab_hub.services.settings import UidPolicy, mistakes_in
-from detlab_hub.store import Store
+from detlab_hub.store import CopyPolicy, Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -52,6 +52,10 @@ class DetHub(Application):
 
     state_dir = Unicode(".detlab", help="Folder of the database, the bundles and the secrets.").tag(config=True)
     db_url = Unicode(help="Database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.").tag(config=True)
+    migrate_without_copy = Bool(
+        False,
+        help="Bring an older database to this version's schema even where no copy of it can be made before.",
+    ).tag(config=True)
     ip = Unicode(help="Address to listen on; default: JUPYTERHUB_SERVICE_URL's, else loopback.").tag(config=True)
     port = Integer(help="Port to listen on; default: JUPYTERHUB_SERVICE_URL's, else 8643.").tag(config=True)
     behind_tls_proxy = Bool(
@@ -391,7 +395,12 @@ class DetHub(Application):
                 note.write_text(f"{os.getpid()}\n", encoding="ascii")
 
         try:
-            return Store.open(self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}", upgrading=upgrading)
+            return Store.open(
+                self.db_url,
+                holder=f"{socket.gethostname()}:{os.getpid()}",
+                upgrading=upgrading,
+                copies=CopyPolicy(self._root / "db", required=not self.migrate_without_copy),
+            )
         finally:
             note.unlink(missing_ok=True)
 
