@@ -36,7 +36,8 @@ def lock_next(s: Session) -> Meta | None:
     there = s.scalar(select(Meta).where(Meta.key == _NEXT).with_for_update())
     if there is not None:
         return there
-    made = s.execute(insert_or_ignore(s, Meta.__table__).values(key=_NEXT, value="0")).rowcount  # type: ignore[attr-defined]
+    insert = insert_or_ignore(s, Meta.__table__).values(key=_NEXT, value="0")
+    made = s.execute(insert).rowcount  # type: ignore[attr-defined]  # a CursorResult, which execute() is not typed as
     return None if made else s.scalar(select(Meta).where(Meta.key == _NEXT).with_for_update())
 
 
