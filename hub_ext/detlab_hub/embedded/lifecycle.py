@@ -111,8 +111,11 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     """
     folder.create()
     deadline = time.monotonic() + options.timeout
-    if folder.locked:
-        return _join(folder, deadline, say)
+    with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
+        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
+
+
+def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> Cluster:
     if full := folder.full:
         raise DetlabError(full, hint=f"df -h {folder}, make room there, then det up again; nothing was touched")
     with Listeners() as listeners:

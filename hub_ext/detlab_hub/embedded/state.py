@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -309,26 +310,53 @@ class StateFolder:
         Raises:
             FolderInUse: Another supervisor has it.
         """
-        descriptor = os.open(self.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUse(f"a supervisor already runs on {self.root}") from None
+        # a moment's patience with those who only look whether it is locked
+        with self._locked("supervisor.lock", fcntl.LOCK_EX, patience=0.5) as ours:
+            if not ours:
+                raise FolderInUse(f"a supervisor already runs on {self.root}")
             yield
-        finally:
-            os.close(descriptor)
 
     @property
     def locked(self) -> bool:
         """Whether a supervisor runs on this folder now."""
         if not (self.root / "supervisor.lock").exists():
             return False
+        with self._locked("supervisor.lock", fcntl.LOCK_SH, patience=0.0) as ours:
+            return not ours
+
+    @contextlib.contextmanager
+    def starting(self, patience: float) -> Iterator[None]:
+        """Be the only `det up` on this folder; another one is waited for.
+
+        Args:
+            patience: For so many seconds.
+
+        Raises:
+            FolderInUse: The other one takes longer.
+        """
+        with self._locked("up.lock", fcntl.LOCK_EX, patience) as ours:
+            if not ours:
+                raise FolderInUse(f"another det up on {self.root} has not come to its end", hint="det status")
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, kind: int, patience: float) -> Iterator[bool]:
+        """Try to lock a file for `patience` seconds; give whether that came about."""
+        deadline = time.monotonic() + patience
+        descriptor = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            with self.lock():
-                return False
-        except FolderInUse:
-            return True
+            ours = False
+            while not ours:
+                try:
+                    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                    ours = True
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        break
+                    time.sleep(0.02)
+            yield ours
+        finally:
+            os.close(descriptor)
 
 
 class FolderInUse(DetlabError):
