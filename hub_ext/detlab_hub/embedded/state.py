@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
 from detlab.trust import read_certificate
@@ -68,6 +69,7 @@ class Plan:
         key_file: The certificate's key.
         fingerprint: Of that certificate.
         servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they speak plain HTTP.
+        subdomain_host: The Hub's address if each user's servers have a name below it (`c.JupyterHub.subdomain_host`).
     """
 
     port: int
@@ -92,6 +94,7 @@ class Plan:
     key_file: str = ""
     fingerprint: str = ""
     servers_certificate_file: str = ""
+    subdomain_host: str = ""
 
     @property
     def url(self) -> str:
@@ -108,6 +111,14 @@ class Plan:
     def bind_url(self) -> str:
         """Address of the proxy itself, which may stand behind another server."""
         return self._address(self.public_host) if self.public_host else self.url
+
+    @property
+    def hosts(self) -> list[str]:
+        """All names under which the Hub itself is reached, as requests say them in `Host`; IPv6 is not among them."""
+        known = [
+            urlsplit(one).hostname or "" for one in (self.subdomain_host, self.public_url, self.bind_url, self.url)
+        ]
+        return sorted({one for one in (*known, "127.0.0.1", "localhost") if one and ":" not in one})
 
     def _address(self, host: str) -> str:
         scheme = "https" if self.certificate_file else "http"
