@@ -34,15 +34,17 @@ async def run(
         DetlabError: It runs already, or does not come up.
     """
     folder.create()
-    if folder.locked:
-        raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
-    listeners = Listeners()
-    plan = lifecycle.make_plan(folder, options, listeners)
-    folder.write_plan(plan)
-    supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
-    signalled = _Signals()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    running = asyncio.create_task(supervisor.run())
+    with folder.starting(patience=options.timeout):
+        if folder.locked:
+            raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
+        listeners = Listeners()
+        plan = lifecycle.make_plan(folder, options, listeners)
+        folder.write_plan(plan)
+        supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
+        signalled = _Signals()
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.sleep(0)  # its first step takes the folder
     watching = asyncio.create_task(_watch(folder, plan, options, ready, say))
     try:
         first: list[asyncio.Future[None]] = [running, watching, signalled.first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -106,6 +107,8 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
             found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
         else:
-            uptime = max(0.0, time.time() - part.started_at)
+            # by a clock that nobody sets
+            began = running.ticks / os.sysconf("SC_CLK_TCK")
+            uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
     return found

@@ -22,7 +22,7 @@ from detlab_hub.embedded.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
-from detlab_hub.embedded.settings import EmbeddedCluster, read_config
+from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
 from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 Say = Callable[[str], None]
@@ -111,8 +111,11 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     """
     folder.create()
     deadline = time.monotonic() + options.timeout
-    if folder.locked:
-        return _join(folder, deadline, say)
+    with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
+        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
+
+
+def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> Cluster:
     if full := folder.full:
         raise DetlabError(full, hint=f"df -h {folder}, make room there, then det up again; nothing was touched")
     with Listeners() as listeners:
@@ -155,12 +158,14 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
     files = [folder.config_file] if folder.config_file.exists() else []
     if options.config is not None:
         files.append(options.config.absolute())
-    wishes = EmbeddedCluster(config=read_config(files))
+    config = read_config(files)
+    wishes = EmbeddedCluster(config=config)
     operator, others = wishes.users()
     front = choose_front(
         folder,
         wishes,
         Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
+        subdomain_host_of(config),
     )
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)

@@ -110,6 +110,8 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
     if plan.certificate_file:
         argv += ["--ssl-cert", plan.certificate_file, "--ssl-key", plan.key_file]
         env["DETLAB_CERTIFICATE"] = plan.fingerprint  # a proxy with another certificate is another part
+    if plan.subdomain_host:
+        argv.append("--host-routing")
     if plan.servers_certificate_file:
         argv += ["--client-ssl-ca", plan.servers_certificate_file]
         scripts.append("server_names.cjs")

@@ -11,10 +11,12 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
 from detlab.trust import read_certificate
@@ -67,6 +69,7 @@ class Plan:
         key_file: The certificate's key.
         fingerprint: Of that certificate.
         servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they speak plain HTTP.
+        subdomain_host: The Hub's address if each user's servers have a name below it (`c.JupyterHub.subdomain_host`).
     """
 
     port: int
@@ -91,6 +94,7 @@ class Plan:
     key_file: str = ""
     fingerprint: str = ""
     servers_certificate_file: str = ""
+    subdomain_host: str = ""
 
     @property
     def url(self) -> str:
@@ -107,6 +111,14 @@ class Plan:
     def bind_url(self) -> str:
         """Address of the proxy itself, which may stand behind another server."""
         return self._address(self.public_host) if self.public_host else self.url
+
+    @property
+    def hosts(self) -> list[str]:
+        """All names under which the Hub itself is reached, as requests say them in `Host`; IPv6 is not among them."""
+        known = [
+            urlsplit(one).hostname or "" for one in (self.subdomain_host, self.public_url, self.bind_url, self.url)
+        ]
+        return sorted({one for one in (*known, "127.0.0.1", "localhost") if one and ":" not in one})
 
     def _address(self, host: str) -> str:
         scheme = "https" if self.certificate_file else "http"
@@ -304,26 +316,53 @@ class StateFolder:
         Raises:
             FolderInUse: Another supervisor has it.
         """
-        descriptor = os.open(self.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUse(f"a supervisor already runs on {self.root}") from None
+        # a moment's patience with those who only look whether it is locked
+        with self._locked("supervisor.lock", fcntl.LOCK_EX, patience=0.5) as ours:
+            if not ours:
+                raise FolderInUse(f"a supervisor already runs on {self.root}")
             yield
-        finally:
-            os.close(descriptor)
 
     @property
     def locked(self) -> bool:
         """Whether a supervisor runs on this folder now."""
         if not (self.root / "supervisor.lock").exists():
             return False
+        with self._locked("supervisor.lock", fcntl.LOCK_SH, patience=0.0) as ours:
+            return not ours
+
+    @contextlib.contextmanager
+    def starting(self, patience: float) -> Iterator[None]:
+        """Be the only `det up` on this folder; another one is waited for.
+
+        Args:
+            patience: For so many seconds.
+
+        Raises:
+            FolderInUse: The other one takes longer.
+        """
+        with self._locked("up.lock", fcntl.LOCK_EX, patience) as ours:
+            if not ours:
+                raise FolderInUse(f"another det up on {self.root} has not come to its end", hint="det status")
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, kind: int, patience: float) -> Iterator[bool]:
+        """Try to lock a file for `patience` seconds; give whether that came about."""
+        deadline = time.monotonic() + patience
+        descriptor = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            with self.lock():
-                return False
-        except FolderInUse:
-            return True
+            ours = False
+            while not ours:
+                try:
+                    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                    ours = True
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        break
+                    time.sleep(0.02)
+            yield ours
+        finally:
+            os.close(descriptor)
 
 
 class FolderInUse(DetlabError):

@@ -187,6 +187,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         hub_public_url=settings.hub_public_url,
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
+        xsrf_cookie_kwargs=dict(auth.COOKIES),
         websocket_ping_interval=20,
         websocket_ping_timeout=20,
         websocket_max_message_size=AGENT_MESSAGE_LIMIT,
