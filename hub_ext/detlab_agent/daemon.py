@@ -14,7 +14,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import detlab
 from detlab.launch.identity import ACCEPTED_RANGE, UidRules, read_uids
@@ -26,6 +26,7 @@ from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.leftovers import LeftoverShipper
 from detlab_agent.runtimes.making import TaskMaker
+from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.process import ProcessRuntime
 from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
@@ -72,6 +73,9 @@ class AgentSettings:
         service_ports: First and last port that services may use; None for any.
         homes: Homes of users who have none; None for `homes` in the directory.
         warm_pool: Whether trials are forked from a process that has imported torch.
+        task_network: Whether each task has a network of its own; auto: where that works.
+        task_subnet: Addresses for these networks; None for some that are free.
+        task_ports: Ports of this machine's loopback that all tasks reach.
     """
 
     endpoints: Endpoints
@@ -97,6 +101,9 @@ class AgentSettings:
     service_ports: tuple[int, int] | None = None
     homes: Path | None = None
     warm_pool: bool = False
+    task_network: Literal["private", "host", "auto"] = "auto"
+    task_subnet: str | None = None
+    task_ports: tuple[int, ...] = ()
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -199,11 +206,41 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
 
 
 def _runtimes(
-    settings: AgentSettings, maker: TaskMaker, docker: DockerRuntime | None, warm: WarmPool | None
+    settings: AgentSettings,
+    maker: TaskMaker,
+    docker: DockerRuntime | None,
+    warm: WarmPool | None,
+    networks: TaskNetworks | None,
 ) -> list[NodeRuntime]:
     processes = not settings.runtimes or "process" in settings.runtimes
-    ours = [ProcessRuntime(maker, os.environ, warm)] if processes else []
+    ours = [ProcessRuntime(maker, os.environ, warm, networks)] if processes else []
     return [*ours, *([docker] if docker is not None else [])]
+
+
+def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
+    """Return what gives tasks networks of their own; None where they have the machine's.
+
+    Raises:
+        AgentError: The operator wants them, and they cannot be had.
+    """
+    if settings.task_network == "host" or (settings.task_network == "auto" and os.geteuid() != 0):
+        return None
+    if os.geteuid() != 0:
+        raise AgentError("--task-network private: only an agent that is root can give tasks networks of their own")
+    subnets = DEFAULT_SUBNETS if settings.task_subnet is None else (settings.task_subnet,)
+    networks = TaskNetworks(directory, subnets, settings.task_ports, settings.endpoints.base)
+    try:
+        networks.open()
+    except NoPrivateNetwork as error:
+        if settings.task_network == "private":
+            raise AgentError(f"--task-network private: {error}") from error
+        _log.warning(
+            "tasks share this machine's network, where each can connect to the loopback ports of all others: %s. "
+            "--task-network host says that this is meant",
+            error,
+        )
+        return None
+    return networks
 
 
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
@@ -228,7 +265,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     )
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
     warm = WarmPool(os.environ) if settings.warm_pool else None
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm))
+    networks = await asyncio.to_thread(_networks, settings, directory)
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm, networks))
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
     if warm is not None:
@@ -266,6 +304,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     finally:
         await table.close()
         maker.ports.close()
+        if networks is not None:
+            await asyncio.to_thread(networks.close)
         if warm is not None:
             await asyncio.to_thread(warm.close)
         if docker is not None:

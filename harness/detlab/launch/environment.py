@@ -80,6 +80,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         "DET_SERVICE_CERT_FILE",
         "DET_SERVICE_KEY_FILE",
         "DET_MASTER_CERT_FILE",
+        "DET_NETWORK",
     ):
         if name in base:
             env[name] = base[name]

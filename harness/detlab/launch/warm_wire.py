@@ -35,6 +35,7 @@ class ForkRequest:
         groups: Further groups.
         reach: Directories that its user must reach and write to.
         reach_read: Paths that its user must read.
+        network: Plan of its own network (`detlab.launch.network`); None for the machine's.
     """
 
     directory: str
@@ -45,6 +46,7 @@ class ForkRequest:
     groups: tuple[int, ...] = ()
     reach: tuple[str, ...] = ()
     reach_read: tuple[str, ...] = ()
+    network: str | None = None
 
     def encode(self) -> bytes:
         """Return the message."""

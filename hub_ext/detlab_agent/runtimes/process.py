@@ -18,12 +18,14 @@ from typing import Any
 
 from detlab.launch import procfs
 from detlab.launch.environment import base_environment, source_path
+from detlab.launch.network import HOST, PRIVATE, NetworkPlan
 from detlab.launch.program import OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.making import Order, TaskMaker, directories
+from detlab_agent.runtimes.network import TaskNetworks
 from detlab_agent.runtimes.process_task import Launched, ProcessTask
 from detlab_agent.runtimes.warm_pool import WarmPool
 from detlab_agent.taskfiles import open_owned_log
@@ -39,12 +41,20 @@ class ProcessRuntime:
         maker: Makes their directories.
         agent_env: The agent's own environment.
         warm: Forks launchers of plain Python programs; None to start all of them cold.
+        networks: Gives each task a network of its own; None: all have the machine's.
     """
 
     name = "process"
 
-    def __init__(self, maker: TaskMaker, agent_env: Mapping[str, str], warm: WarmPool | None = None) -> None:
+    def __init__(
+        self,
+        maker: TaskMaker,
+        agent_env: Mapping[str, str],
+        warm: WarmPool | None = None,
+        networks: TaskNetworks | None = None,
+    ) -> None:
         self._maker = maker
+        self._networks = networks
         self._warm = warm
         self._agent_env = agent_env
         if not procfs.adopt_orphans():
@@ -75,12 +85,13 @@ class ProcessRuntime:
         )
         running.note()
         self._maker.prepare(order)
-        if not self._fork(order, running):
-            child = self._spawn(order)
+        network = self._networks.plan(launch) if self._networks is not None else None
+        if not self._fork(order, running, network):
+            child = self._spawn(order, network)
             _note(running, child)
         return running
 
-    def _fork(self, order: Order, running: ProcessTask) -> bool:
+    def _fork(self, order: Order, running: ProcessTask, network: NetworkPlan | None) -> bool:
         """Start the launcher from the warm pool; False when it must be started cold.
 
         Raises:
@@ -92,7 +103,7 @@ class ProcessRuntime:
         status_read, status_write = os.pipe()
         with os.fdopen(status_read, "rb") as status:
             try:
-                held = self._warm.fork(self._request(order), log, status_write)
+                held = self._warm.fork(self._request(order, network), log, status_write)
             finally:
                 os.close(status_write)
                 os.close(log)
@@ -113,8 +124,8 @@ class ProcessRuntime:
         _log.warning("task %s starts cold: its forked launcher ended before it began", running.allocation_id)
         return False
 
-    def _request(self, order: Order) -> ForkRequest:
-        env = self._environment(order)
+    def _request(self, order: Order, network: NetworkPlan | None) -> ForkRequest:
+        env = self._environment(order, network)
         root = os.geteuid() == 0
         identity = order.identity
         return ForkRequest(
@@ -126,17 +137,20 @@ class ProcessRuntime:
             groups=identity.groups,
             reach=tuple(str(path) for path in _reach(order, env)),
             reach_read=tuple(_reach_read(env)),
+            network=network.encode() if network is not None else None,
         )
 
-    def _spawn(self, order: Order) -> subprocess.Popen[bytes]:
+    def _spawn(self, order: Order, network: NetworkPlan | None) -> subprocess.Popen[bytes]:
         task = order.task
-        env = self._environment(order)
+        env = self._environment(order, network)
         command = _launcher_command(task)
         if os.geteuid() != 0:
             return _popen(command, task, order.identity.uid, env, _inherited(order))
-        return self._spawn_as(order, command, env)
+        return self._spawn_as(order, command, env, network)
 
-    def _spawn_as(self, order: Order, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn_as(
+        self, order: Order, command: list[str], env: dict[str, str], network: NetworkPlan | None
+    ) -> subprocess.Popen[bytes]:
         """Start the launcher as its user; wait until it is that user or failed to become it."""
         identity, task = order.identity, order.task
         status_read, status_write = os.pipe()
@@ -148,6 +162,8 @@ class ProcessRuntime:
             become += ["--reach", name]
         for path in _reach(order, env):
             become += ["--reach-rw", str(path)]
+        if network is not None:
+            become += ["--network", network.encode()]
         try:
             child = _popen([*become, "--", *command], task, identity.uid, env, (status_write, *_inherited(order)))
         finally:
@@ -159,7 +175,7 @@ class ProcessRuntime:
             raise RefusedTask(str(json.loads(report)["error"]))
         return child
 
-    def _environment(self, order: Order) -> dict[str, str]:
+    def _environment(self, order: Order, network: NetworkPlan | None) -> dict[str, str]:
         """Return the launcher's environment. Nothing the experiment says is in it: root reads it first."""
         identity, task = order.identity, order.task
         if order.launch.user_home:
@@ -174,7 +190,8 @@ class ProcessRuntime:
             tmp=task.tmp,
         )
         listening = order.service.inherited() if order.service is not None else {}
-        return {**env, **source_path(self._agent_env), **order.environment(), **listening}
+        kind = {"DET_NETWORK": HOST if network is None else PRIVATE}
+        return {**env, **source_path(self._agent_env), **order.environment(), **listening, **kind}
 
     # --- find again ---------------------------------------------------------------------------------------
 

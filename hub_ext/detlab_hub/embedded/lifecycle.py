@@ -189,6 +189,8 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         docker_volumes=list(wishes.docker_volumes),
         agent_name=wishes.agent_name,
         warm_pool=wishes.warm_pool,
+        task_network=wishes.task_network,
+        task_ports=list(wishes.task_ports),
         **asdict(front),
     )
 

@@ -173,6 +173,10 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--name", plan.agent_name]
     if plan.warm_pool:
         argv.append("--warm-pool")
+    # Tasks are told the public address, which is this machine's loopback where nothing else was asked for.
+    argv += ["--task-network", plan.task_network, "--task-port", str(plan.port)]
+    for port in plan.task_ports:
+        argv += ["--task-port", str(port)]
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:

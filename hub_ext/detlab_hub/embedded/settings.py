@@ -65,6 +65,18 @@ class EmbeddedCluster(Configurable):
         " What they lose and gain: docs/decisions/0009-warm-pool.md.",
     ).tag(config=True)
 
+    task_network = Enum(
+        ["auto", "private", "host"],
+        "auto",
+        help="Whether each task has a network namespace of its own; auto: where root started the cluster and it works."
+        " What tasks reach then: docs/how-to/add-a-node.md.",
+    ).tag(config=True)
+
+    task_ports = List(
+        Integer(min=1, max=65535),
+        help="Ports of this machine's loopback that tasks with a network of their own reach, beside the cluster's.",
+    ).tag(config=True)
+
     ip = Unicode(
         "127.0.0.1",
         help="Address of this machine on which the cluster is reached; 0.0.0.0 for all of them. Beyond loopback it must"

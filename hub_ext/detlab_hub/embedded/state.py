@@ -62,6 +62,8 @@ class Plan:
         docker_volumes: Host directories that every container has, as HOST[:CONTAINER][:ro].
         agent_name: What the agent is called; "" is the machine's name.
         warm_pool: Whether the agent forks trials from a process that has imported torch.
+        task_network: Whether each task has a network of its own: auto, private or host.
+        task_ports: Ports of this machine's loopback that tasks reach from there.
         ip: Address on which the proxy listens.
         public_host: Name or address by which other machines reach it; empty: `ip`.
         public_address: Whole address by which they do, where that is not the proxy's own; empty: it is.
@@ -87,6 +89,8 @@ class Plan:
     docker_volumes: list[str] = field(default_factory=list)
     agent_name: str = ""
     warm_pool: bool = False
+    task_network: str = "auto"
+    task_ports: list[int] = field(default_factory=list)
     ip: str = "127.0.0.1"
     public_host: str = ""
     public_address: str = ""
