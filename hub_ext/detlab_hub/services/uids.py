@@ -93,8 +93,8 @@ def _free(policy: UidPolicy, following: int) -> int:
 def _next(turn: Turn) -> int:
     """Return the lowest uid that was never assigned; the first call takes over what agents of earlier versions kept."""
     there = uids.lock_next(turn.session)
-    if there is not None:
-        return int(there.value)
+    if there > 0:
+        return there
     policy = turn.settings.uids
     given = {**policy.given, **{name: uid for name, uid in policy.mapped.items() if name in policy.given}}
     shared = {uid for uid, times in Counter(given.values()).items() if times > 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import insert_or_ignore
@@ -25,22 +25,18 @@ def owner_of(s: Session, uid: int) -> str | None:
 
 def has_begun(s: Session) -> bool:
     """Whether any uid was assigned or taken over."""
-    return s.get(Meta, _NEXT) is not None
+    return s.scalar(select(Meta.key).where(Meta.key == _NEXT)) is not None
 
 
-def lock_next(s: Session) -> Meta | None:
-    """Return the row that holds the next uid, locked until the end of the transaction; None if it was made just now.
+def lock_next(s: Session) -> int:
+    """Return the next uid, locked until the end of the transaction; 0 if there was none before.
 
     A uid is never assigned twice, also when its user's row has another one by now: the number only grows.
     """
-    there = s.scalar(select(Meta).where(Meta.key == _NEXT).with_for_update())
-    if there is not None:
-        return there
-    insert = insert_or_ignore(s, Meta.__table__).values(key=_NEXT, value="0")
-    made = s.execute(insert).rowcount  # type: ignore[attr-defined]  # a CursorResult, which execute() is not typed as
-    return None if made else s.scalar(select(Meta).where(Meta.key == _NEXT).with_for_update())
+    s.execute(insert_or_ignore(s, Meta.__table__).values(key=_NEXT, value="0"))
+    return int(s.execute(select(Meta.value).where(Meta.key == _NEXT).with_for_update()).scalar_one())
 
 
 def set_next(s: Session, uid: int) -> None:
     """Note which uid is the next."""
-    s.get_one(Meta, _NEXT).value = str(uid)
+    s.execute(update(Meta).where(Meta.key == _NEXT).values(value=str(uid)))
