@@ -79,6 +79,12 @@ class Settings:
     """How tasks run that do not say it: process or docker."""
     default_image: dict[str, str] = field(default_factory=dict)
     """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
+    streams_per_user: int = 100
+    """Streams of events and output that a user may have open."""
+    stream_bytes_per_user: int = 16 * MIB
+    """Bytes that may wait in all of them together for readers who do not read."""
+    stream_slow_limit: float = 30.0
+    """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
     users: UserIds | None = None
     """Whose files a master run by root may read and remove for a user; None for one that is not root."""
 
