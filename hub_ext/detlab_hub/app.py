@@ -165,6 +165,17 @@ class DetHub(Application):
         help="Hour of the day, in the master's time zone, at which output that is kept no longer is removed; so it is"
         " after a start of the master.",
     ).tag(config=True)
+    streams_per_user = Integer(
+        100, min=1, help="Streams of events and output that a user may have open; one more is refused with 429."
+    ).tag(config=True)
+    stream_buffer_mb = Integer(
+        16, min=1, help="Most that may wait in all streams of a user together for readers who do not read."
+    ).tag(config=True)
+    stream_slow_limit = Float(
+        30.0,
+        min=0.1,
+        help="Seconds after which the stream of a reader who does not read is cut; it comes back with its cursor.",
+    ).tag(config=True)
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
@@ -270,6 +281,9 @@ class DetHub(Application):
             log_retention_days=self.log_retention_days,
             log_cleaning_hour=self.log_cleaning_hour,
             audit_keep=self.audit_keep_days * 86400.0,
+            streams_per_user=self.streams_per_user,
+            stream_bytes_per_user=self.stream_buffer_mb * 1024 * 1024,
+            stream_slow_limit=self.stream_slow_limit,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
             default_runtime=self.default_runtime,

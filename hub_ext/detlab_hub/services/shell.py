@@ -34,7 +34,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 STREAM_PERIOD = 0.1
 """Least seconds between two batches of one stream."""
-LINES_PER_BATCH = 2000
+LINES_PER_BATCH = 500
+CHARS_PER_BATCH = 100_000
+"""Text of the lines that a stream of output reads at a time."""
+CATCHING_UP = 2
+"""Streams that read what they have missed at a time, fewer than the database has readers."""
 SEARCHES = 2
 """Filters of output that are asked for at a time, fewer than the database has readers: others wait, and nobody else."""
 
@@ -70,6 +74,8 @@ class Shell:
     """How often grants were changed since the start: what a stream knows of rights is of one such number."""
     searching: FairPlaces = field(default_factory=lambda: FairPlaces(SEARCHES))
     """Places of filters of output."""
+    catching_up: FairPlaces = field(default_factory=lambda: FairPlaces(CATCHING_UP))
+    """Places of streams that read what they have missed, slice by slice."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0
@@ -135,28 +141,34 @@ class Shell:
             self.scheduler_kick.set()
 
     async def follow_lines(
-        self, holder: int | str, ended: Callable[[Session], bool], after: int = 0
+        self, user: str, holder: int | str, ended: Callable[[Session], bool], after: int = 0
     ) -> AsyncIterator[list[LogLine]]:
         """Batches of the output of a trial or a user task, at most ten a second; ends when all is said.
 
         Args:
+            user: Who reads.
             holder: The trial's number or the user task's id.
             ended: Whether it has ended; judged in the same read as the lines.
             after: The last line that is known.
         """
 
-        def look(s: Session) -> tuple[list[LogLine], bool]:
+        def look(s: Session) -> tuple[list[LogLine], int | None, bool]:
             over = ended(s)
-            return logs.page(s, holder, after or None, LINES_PER_BATCH), over
+            wanted = logs.Wanted(after or None, limit=LINES_PER_BATCH, chars=CHARS_PER_BATCH)
+            lines, edges = logs.pick(s, holder, wanted)
+            return lines, edges.next, over
 
         with self.wakeups.listen(("logs", holder)) as news:
             while not self.stopped:
                 news.clear()
-                lines, over = await self.read(look)
+                async with self.catching_up.of(user):
+                    lines, more, over = await self.read(look)
                 if lines:
                     after = lines[-1].id
-                    yield lines
-                if len(lines) == LINES_PER_BATCH:
+                    batch = [lines]
+                    del lines
+                    yield batch.pop()  # not kept here while the reader does not read
+                if more is not None:
                     continue
                 if over:
                     return

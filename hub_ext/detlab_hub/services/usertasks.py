@@ -147,7 +147,7 @@ class UserTasks:
             row = s.get(TaskRow, known)
             return row is None or TrialState(row.state).terminal
 
-        async for lines in self._shell.follow_lines(known, ended, after):
+        async for lines in self._shell.follow_lines(caller.name, known, ended, after):
             yield lines
 
 

@@ -41,7 +41,7 @@ from detlab_hub.web import (
 )
 from detlab_hub.web.base import Guarded, access_log
 from detlab_hub.web.openapi import describe
-from detlab_hub.web.streaming import Streams
+from detlab_hub.web.openstreams import Streams
 
 API: list[tuple[str, type[Guarded]]] = [
     ("openapi.json", cluster.OpenApi),
@@ -176,13 +176,14 @@ class WebSettings:
 
 def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> web.Application:
     """Return the tornado application of the master."""
+    told = services.settings
     return web.Application(
         [(pattern + "$", cls) for pattern, cls in rules(settings.prefix)],
         default_handler_class=pages.Nowhere,
         log_function=access_log,
         services=services,
         identifier=identifier,
-        streams=Streams(),
+        streams=Streams(told.streams_per_user, told.stream_bytes_per_user, told.stream_slow_limit),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
