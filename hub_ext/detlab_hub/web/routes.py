@@ -185,6 +185,8 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         streams=Streams(),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
+        prefix=settings.prefix,
+        templates={cls: path for path, cls in [*reversed(PAGES), *reversed(API)]},
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
         websocket_ping_interval=20,
