@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import Event
-from detlab_hub.services.access import Right
+from detlab_hub.services.access import Hidden, Right
 from detlab_hub.services.callers import Caller
 from detlab_hub.store.queries import grants
 
@@ -228,7 +228,8 @@ class Batch:
             self._rights[key] = tuple(Right.NONE if held is None else held.right_of(caller) for held in about)
         found = self._rights[key]
         if one is not None and found[0] is Right.NONE:
-            raise NotFound(f"there is no experiment {one}", hint="det experiment list")
+            missing = NotFound if self.holders.get(one) is None else Hidden
+            raise missing(f"there is no experiment {one}", hint="det experiment list")
         return found
 
     def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:

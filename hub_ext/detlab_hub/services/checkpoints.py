@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.services import files, uids, views
-from detlab_hub.services.access import Right, right_to
+from detlab_hub.services.access import Hidden, Right, right_to
 from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
@@ -73,5 +73,6 @@ def _readable(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
-        raise NotFound(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
+        missing = NotFound if experiment is None else Hidden
+        raise missing(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
     return row

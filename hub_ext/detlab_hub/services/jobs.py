@@ -238,8 +238,8 @@ def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
 def _task(s: Session, caller: Caller, job_id: str) -> TaskRow:
     try:
         return owned_task(s, caller, job_id)
-    except NotFound:
-        raise NotFound(f"there is no job {job_id[:80]!r}", hint="det job list") from None
+    except NotFound as error:
+        raise type(error)(f"there is no job {job_id[:80]!r}", hint="det job list") from None
 
 
 def _is_number(text: str) -> bool:

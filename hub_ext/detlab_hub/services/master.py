@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -43,6 +44,7 @@ from detlab_hub.services.pools import PoolViews
 from detlab_hub.services.provisioning import Provisioning
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.quotas import Quotas
+from detlab_hub.services.refusals import Refusals
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.retention import Retention
 from detlab_hub.services.servers import Servers
@@ -133,6 +135,7 @@ class Services:
         self.code = Code(self.shell)
         self.usage = Usage(self.shell)
         self.audit = Audit(self.shell)
+        self.refusals = Refusals(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
         self.health = Health(self.shell, connections, self.loops)
@@ -170,6 +173,7 @@ class Services:
             (RETRY_PERIOD, self._look_again),
             (GUARD_PERIOD, self.spawns.guard),
             (GUARD_PERIOD, self.servers.look_for_idle),
+            (GUARD_PERIOD, self.refusals.write_refusals),
             (RECONCILE_PERIOD, self.servers.reconcile),
         ]
         if self.provisioning.elastic:
@@ -190,6 +194,8 @@ class Services:
         await self.stream.stop()
         await self.servers.stop()
         await self.policies.close()
+        with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
+            await self.refusals.write_refusals(closing=True)
         await self.shell.settle()
 
     def loops(self) -> dict[str, bool]:

@@ -24,6 +24,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
 from detlab_hub.services import records, rendezvous, views
+from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
 from detlab_hub.services.lives import apply_allocation
@@ -131,7 +132,8 @@ class Tasks:
         def get(s: Session) -> CheckpointView:
             row = s.get(CheckpointRow, uuid)
             if row is None or row.state != "COMPLETED" or not _may_read(s, task, row):
-                raise NotFound(f"there is no checkpoint {uuid[:80]} for this trial")
+                missing = NotFound if row is None else Hidden
+                raise missing(f"there is no checkpoint {uuid[:80]} for this trial")
             return views.checkpoint_view(s, row)
 
         return await self._shell.read(get)
@@ -148,7 +150,8 @@ class Tasks:
             _, trial = current_attempt(turn.session, task)
             row = turn.session.get(CheckpointRow, uuid)
             if row is None or row.trial_id != trial.id:
-                raise NotFound(f"this trial has no checkpoint {uuid[:80]}")
+                missing = NotFound if row is None else Hidden
+                raise missing(f"this trial has no checkpoint {uuid[:80]}")
             row.state = "DELETED"
             turn.session.flush()
             newest = checkpoints.latest(turn.session, trial.id)

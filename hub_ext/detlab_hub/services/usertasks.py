@@ -16,7 +16,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKi
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services import audit, feasibility, taskviews, uids
-from detlab_hub.services.access import may_look
+from detlab_hub.services.access import Hidden, may_look
 from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.logsearch import LogSearch
@@ -155,7 +155,8 @@ def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
     """The task before which a page begins. Were another's one used, the page would tell when it was made."""
     row = s.get(TaskRow, task_id)
     if row is None or not caller.sees(row.owner):
-        raise NotFound(
+        missing = NotFound if row is None else Hidden
+        raise missing(
             f"there is no task {task_id[:80]!r} before which a page could begin",
             hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
         )
@@ -257,7 +258,8 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     if row is None:
         row = _of_server(s, caller, task_id)
     if row is None or not caller.sees(row.owner):
-        raise NotFound(f"there is no task {task_id[:80]}", hint="det task list")
+        missing = NotFound if row is None else Hidden
+        raise missing(f"there is no task {task_id[:80]}", hint="det task list")
     return row
 
 

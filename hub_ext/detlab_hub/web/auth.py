@@ -146,6 +146,7 @@ class Identifier:
     async def _by_cookie(self, handler: Guarded, rule: CrossSite) -> Caller | None:
         person = self._person(await self._ask(self.hub.get_user(handler, sync=False)))
         if person is not None:  # the Hub's client asks reading scripts for no XSRF token if they say no Sec-Fetch-Mode
+            handler.known_as = person.name
             check_session(handler, rule)
         return person
 

@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field, ValidationError
 from tornado import web
 
 from detlab import errors
-from detlab.schemas.wire import ErrorView, ProblemView
+from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import HubCaller
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
@@ -54,6 +55,9 @@ SECURITY_HEADERS = {
 
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
+
+TOKEN_KINDS = {"dttask": "of a task", "dtagent": "of an agent", "dtenrol": "for enrolment", "dthub": "of a spawner"}
+"""What the prefix of a token says that it is, in the audit log of refusals."""
 
 BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
@@ -114,6 +118,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
 
     caller: AnyCaller | None = None
+    known_as: str | None = None
+    """Whose session it is, while it is not yet certain that the request is theirs."""
     _refusal: Exception | None = None
     _to_login = False
 
@@ -323,10 +329,29 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         """Answer with an `ErrorView`."""
         error = kwargs.get("exc_info", (None, web.HTTPError(status_code), None))[1]
         self.set_status(status_of(error))
+        self._note_refusal(error)
         if self.get_status() == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
         self.set_header("Content-Type", "application/json")
         self.finish(error_view(error).model_dump_json())
+
+    def _note_refusal(self, error: Any) -> None:
+        """Tell the audit log of access that was refused, to whoever is known or shows a token."""
+        if not isinstance(error, errors.AuthError | errors.Forbidden | Hidden):
+            return
+        actor = _actor_of(self)
+        if actor is None:
+            return
+        prefix: str = self.settings["prefix"]
+        path = urlsplit(self.request.uri or "").path.removeprefix(prefix).removeprefix(API_PREFIX)
+        self.services.refusals.note(
+            actor=actor,
+            verb=self.request.method or "",
+            route=self.settings["templates"].get(type(self), "-"),
+            path=path,
+            reason=f"not theirs, told {error.code}" if isinstance(error, Hidden) else error.code,
+            address=self.request.remote_ip or "-",
+        )
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what the master did wrong with its traceback; what the caller did wrong, or the database, in one line."""
@@ -348,6 +373,28 @@ class NoSuchRoute(Guarded):
         )
 
     head = post = put = patch = delete = options = get
+
+
+def _actor_of(handler: Guarded) -> str | None:
+    """Who is refused, as the audit log names them; None: they show nothing that could be a token of theirs."""
+    match handler.caller:
+        case Caller(name=name):
+            return name
+        case TaskCaller(allocation_id=allocation):
+            return f"task {allocation}"
+        case AgentCaller(agent_id=agent):
+            return f"agent {agent}"
+        case HubCaller():
+            return "the Hub's spawner"
+        case EnrolCaller():
+            return "an enrolment token"
+    if handler.known_as is not None:
+        return handler.known_as
+    said = handler.request.headers.get("Authorization", "").split()
+    if not said:
+        return None
+    kind = TOKEN_KINDS.get(said[-1].partition("_")[0], "of the Hub")
+    return f"an unknown token {kind}"
 
 
 def access_log(handler: web.RequestHandler) -> None:

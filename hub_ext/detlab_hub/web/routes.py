@@ -186,6 +186,8 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         streams=Streams(told.streams_per_user, told.stream_bytes_per_user, told.stream_slow_limit),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
+        prefix=settings.prefix,
+        templates={cls: path for path, cls in [*reversed(PAGES), *reversed(API)]},
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
         xsrf_cookie_kwargs=dict(auth.COOKIES),

@@ -98,6 +98,19 @@ test('the audit log pages and filters by the master', async () => {
   expect(await screen.findByText('no answer for audit?limit=100&actor=adax')).toBeTruthy();
 });
 
+test('the log shows refused access alone', async () => {
+  const refused = { id: 3, time: 1, actor: 'mallory', action: 'access.refused', subject: 'GET trials/7', detail: '12 times; not theirs' };
+  show(<Audit />, {
+    overview: overview(),
+    'GET audit?limit=100': { items: [], next: null },
+    'GET audit?limit=100&action=access.refused': { items: [refused], next: null }
+  });
+  expect(await screen.findByText('Nothing has been done yet.')).toBeTruthy();
+  await userEvent.click(screen.getByLabelText('Refused access only'));
+  expect(await screen.findByText('GET trials/7')).toBeTruthy();
+  expect(screen.getByText('12 times; not theirs')).toBeTruthy();
+});
+
 test('subjects of the log lead to their views', () => {
   expect(placeOf('experiment 12')).toEqual({ kind: 'experiment', id: 12 });
   expect(placeOf('task command-1')).toEqual({ kind: 'task', id: 'command-1' });
