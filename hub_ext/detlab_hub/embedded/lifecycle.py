@@ -108,6 +108,7 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         PartFailed: A part does not come up; everything that was started is stopped again.
         DetlabError: The port is taken, a file is wrong, something is not installed.
     """
+    _finish_restore(folder, say)
     folder.create()
     deadline = time.monotonic() + options.timeout
     if folder.locked:
@@ -126,6 +127,16 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         raise
     remember(folder)
     return Cluster(folder, plan, view)
+
+
+def _finish_restore(folder: StateFolder, say: Say) -> None:
+    """Finish what a `det restore` that was interrupted had decided on."""
+    if not folder.restore_note.exists():
+        return
+    from detlab_hub.backup.moves import finish_interrupted
+
+    if finish_interrupted(folder):
+        say("A restore of this folder had been interrupted; it is finished now.")
 
 
 def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:
