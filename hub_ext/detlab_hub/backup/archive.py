@@ -26,6 +26,7 @@ _LEVEL = 3
 _LEAST_ROOM = 16 << 20
 _KNOWN = {name for names in PARTS.values() for name in names}
 _OWNED_BY_USERS = "checkpoints"
+_FOR_EVERYBODY = {"certificate.pem", "servers.pem"}
 _GONE = {errno.ENOENT, errno.ELOOP, errno.ENXIO}
 """A file that was removed, or has become a link or a pipe, since it was listed."""
 
@@ -261,10 +262,16 @@ def _make_folder(into: Path, member: tarfile.TarInfo) -> Path:
 
 
 def _give(path: Path, member: tarfile.TarInfo) -> None:
-    """Give what belongs to users back to them; all else is the operator's, with the mode that it had."""
-    if member.name.split("/")[0] == _OWNED_BY_USERS and os.geteuid() == 0:
+    """Give what belongs to users back to them, with the mode that it had; all else is the operator's alone."""
+    of_users = member.name.split("/")[0] == _OWNED_BY_USERS
+    if of_users and os.geteuid() == 0:
         os.chown(path, member.uid, member.gid, follow_symlinks=False)
-    path.chmod(member.mode & 0o777 if member.isdir() or member.mode & 0o077 else 0o600)
+    if of_users:
+        path.chmod(member.mode & 0o777)
+    elif member.name in _FOR_EVERYBODY:
+        path.chmod(0o644)
+    else:
+        path.chmod(0o700 if member.isdir() else 0o600)
 
 
 def _compare(path: Path, manifest: Manifest, found: dict[str, Member]) -> None:
