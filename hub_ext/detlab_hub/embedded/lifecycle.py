@@ -109,6 +109,7 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         PartFailed: A part does not come up; everything that was started is stopped again.
         DetlabError: The port is taken, a file is wrong, something is not installed.
     """
+    _finish_restore(folder, say)
     folder.create()
     deadline = time.monotonic() + options.timeout
     with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
@@ -133,6 +134,16 @@ def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> 
         raise
     remember(folder)
     return Cluster(folder, plan, view)
+
+
+def _finish_restore(folder: StateFolder, say: Say) -> None:
+    """Finish what a `det restore` that was interrupted had decided on."""
+    if not folder.restore_note.exists():
+        return
+    from detlab_hub.backup.moves import finish_interrupted
+
+    if finish_interrupted(folder):
+        say("A restore of this folder had been interrupted; it is finished now.")
 
 
 def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:

@@ -234,6 +234,11 @@ class StateFolder:
         return self.root / "db" / "upgrading"
 
     @property
+    def restore_note(self) -> Path:
+        """Says what is to be renamed, while `det restore` puts a state in the place of another."""
+        return self.root / "restoring.json"
+
+    @property
     def key_file(self) -> Path:
         """The certificate's key, for the operator alone."""
         return self.secrets / "certificate_key.pem"

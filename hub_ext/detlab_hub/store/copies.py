@@ -229,10 +229,16 @@ def occupant(url: URL, now: float) -> Occupant:
     return Occupant(tables, int(row.epoch), str(row.holder) if row.expires_at > now else None)
 
 
-def put_back(url: URL, dump: Path, before: Occupant) -> None:
+def put_back(url: URL, dump: Path, before: Occupant, *, leased: bool = True) -> None:
     """Put a dump into a PostgreSQL database in one transaction, in place of the tables that are there.
 
     The lease is free afterwards, and its epoch above all that were: a master that still uses the database is fenced.
+
+    Args:
+        url: The database.
+        dump: What `copy_database` wrote.
+        before: What is in it now.
+        leased: Whether it is a master's, with a lease.
 
     Raises:
         CannotCopy: It failed; the database is as it was.
@@ -243,7 +249,7 @@ def put_back(url: URL, dump: Path, before: Occupant) -> None:
         first.write_text("".join(f"DROP TABLE {_quoted(name)} CASCADE;\n" for name in before.tables), encoding="utf-8")
         _write_script(dump, folder / "raw.sql", script)
         free = "UPDATE public.lease SET expires_at = 0, process = '', epoch = 1 + GREATEST(epoch, "
-        last.write_text(f"{free}{before.epoch});\n", encoding="utf-8")
+        last.write_text(f"{free}{before.epoch});\n" if leased else "", encoding="utf-8")
         files = [f"--file={path}" for path in (first, script, last)]
         _run(url, "psql", "-Xq", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null", *files)
 
