@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
+from detlab.client.discovery import ClusterAddress
+from detlab.client.task_facts import TaskFacts
+from detlab.schemas.taskwire import TaskView
 from testbed.cluster import Cluster
 from testbed.lab import chromium
 from testbed.waiting import until
@@ -138,6 +141,11 @@ def test_a_notebook_opens_at_its_users_own_name_and_its_owner_reads_it(site: Sit
     status, text = ada.evaluate(READ, f"{notebook}api/contents")
     assert status == 200
     assert '"type": "directory"' in text
+    with site.cluster.client() as api:
+        (task,) = api.get("tasks").json()["items"]
+    assert task["server_host"] == site.at("ada")  # where the command line asks it
+    facts = TaskFacts(TaskView.model_validate(task), ClusterAddress(site.cluster.service, "token", "a test"))
+    assert facts.server_url == notebook
 
 
 def test_a_page_of_another_user_reads_and_changes_nothing_of_hers(site: Site, ada: Page, notebook: str) -> None:

@@ -224,7 +224,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         bundle=request.bundle,
         experiment_ids=request.experiment_ids,
         trial_ids=request.trial_ids,
-        source={"hold": True} if request.hold else {},
+        source={"hold": True} if request.hold else {"server_host": request.server_host} if request.server_host else {},
     )
     row = create_row(
         turn,
