@@ -16,6 +16,7 @@ from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.environment import parse_size
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
+from detlab_agent.runtimes.groups import DEFAULT_PIDS
 from detlab_agent.runtimes.network import DEFAULT_SUBNETS
 from detlab_agent.slots import GpuError
 
@@ -202,6 +203,19 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="N",
     help="A port of this machine's loopback that tasks reach from there (repeatable).",
 )
+@click.option(
+    "--task-memory",
+    callback=_size,
+    metavar="SIZE",
+    help="Memory of a task that asks for none (resources.memory), such as 16G [default: no limit].",
+)
+@click.option(
+    "--task-pids",
+    type=click.IntRange(min=0),
+    default=DEFAULT_PIDS,
+    show_default=True,
+    help="Processes and threads of one task; 0: any number.",
+)
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -232,6 +246,8 @@ def run(
     task_network: Literal["auto", "private", "host"],
     task_subnet: str | None,
     task_ports: tuple[int, ...],
+    task_memory: int | None,
+    task_pids: int,
     insecure_http: bool,
     log_level: str,
 ) -> None:
@@ -270,6 +286,8 @@ def run(
             task_network=task_network,
             task_subnet=task_subnet,
             task_ports=task_ports,
+            task_memory=task_memory or None,
+            task_pids=task_pids,
         )
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:

@@ -25,6 +25,7 @@ from detlab_agent.connection import Connector, run_until
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.leftovers import LeftoverShipper
+from detlab_agent.runtimes.groups import DEFAULT_PIDS, NoGroups, TaskGroups
 from detlab_agent.runtimes.making import TaskMaker
 from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
 from detlab_agent.runtimes.ports import HeldPorts
@@ -76,6 +77,8 @@ class AgentSettings:
         task_network: Whether each task has a network of its own; auto: where that works.
         task_subnet: Addresses for these networks; None for some that are free.
         task_ports: Ports of this machine's loopback that all tasks reach.
+        task_memory: Bytes that a task may have which does not ask for some; None for any.
+        task_pids: Processes and threads that a task may have; 0 for any number.
     """
 
     endpoints: Endpoints
@@ -104,6 +107,8 @@ class AgentSettings:
     task_network: Literal["private", "host", "auto"] = "auto"
     task_subnet: str | None = None
     task_ports: tuple[int, ...] = ()
+    task_memory: int | None = None
+    task_pids: int = DEFAULT_PIDS
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -197,7 +202,13 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
         maker,
         settings.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_URL,
         settings.agent_id,
-        Allowance(settings.allow_mounts, settings.allow_privileges, volumes),
+        Allowance(
+            settings.allow_mounts,
+            settings.allow_privileges,
+            volumes,
+            settings.task_memory,
+            settings.task_pids or None,
+        ),
         directory / "package",
         os.environ,
     )
@@ -210,11 +221,24 @@ def _runtimes(
     maker: TaskMaker,
     docker: DockerRuntime | None,
     warm: WarmPool | None,
-    networks: TaskNetworks | None,
+    places: tuple[TaskNetworks | None, TaskGroups | None],
 ) -> list[NodeRuntime]:
     processes = not settings.runtimes or "process" in settings.runtimes
-    ours = [ProcessRuntime(maker, os.environ, warm, networks)] if processes else []
+    ours = [ProcessRuntime(maker, os.environ, warm, *places)] if processes else []
     return [*ours, *([docker] if docker is not None else [])]
+
+
+def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
+    """Return what gives tasks control groups; None where they have none."""
+    if os.geteuid() != 0:
+        return None
+    groups = TaskGroups(directory, settings.task_memory, settings.task_pids or None)
+    try:
+        groups.open()
+    except NoGroups as error:
+        _log.warning("tasks have no limits of memory and processes: no control groups here (%s)", error)
+        return None
+    return groups
 
 
 def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
@@ -266,7 +290,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
     warm = WarmPool(os.environ) if settings.warm_pool else None
     networks = await asyncio.to_thread(_networks, settings, directory)
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm, networks))
+    groups = _groups(settings, directory)
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm, (networks, groups)))
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
     if warm is not None:
@@ -306,6 +331,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         maker.ports.close()
         if networks is not None:
             await asyncio.to_thread(networks.close)
+        if groups is not None:
+            groups.close()
         if warm is not None:
             await asyncio.to_thread(warm.close)
         if docker is not None:

@@ -3,7 +3,8 @@
 Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
 directory above them is closed to U; see `detlab.launch.mounts`. The command runs in the groups that are named and
 no others, without capabilities and with no_new_privs, so that no set-uid program gives anything back. With
-`--network PLAN` it runs in a network namespace of its own; see `detlab.launch.network`.
+`--network PLAN` it runs in a network namespace of its own (`detlab.launch.network`), with `--cgroup DIR` in that
+control group.
 
 On failure the status is 126, with one line of JSON `{"error": …}` on `--status-fd` (which closes silently when CMD
 starts) or else the message on stderr.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch import network
+from detlab.launch.cgroup import join
 from detlab.launch.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
 
 REFUSED = 126
@@ -127,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", type=int, action="append", default=[], metavar="G", dest="groups")
     parser.add_argument("--reach", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--reach-rw", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--cgroup", type=Path, action="append", default=[], metavar="DIR", dest="cgroups")
     parser.add_argument("--network", metavar="PLAN")
     parser.add_argument("--status-fd", type=int, default=None)
     parser.add_argument("command", nargs="+")
@@ -139,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(Need(path.absolute(), writable=True) for path in options.reach_rw),
     ]
     try:
+        join(options.cgroups)
         become(options.uid, options.gid, options.groups, needs, options.command, options.network)
     except (Unreachable, network.NetworkFailed, OSError, ValueError) as error:
         _report(options.status_fd, str(error))

@@ -152,7 +152,7 @@ class DockerRuntime:
             port=service.port if service else None,
             engine=self.engine,
             container=plan.name,
-            memory=plan.spec.memory,
+            memory=plan.spec.memory or self._allowance.memory,
         )
         running.note()
         self._maker.prepare(order)

@@ -202,6 +202,8 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         warm_pool=wishes.warm_pool,
         task_network=wishes.task_network,
         task_ports=list(wishes.task_ports),
+        task_memory=wishes.task_memory,
+        task_pids=wishes.task_pids,
         **asdict(front),
     )
 

@@ -173,12 +173,22 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--name", plan.agent_name]
     if plan.warm_pool:
         argv.append("--warm-pool")
-    # Tasks are told the public address, which is this machine's loopback where nothing else was asked for.
-    argv += ["--task-network", plan.task_network, "--task-port", str(plan.port)]
-    for port in plan.task_ports:
-        argv += ["--task-port", str(port)]
+    argv += _tasks_have(plan)
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:
         argv += ["--serves-user", plan.operator]
     return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})
+
+
+def _tasks_have(plan: Plan) -> list[str]:
+    """Return the agent's options about what a task has to itself."""
+    # Tasks are told the public address, which is this machine's loopback where nothing else was asked for.
+    argv = ["--task-network", plan.task_network, "--task-port", str(plan.port)]
+    for port in plan.task_ports:
+        argv += ["--task-port", str(port)]
+    if plan.task_memory:
+        argv += ["--task-memory", plan.task_memory]
+    if plan.task_pids is not None:
+        argv += ["--task-pids", str(plan.task_pids)]
+    return argv

@@ -77,6 +77,14 @@ class EmbeddedCluster(Configurable):
         help="Ports of this machine's loopback that tasks with a network of their own reach, beside the cluster's.",
     ).tag(config=True)
 
+    task_memory = Unicode(
+        help="Memory of a task that does not ask for some (resources.memory), such as 16G; empty: no limit."
+    ).tag(config=True)
+
+    task_pids = Integer(
+        None, allow_none=True, min=0, help="Processes and threads of one task; 0: any number; default: 8192."
+    ).tag(config=True)
+
     ip = Unicode(
         "127.0.0.1",
         help="Address of this machine on which the cluster is reached; 0.0.0.0 for all of them. Beyond loopback it must"

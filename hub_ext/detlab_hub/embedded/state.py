@@ -64,6 +64,8 @@ class Plan:
         warm_pool: Whether the agent forks trials from a process that has imported torch.
         task_network: Whether each task has a network of its own: auto, private or host.
         task_ports: Ports of this machine's loopback that tasks reach from there.
+        task_memory: Memory of a task that asks for none; "": no limit.
+        task_pids: Processes and threads of one task; None: the agent's default.
         ip: Address on which the proxy listens.
         public_host: Name or address by which other machines reach it; empty: `ip`.
         public_address: Whole address by which they do, where that is not the proxy's own; empty: it is.
@@ -91,6 +93,8 @@ class Plan:
     warm_pool: bool = False
     task_network: str = "auto"
     task_ports: list[int] = field(default_factory=list)
+    task_memory: str = ""
+    task_pids: int | None = None
     ip: str = "127.0.0.1"
     public_host: str = ""
     public_address: str = ""
