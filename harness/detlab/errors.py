@@ -8,6 +8,7 @@
          ├─ ResourcesError          resources.impossible  no agent could ever run the request
          ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
+         │       └─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
@@ -133,6 +134,12 @@ class CheckpointError(StorageError):
     """A checkpoint is incomplete, altered, or unknown."""
 
     default_code = "checkpoint.invalid"
+
+
+class CheckpointMissing(CheckpointError):
+    """Files of a checkpoint are not where it was stored."""
+
+    default_code = "checkpoint.missing"
 
 
 class InvalidHP(DetlabError):

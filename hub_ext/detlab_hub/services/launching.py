@@ -87,12 +87,14 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
+    earlier = checkpoints.before(turn.session, checkpoint) if checkpoint is not None and own else []
     config, agent = as_asked(experiment.config), seat.agent
     uid = uids.assign(turn, experiment.owner)
     token, expires_at = _token(turn, row)
     info = _info(turn, row, seat, config).model_copy(
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
+            "earlier_checkpoints": earlier,
             "trial_id": trial.id,
             "trial_index": trial.idx,
             "experiment_id": experiment.id,

@@ -34,7 +34,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import accounting, failures, logpolicies, losses, tasklives
+from detlab_hub.services import accounting, failures, gonecheckpoints, logpolicies, losses, tasklives
 from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launches
 from detlab_hub.services.queuing import request_fields
@@ -183,7 +183,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     turn.outbox.wake_logs.add(row.trial_id)
     trial = turn.trial(row.trial_id)
     condemned = trial.state == TrialState.STOPPING_ERROR
-    lasting = False
+    retry = trials.Retry.COUNTED
     heard = turn.exits.get(row.id)
     own = heard is not None and heard.reason in _OWN_FAILURES
     slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
@@ -199,15 +199,25 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             message="" if heard is None else heard.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
-        lasting = trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message)
-        if lasting:
-            card = failures.without_restart(card)
-        elif (why := logpolicies.canceled_retries(trial)) is not None:
-            lasting, card = True, logpolicies.without_retries(card, why)
+        retry, card = _judge(turn, experiment, trial, row, card)
         trial.failure = card.model_dump()
     elif (given_up := losses.given_up(turn, trial, row, kind)) is not None:
-        kind, lasting, trial.failure = allocations.EndKind.FAILED, True, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, lasting, slain))
+        kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, slain))
+
+
+def _judge(
+    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+) -> tuple[trials.Retry, FailureView]:
+    """What a failure means for the next attempt, and its card with that on it."""
+    # A trial that has reported could import its code before: then a restart may help.
+    if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, failures.without_restart(card)
+    if (found := gonecheckpoints.judge(turn, experiment, trial, row, card)) is not None:
+        return found
+    if (why := logpolicies.canceled_retries(trial)) is not None:
+        return trials.Retry.NEVER, logpolicies.without_retries(card, why)
+    return trials.Retry.COUNTED, card
 
 
 # --- trials

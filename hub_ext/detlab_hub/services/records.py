@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.wire import (
+    CheckpointGoneRecord,
     EarlyExitRecord,
     LogRecord,
     MetricsRecord,
@@ -25,7 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
-from detlab_hub.services import gangs, logpolicies
+from detlab_hub.services import gangs, gonecheckpoints, logpolicies
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.lives import apply_trial, condemn_trial, tell_search
@@ -156,6 +157,8 @@ def _take_one(taking: _Taking, record: Record) -> None:
             _take_early_exit(taking, record)
         case ResumedRecord():
             _take_resumed(taking, record)
+        case CheckpointGoneRecord():
+            gonecheckpoints.note(taking.turn, taking.trial, taking.row, record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 

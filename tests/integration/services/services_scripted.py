@@ -19,6 +19,7 @@ from typing import Any
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.wire import (
     CheckpointFile,
+    CheckpointGoneRecord,
     CommitCheckpoint,
     CreateExperiment,
     EarlyExitRecord,
@@ -185,6 +186,8 @@ class ScriptedTask:
                 return ProgressRecord(seq=self._next("metrics"), time=self.world.now, progress=value)
             case ("early_exit", reason):
                 return EarlyExitRecord(seq=self._next("metrics"), time=self.world.now, reason=reason)
+            case ("gone", gone, instead):
+                return CheckpointGoneRecord(seq=self._next("metrics"), time=self.world.now, gone=gone, instead=instead)
             case ("log", rank, text):
                 return LogRecord(seq=self._next("logs"), time=self.world.now, rank=rank, text=text)
             case ("save", step):
@@ -207,7 +210,7 @@ class ScriptedTask:
             case ("resume",):
                 uuid = self.launch.info.latest_checkpoint
                 self.answer = 0 if uuid is None else (await tasks.get_checkpoint(self.caller, uuid)).steps_completed
-            case ("metrics", *_) | ("progress", *_) | ("early_exit", *_):
+            case ("metrics", *_) | ("progress", *_) | ("early_exit", *_) | ("gone", *_):
                 await self.send("metrics", self.prepared)
             case ("log", *_):
                 await self.send("logs", self.prepared)

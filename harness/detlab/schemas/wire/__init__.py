@@ -47,6 +47,7 @@ from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, Grant
 from detlab.schemas.wire.records import (
     Arrival,
     BestValidationReply,
+    CheckpointGoneRecord,
     ClusterInfoWire,
     CommitCheckpoint,
     EarlyExitRecord,
@@ -103,6 +104,7 @@ __all__ = [
     "BestValidationReply",
     "BestView",
     "CheckpointFile",
+    "CheckpointGoneRecord",
     "CheckpointView",
     "ClusterInfoWire",
     "ClusterView",
