@@ -191,6 +191,7 @@ class Services:
         await self.servers.stop()
         await self.policies.close()
         await self.shell.settle()
+        self.shell.workers.close()
 
     def loops(self) -> dict[str, bool]:
         """Name -> whether it runs and its last step went well, of every loop that was started."""
@@ -294,7 +295,7 @@ class Services:
         self.agents.heartbeat()
 
     async def _renew_lease(self) -> None:
-        await asyncio.to_thread(self.shell.store.renew_lease)
+        await self.shell.store.renew()
 
     async def _look_again(self) -> None:
         if self.shell.pending_reasons:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -40,12 +39,12 @@ async def remove_experiment(shell: Shell, experiment_id: int) -> None:
 
 async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[str, Any], str]]) -> None:
     try:
-        uid = await asyncio.to_thread(shell.settings.files_of, owner)
+        uid = await shell.workers.removals.run(owner, shell.settings.files_of, owner)
     except StorageError as error:
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
     for storage, uuid in checkpoints:
-        await asyncio.to_thread(files.remove_checkpoint, storage, uuid, uid)
+        await shell.workers.removals.run(owner, files.remove_checkpoint, storage, uuid, uid)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

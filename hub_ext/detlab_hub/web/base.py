@@ -55,6 +55,8 @@ SECURITY_HEADERS = {
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
 
+RETRY_AFTER = "5"
+"""Seconds after which it is worth asking again, when the master is busy or cannot write."""
 BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
@@ -325,6 +327,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         self.set_status(status_of(error))
         if self.get_status() == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
+        if self.get_status() == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.set_header("Retry-After", RETRY_AFTER)
         self.set_header("Content-Type", "application/json")
         self.finish(error_view(error).model_dump_json())
 
