@@ -6,7 +6,6 @@ others nothing: whoever guesses what another's code is could else make sure of i
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import os
@@ -49,7 +48,9 @@ class Bundles:
             BundleError: Its bytes have another digest.
         """
         target = bundle_file(self._shell.settings, digest)
-        size = await asyncio.to_thread(_accept, upload, target, digest, self._shell.settings.bundle_limit)
+        size = await self._shell.workers.uploads.run(
+            caller.name, _accept, upload, target, digest, self._shell.settings.bundle_limit
+        )
 
         def note(turn: Turn) -> bool:
             return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import BinaryIO
 
 from sqlalchemy.orm import Session
@@ -15,6 +15,8 @@ from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+_VERIFIED = object()
 
 
 class Checkpoints:
@@ -44,7 +46,16 @@ class Checkpoints:
         if path is None or row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         size = int(row.files[path]["size"])
-        return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest, size, uid)
+        run = partial(self._shell.workers.downloads.run, caller.name)
+        file = await run(files.open_found, row.storage, uuid, path, size, uid)
+        try:
+            steps = files.verifying(file, uuid, path, digest, size)
+            while await run(next, steps, _VERIFIED) is not _VERIFIED:
+                pass
+        except BaseException:  # also when the client is gone
+            file.close()
+            raise
+        return file, size
 
     async def open_archive(self, caller: Caller, uuid: str) -> Archive:
         """All files as one tar.
@@ -56,7 +67,8 @@ class Checkpoints:
         row, uid = await self._found(caller, uuid)
         if row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
-        return await asyncio.to_thread(Packing(row.storage, uuid, row.files, row.created_at, uid).archive)
+        packing = Packing(row.storage, uuid, row.files, row.created_at, uid)
+        return await self._shell.workers.downloads.run(caller.name, packing.archive)
 
     async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
         """A checkpoint and the uid that its files must have."""

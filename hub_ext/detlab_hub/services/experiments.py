@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -74,11 +73,12 @@ class Experiments:
             if known is not None:
                 return known
         # A config of a megabyte takes seconds to parse: nobody else should wait for it.
-        prepared = await asyncio.to_thread(prepare, request, self._shell.settings, self._draw)
+        workers = self._shell.workers
+        prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         prepared.warnings += await self._check_resources(caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
-        prepared.warnings += await asyncio.to_thread(check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,

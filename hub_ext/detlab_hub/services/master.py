@@ -197,6 +197,7 @@ class Services:
         with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
             await self.refusals.write_refusals(closing=True)
         await self.shell.settle()
+        self.shell.workers.close()
 
     def loops(self) -> dict[str, bool]:
         """Name -> whether it runs and its last step went well, of every loop that was started."""
@@ -300,7 +301,7 @@ class Services:
         self.agents.heartbeat()
 
     async def _renew_lease(self) -> None:
-        await asyncio.to_thread(self.shell.store.renew_lease)
+        await self.shell.store.renew()
 
     async def _look_again(self) -> None:
         if self.shell.pending_reasons:

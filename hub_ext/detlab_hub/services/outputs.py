@@ -26,6 +26,7 @@ from detlab_hub.services.callers import Caller, TaskCaller
 from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.settings import MIB, Settings
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.threads import user_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.usertasks import owned_task
 from detlab_hub.store.tables import OutputRow, TaskRow
@@ -78,14 +79,15 @@ class Outputs:
         settings = self._shell.settings
         try:
             check_name(name)
-            size = (await asyncio.to_thread(upload.stat)).st_size
+            run = partial(self._shell.workers.uploads.run, user_of(task))
+            size = (await run(upload.stat)).st_size
             await self._shell.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
-            digest = await asyncio.to_thread(_digest_of, upload)
+            digest = await run(_digest_of, upload)
             async with self._moving:
-                await asyncio.to_thread(_move, upload, output_file(settings, digest))
+                await run(_move, upload, output_file(settings, digest))
                 view, orphan = await self._shell.write(lambda turn: _note(turn, task, name, size, digest))
                 if orphan is not None:
-                    await asyncio.to_thread(_remove, output_file(settings, orphan))
+                    await run(_remove, output_file(settings, orphan))
         finally:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
         return view
@@ -122,7 +124,8 @@ class Outputs:
 
         size = await self._shell.read(find)
         try:
-            return await asyncio.to_thread(output_file(self._shell.settings, digest).open, "rb"), size
+            path = output_file(self._shell.settings, digest)
+            return await self._shell.workers.downloads.run(caller.name, path.open, "rb"), size
         except FileNotFoundError as error:  # replaced just now
             raise _none(task_id, digest) from error
 
@@ -134,7 +137,8 @@ class Outputs:
             async with self._moving:
                 named = await self._shell.read(partial(_named, digests=part))
                 for digest in sorted(set(part) - named):
-                    removed += await asyncio.to_thread(_remove, output_file(self._shell.settings, digest))
+                    file = output_file(self._shell.settings, digest)
+                    removed += await self._shell.workers.removals.run("", _remove, file)
         return removed
 
 

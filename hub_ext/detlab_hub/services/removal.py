@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -45,7 +44,7 @@ async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[s
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
     for storage, uuid in checkpoints:
-        await asyncio.to_thread(files.remove_checkpoint, storage, uuid, uid)
+        await shell.workers.removals.run(owner, files.remove_checkpoint, storage, uuid, uid)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

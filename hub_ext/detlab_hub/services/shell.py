@@ -25,6 +25,7 @@ from detlab_hub.services.pending import Pending
 from detlab_hub.services.searches import Searches
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.sparing import Saving
+from detlab_hub.services.threads import Workers
 from detlab_hub.services.turn import Outbox, Turn
 from detlab_hub.services.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
@@ -76,6 +77,8 @@ class Shell:
     """Places of filters of output."""
     catching_up: FairPlaces = field(default_factory=lambda: FairPlaces(CATCHING_UP))
     """Places of streams that read what they have missed, slice by slice."""
+    workers: Workers = field(default_factory=Workers)
+    """Threads for what users cause beside the database."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0

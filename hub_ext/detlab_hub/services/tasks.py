@@ -23,7 +23,7 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.services import records, rendezvous, views
+from detlab_hub.services import files, records, rendezvous, views
 from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
@@ -34,6 +34,7 @@ from detlab_hub.services.rows import graces_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import is_source
 from detlab_hub.services.standing import Standing
+from detlab_hub.services.threads import user_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import checkpoints, tokens
@@ -114,12 +115,15 @@ class Tasks:
         """Make what was uploaded a checkpoint. Committing the same again changes nothing.
 
         Raises:
-            CheckpointError: The manifest is not one.
+            CheckpointError: The manifest is not one, or the files that it names have other sizes.
             Conflict: The uuid is taken by another checkpoint.
             Forbidden: The harness of another trial made the uuid.
             StaleAttempt: The attempt is over.
         """
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
+        storage = await self._shell.read(lambda s: _storage_of(s, task))
+        sizes = {path: entry.size for path, entry in commit.files.items()}
+        await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
         return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
@@ -232,6 +236,11 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
     origin = s.get(ExperimentRow, row.experiment_id)
     # Whether the owner may see the source was judged at submit; ids are never used again.
     return origin is not None
+
+
+def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
+    experiment = s.get(ExperimentRow, task.experiment_id)
+    return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
 
 
 def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:

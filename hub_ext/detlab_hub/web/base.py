@@ -59,6 +59,8 @@ RowId = Annotated[int, Field(ge=0, lt=2**63)]
 TOKEN_KINDS = {"dttask": "of a task", "dtagent": "of an agent", "dtenrol": "for enrolment", "dthub": "of a spawner"}
 """What the prefix of a token says that it is, in the audit log of refusals."""
 
+RETRY_AFTER = "5"
+"""Seconds after which it is worth asking again, when the master is busy or cannot write."""
 BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
@@ -332,6 +334,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         self._note_refusal(error)
         if self.get_status() == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
+        if self.get_status() == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.set_header("Retry-After", RETRY_AFTER)
         self.set_header("Content-Type", "application/json")
         self.finish(error_view(error).model_dump_json())
 
