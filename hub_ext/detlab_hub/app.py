@@ -33,6 +33,7 @@ from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
 from detlab_hub.store import Store
+from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -148,6 +149,8 @@ class DetHub(Application):
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
+    classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
+
     aliases = Application.aliases | {
         "config": "DetHub.config_files",
         "state-dir": "DetHub.state_dir",
@@ -254,6 +257,7 @@ class DetHub(Application):
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
+            limits=read_limits(self),
             users=self._users() if os.geteuid() == 0 else None,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from detlab.errors import StorageError
 from detlab.launch.identity import IdentityError, UserIds
 from detlab_hub.core.scheduling import Pools
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.services.servercerts import ServerAuthority
 
 MIB = 1024 * 1024
@@ -79,6 +80,8 @@ class Settings:
     """How tasks run that do not say it: process or docker."""
     default_image: dict[str, str] = field(default_factory=dict)
     """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
+    limits: Limits = field(default_factory=Limits)
+    """What one user may ask for."""
     users: UserIds | None = None
     """Whose files a master run by root may read and remove for a user; None for one that is not root."""
 
