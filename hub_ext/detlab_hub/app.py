@@ -34,6 +34,7 @@ from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
 from detlab_hub.services.settings import UidPolicy, mistakes_in
 from detlab_hub.store import CopyPolicy, Store
+from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -179,6 +180,8 @@ class DetHub(Application):
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
+    classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
+
     aliases = Application.aliases | {
         "config": "DetHub.config_files",
         "state-dir": "DetHub.state_dir",
@@ -291,6 +294,7 @@ class DetHub(Application):
             uids=self._uids(),
             agent_slots_limit=self.agent_slots_limit,
             agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
+            limits=read_limits(self),
         )
 
     def _server_authority(self) -> ServerAuthority | None:

@@ -31,6 +31,7 @@ from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
 from detlab_hub.services.hellos import check_hello
+from detlab_hub.services.limits import lograte
 from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.offers import is_off, known_node, with_shares
@@ -265,6 +266,7 @@ class Agents:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
             return caller_of(row), 0 if part is None else part.rank
 
+        batch = lograte.thinned(self._shell, allocation_id, batch)
         found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
         def take(turn: Turn) -> RecordAck:

@@ -30,6 +30,7 @@ from detlab_hub.services import audit, feasibility, offers, placement, removal, 
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.limits.checks import check_queued
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
@@ -39,7 +40,7 @@ from detlab_hub.services.scene import is_single_node
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trial_order, trials, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, metrics, trial_order, trials, workspaces
 from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -67,11 +68,16 @@ class Experiments:
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
             NoUid: No uid is left for the caller.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
         """
         if request.idempotency_key:
             known = await self._shell.read(lambda s: self._known(s, caller, request))
             if known is not None:
                 return known
+        if not request.dry_run:
+            self._shell.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: nobody else should wait for it.
         workers = self._shell.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
@@ -139,6 +145,8 @@ class Experiments:
             return known
         check_references(turn.session, caller, prepared.config, request.bundle)
         uids.assign(turn, caller.name)
+        jobs = limits.live_jobs(turn.session, caller.name)
+        check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
         row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
         if request.idempotency_key:
             turn.session.add(

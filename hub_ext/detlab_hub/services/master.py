@@ -34,6 +34,7 @@ from detlab_hub.services.grants import Grants
 from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.jobs import Jobs
+from detlab_hub.services.limits.overview import UserLimits
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.logretention import LogRetention
 from detlab_hub.services.matching import PolicyLooks
@@ -136,6 +137,7 @@ class Services:
         self.usage = Usage(self.shell)
         self.audit = Audit(self.shell)
         self.refusals = Refusals(self.shell)
+        self.limits = UserLimits(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
         self.health = Health(self.shell, connections, self.loops)
@@ -174,6 +176,7 @@ class Services:
             (GUARD_PERIOD, self.spawns.guard),
             (GUARD_PERIOD, self.servers.look_for_idle),
             (GUARD_PERIOD, self.refusals.write_refusals),
+            (GUARD_PERIOD, self.limits.write_hits),
             (RECONCILE_PERIOD, self.servers.reconcile),
         ]
         if self.provisioning.elastic:

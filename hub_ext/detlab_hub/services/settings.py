@@ -9,6 +9,7 @@ from typing import Any
 
 from detlab.launch.identity import DEFAULT_RANGE
 from detlab_hub.core.scheduling import Pools
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.services.servercerts import ServerAuthority
 
 MIB = 1024 * 1024
@@ -123,6 +124,8 @@ class Settings:
     """Bytes that may wait in all of them together for readers who do not read."""
     stream_slow_limit: float = 30.0
     """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
+    limits: Limits = field(default_factory=Limits)
+    """What one user may ask for."""
 
     @property
     def outputs_dir(self) -> Path:

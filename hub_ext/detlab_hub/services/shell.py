@@ -20,6 +20,8 @@ from detlab_hub.backends.base import Backend
 from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.fewagents import Remembered
 from detlab_hub.services.knowntasks import KnownTasks
+from detlab_hub.services.limits.limiter import Limiter
+from detlab_hub.services.limits.metricnames import MetricNames
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.pending import Pending
 from detlab_hub.services.searches import Searches
@@ -82,7 +84,14 @@ class Shell:
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0
+    metric_names: MetricNames = field(default_factory=MetricNames)
+    """Of the trials that were heard lately."""
+    limiter: Limiter = field(init=False)
+    """What each user has asked for lately."""
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.limiter = Limiter(self.settings.limits, self.clock)
 
     async def write(self, fn: Callable[[Turn], T]) -> T:
         """Run `fn` in one transaction and then carry out its outbox.
@@ -102,7 +111,14 @@ class Shell:
 
         def run(session: Session) -> T:
             self.searches.begin()
-            turn = Turn(session, self.clock(), self.settings, self.searches, spawn_secrets=self.spawn_secrets)
+            turn = Turn(
+                session,
+                self.clock(),
+                self.settings,
+                self.searches,
+                spawn_secrets=self.spawn_secrets,
+                metric_names=self.metric_names,
+            )
             try:
                 result = fn(turn)
                 finish_turn(turn)
@@ -142,6 +158,8 @@ class Shell:
             self.scheduler_kick.set()
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
+        for user, name in outbox.limit_hits:
+            self.limiter.hits.note(user, name, self.clock())
 
     async def follow_lines(
         self, user: str, holder: int | str, ended: Callable[[Session], bool], after: int = 0

@@ -60,6 +60,9 @@ class Spawns:
             ConfigError: With every mistake.
             ResourcesError: No agent could ever run it.
             Conflict: The key is another server's.
+            TooFast: Its owner starts too many jobs lately.
+            TooMany: Its owner has too many jobs that have not ended.
+            NotAllowed: Its priority is better than its owner may give.
         """
         del hub  # its token is all it takes
         _check(request)
@@ -67,6 +70,7 @@ class Spawns:
         if request.hold:
             config["runtime"] = "process"
         if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
+            self._shell.limiter.submission(request.owner, request.groups)
             await feasible(self._shell, request.owner, request.kind, config)
 
         def make(turn: Turn) -> SpawnView:

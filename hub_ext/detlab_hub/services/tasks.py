@@ -27,6 +27,7 @@ from detlab_hub.services import files, records, rendezvous, views
 from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
+from detlab_hub.services.limits import lograte
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.manifests import check_commit, check_metadata
 from detlab_hub.services.matching import PolicyLooks
@@ -58,6 +59,7 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
+        batch = lograte.thinned(self._shell, task.allocation_id, batch)
         found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
         ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
         self._policies.written(task.allocation_id, found)

@@ -19,6 +19,7 @@ from detlab_hub.services import audit, feasibility, taskviews, uids
 from detlab_hub.services.access import Hidden, may_look
 from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.limits.checks import check_queued
 from detlab_hub.services.logsearch import LogSearch
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import named_images
@@ -26,7 +27,7 @@ from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries import limits, logs
 from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
@@ -57,11 +58,16 @@ class UserTasks:
             ConfigError: With every mistake.
             ResourcesError: No agent could ever run it.
             Conflict: The kind is a server of the Hub.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
         if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+            if not request.dry_run:
+                self._shell.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._shell, caller.name, request.kind, config)
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
@@ -174,11 +180,14 @@ def create_row(
     Raises:
         ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
         NoUid: No uid is left for the owner.
+        TooMany: The owner has too many jobs that have not ended.
+        NotAllowed: Its priority is better than the owner may give.
     """
     uids.assign(turn, caller.name)
     problems = unknown(turn.session, caller, request)
     if problems:
         raise ConfigError(problems)
+    check_queued(turn.settings.limits, caller.name, caller.groups, limits.live_jobs(turn.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
     row = TaskRow(
         id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),

@@ -39,6 +39,8 @@ from detlab_hub.store.tables import (
 
 Reasons = Pending
 CHUNK = 500
+NAMES_SHOWN = 5000
+"""Metrics of one trial that one answer holds."""
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
 
 
@@ -219,6 +221,9 @@ def _trial_view(
     s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
 ) -> TrialView:
     state = TrialState(row.state)
+    shown = metrics.summaries(s, row.id, NAMES_SHOWN) if summary else {}
+    full = sum(map(len, shown.values())) >= NAMES_SHOWN
+    left_out = metrics.count_series(s, row.id) - NAMES_SHOWN if full else 0
     return TrialView(
         id=row.id,
         index=row.idx,
@@ -247,7 +252,8 @@ def _trial_view(
         policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         card=endings.of_trial(s, row, current) if summary else None,
-        summary=metrics.summaries(s, row.id) if summary else {},
+        summary=shown,
+        summary_left_out=left_out,
         metadata=row.metadata_,
     )
 

@@ -18,6 +18,7 @@ from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
 from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.limits.reached import Reached, TooFast
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
@@ -31,6 +32,7 @@ STATUS: dict[type[Exception], int] = {
     errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.Conflict: 409,
+    errors.LimitReached: 429,
     errors.Unavailable: 503,
     errors.ConfigError: 422,
     errors.ResourcesError: 422,
@@ -207,6 +209,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 
         Raises:
             AuthError: Nobody we know.
+            TooFast: They ask too often.
             Forbidden: Somebody without the scope.
         """
         identifier: Identifier = self.settings["identifier"]
@@ -219,6 +222,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
                 "no valid token came with the request",
                 hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
             )
+        self.services.limits.limiter.request(self.caller)
         if not granted(self.caller) & operation.scopes:
             wanted = " or ".join(sorted(scope_name(scope) for scope in operation.scopes))
             raise errors.Forbidden(
@@ -332,6 +336,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         error = kwargs.get("exc_info", (None, web.HTTPError(status_code), None))[1]
         self.set_status(status_of(error))
         self._note_refusal(error)
+        if isinstance(error, TooFast):
+            self.set_header("Retry-After", str(error.retry_after))
         if self.get_status() == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
         if self.get_status() == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -340,7 +346,10 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         self.finish(error_view(error).model_dump_json())
 
     def _note_refusal(self, error: Any) -> None:
-        """Tell the audit log of access that was refused, to whoever is known or shows a token."""
+        """Note access that was refused, to whoever is known or shows a token, and limits that were reached."""
+        if isinstance(error, Reached):
+            self.services.limits.note(error)
+            return
         if not isinstance(error, errors.AuthError | errors.Forbidden | Hidden):
             return
         actor = _actor_of(self)

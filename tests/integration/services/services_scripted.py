@@ -43,6 +43,7 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -367,6 +368,7 @@ class World:
         self.stale = 0
         self.crashes = 0
         self.refused: list[Any] = []
+        settings.setdefault("limits", Limits(min_priority=1))
         self.settings = Settings(
             state_dir=folder,
             bundles_dir=folder / "bundles",

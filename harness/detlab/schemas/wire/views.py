@@ -287,6 +287,8 @@ class TrialView(Wire):
     only on a single trial."""
     summary: dict[str, dict[str, SummaryView]] = {}
     """group -> metric name -> summary; only on a single trial."""
+    summary_left_out: int = 0
+    """So many metrics are not in `summary`, because they are too many: ask for their curves by name."""
     metadata: dict[str, Any] = {}
 
 

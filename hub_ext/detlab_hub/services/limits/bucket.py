@@ -71,6 +71,10 @@ class Buckets(Generic[K]):
 
     def take(self, key: K, now: float, amount: float = 1.0) -> float:
         """Take tokens of a key's bucket; see `Bucket.take`."""
+        return self.of(key, now).take(now, amount)
+
+    def of(self, key: K, now: float) -> Bucket:
+        """Return a key's bucket, filled up."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = Bucket.full(self.rate, self.burst, now)
@@ -78,7 +82,8 @@ class Buckets(Generic[K]):
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(key)
-        return bucket.take(now, amount)
+            bucket.fill(now)
+        return bucket
 
     def used(self, now: float) -> dict[K, float]:
         """Return how many tokens are missing, by key; keys of full buckets are left out."""
