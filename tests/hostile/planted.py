@@ -109,32 +109,42 @@ def _make_environment(venv: Path, project: Path) -> None:
     (venv / packages / "project.pth").write_text("\n".join([*roots, str(ours / packages)]) + "\n", encoding="utf-8")
 
 
-def run_tests(project: Path, nodes: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Run tests in a copy of the project."""
+def run_tests(project: Path, nodes: Iterable[str]) -> tuple[bool, str]:
+    """Run tests in a copy of the project; return whether all passed, and what pytest printed.
+
+    Modules of unit tests and of others may have the same name, so they are run one after the other.
+    """
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "DETLAB_ONE_DATABASE", "PYTHONPATH"))
     }
-    return subprocess.run(
-        [
-            project / ".venv" / "bin" / "python",
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "-rfE",
-            "--tb=short",
-            *nodes,
-        ],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    pytest = [
+        project / ".venv" / "bin" / "python",
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rfE",
+        "--tb=short",
+    ]
+    passed, said = True, ""
+    unit = [node for node in nodes if node.startswith("tests/unit/")]
+    for chosen in (unit, [node for node in nodes if node not in unit]):
+        if chosen:
+            done = subprocess.run(
+                [*pytest, *chosen],
+                cwd=project,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+            passed, said = passed and done.returncode == 0, said + done.stdout
+    return passed, said
 
 
 def failed(said: str) -> set[str]:

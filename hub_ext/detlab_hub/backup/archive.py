@@ -196,6 +196,8 @@ def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
         raise ArchiveError(f"{path} is no sound archive: {error}", hint=_HINT) from error
     except ArchiveError as error:
         raise ArchiveError(f"{path} is not restored: {error.message}", hint=error.hint or _HINT) from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise ArchiveError(f"{path} is not restored: a name in it is both a file and a folder", hint=_HINT) from error
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read or unpacked: {error}", hint="df -h; ls -l") from error
     if manifest is None:
