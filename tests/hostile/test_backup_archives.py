@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -140,9 +141,10 @@ def write(path: Path, entries: list[tuple[tarfile.TarInfo, bytes]], manifest: di
             tar.addfile(info, io.BytesIO(content))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_archive_is_refused_and_reaches_nothing(name: str, tmp_path: Path) -> None:
-    manifest = {
+def manifest_of(entries: list[tuple[tarfile.TarInfo, bytes]]) -> dict[str, object]:
+    """What an attacker writes who knows the format: nothing but the entries themselves is wrong."""
+    files = {info.name: content for info, content in entries if info.type == tarfile.REGTYPE}
+    return {
         "format": 1,
         "detlab": "1",
         "schema_revision": None,
@@ -151,21 +153,30 @@ def test_a_hostile_archive_is_refused_and_reaches_nothing(name: str, tmp_path: P
         "parts": ["state", "secrets", "code", "checkpoints"],
         "databases": {},
         "folder": "/",
-        "members": {},
+        "members": {
+            name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in files.items()
+        },
     }
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_and_reaches_nothing(name: str, tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     folder = StateFolder(place / ".detlab")
     folder.create()
     before = sorted(str(path) for path in place.rglob("*"))
-    write(tmp_path / "hostile.tar.gz", HOSTILE[name], manifest)
-    with pytest.raises(ArchiveError):
-        restore(tmp_path / "hostile.tar.gz", folder, replace=True, config=None, say=quiet)
+    hostile = tmp_path / "hostile.tar.gz"
+    write(hostile, HOSTILE[name], manifest_of(HOSTILE[name]))
+    with pytest.raises(ArchiveError) as refused:
+        restore(hostile, folder, replace=True, config=None, say=quiet)
+    assert refused.value.message.startswith((f"{hostile} is not restored", f"{hostile} is no sound archive"))
     (folder.root / "supervisor.lock").unlink()
     assert sorted(str(path) for path in place.rglob("*")) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.tar.gz", "place"]
     with pytest.raises(ArchiveError):
-        verify(tmp_path / "hostile.tar.gz")
+        verify(hostile)
 
 
 def test_an_archive_that_lists_a_file_it_lacks_or_lacks_its_list_is_refused(tmp_path: Path) -> None:

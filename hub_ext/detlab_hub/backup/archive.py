@@ -176,34 +176,51 @@ def unpack(path: Path, into: Path, progress: Progress = lambda count: None) -> M
 
 
 def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
-    found: dict[str, Member] = {}
-    folders: list[tuple[Path, tarfile.TarInfo]] = []
-    manifest: Manifest | None = None
+    reading = _Reading(into, progress)
     try:
         for member, content in _members(path):
-            if manifest is not None:
-                raise ArchiveError(f"{member.name!r} comes after its end")
-            if member.name == MANIFEST and content is not None:
-                manifest = _manifest(member, content)
-            elif member.name in found:
-                raise ArchiveError(f"it holds {member.name!r} twice")
-            elif content is None:
-                if into is not None:
-                    folders.append((_make_folder(into, member), member))
-            else:
-                found[member.name] = _take(member, content, into, progress)
+            reading.take(member, content)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
         raise ArchiveError(f"{path} is no sound archive: {error}", hint=_HINT) from error
     except ArchiveError as error:
         raise ArchiveError(f"{path} is not restored: {error.message}", hint=error.hint or _HINT) from error
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read or unpacked: {error}", hint="df -h; ls -l") from error
-    if manifest is None:
+    if reading.manifest is None:
         raise ArchiveError(f"{path} is no sound archive: it has no end", hint=_HINT)
-    _compare(path, manifest, found)
-    for folder, member in reversed(folders):
+    _compare(path, reading.manifest, reading.found)
+    for folder, member in reversed(reading.folders):
         _give(folder, member)
-    return manifest
+    return reading.manifest
+
+
+class _Reading:
+    """What was read of an archive so far."""
+
+    def __init__(self, into: Path | None, progress: Progress) -> None:
+        self._into = into
+        self._progress = progress
+        self.found: dict[str, Member] = {}
+        self.folders: list[tuple[Path, tarfile.TarInfo]] = []
+        self.manifest: Manifest | None = None
+
+    def take(self, member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
+        """Read the next member; write it, if anything is written.
+
+        Raises:
+            ArchiveError: It has no place here.
+        """
+        if self.manifest is not None:
+            raise ArchiveError(f"{member.name!r} comes after its end")
+        if member.name == MANIFEST and content is not None:
+            self.manifest = _manifest(member, content)
+            return
+        if member.name in self.found or any(str(parent) in self.found for parent in PurePosixPath(member.name).parents):
+            raise ArchiveError(f"it holds {member.name!r} twice, or below a file")
+        if content is not None:
+            self.found[member.name] = _take(member, content, self._into, self._progress)
+        elif self._into is not None:
+            self.folders.append((_make_folder(self._into, member), member))
 
 
 _HINT = "take another one: an archive that `det backup` has made was whole when it was made"

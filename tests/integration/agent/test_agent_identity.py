@@ -210,6 +210,20 @@ def test_become_never_runs_as_root(uid, gid):
 
 
 @needs_root
+def test_become_leaves_no_way_back_to_more_rights():
+    look = "import json; print(json.dumps(dict(line.split(':', 1) for line in open('/proc/self/status'))))"
+    command = [sys.executable, "-P", "-m", "detlab.launch.become", "--uid", "23050", "--gid", "23050", "--"]
+    done = subprocess.run([*command, sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd="/")
+    found = {name: value.split() for name, value in json.loads(done.stdout).items()}
+    assert found["NoNewPrivs"] == ["1"]
+    assert (found["Uid"], found["Gid"]) == (["23050"] * 4, ["23050"] * 4)
+    assert set(found["Groups"]) <= {"23050"}
+    assert {name: int(found[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == dict.fromkeys(
+        ("CapInh", "CapPrm", "CapEff", "CapAmb"), 0
+    )
+
+
+@needs_root
 def test_without_the_right_to_mount_the_task_is_refused_with_the_way_out(open_tmp):
     closed = open_tmp / "closed"
     (closed / "needed").mkdir(parents=True)
