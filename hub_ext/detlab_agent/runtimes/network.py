@@ -91,7 +91,7 @@ class TaskNetworks:
     """
 
     def __init__(self, directory: Path, subnets: Sequence[str], ports: Sequence[int], master: str) -> None:
-        self.prefix = LINKS + hashlib.sha256(os.fsencode(directory)).hexdigest()[:4]
+        self.prefix = own_prefix(directory)
         self._chain = self.prefix.upper()
         self._subnets = [ipaddress.IPv4Network(subnet) for subnet in subnets]
         self._subnet = self._subnets[0]
@@ -147,14 +147,17 @@ class TaskNetworks:
         """
         if len(launch.info.container_addrs or ()) > 1:
             return None
-        named = [launch.info.master_url]
-        if launch.service is not None:
-            named += [launch.environment.get(name, "") for name in _HUB_VARIABLES]
         try:
-            self._add(forwards_of(named))
+            self._add(self.wanted(launch))
         except (OSError, NoPrivateNetwork) as error:
             raise SetupFailed(f"the task's network: {error}") from error
         return self._plan(launch.allocation_id, self._forwards)
+
+    @staticmethod
+    def wanted(launch: Launch) -> list[Forward]:
+        """Return what a launch itself may name: nothing of it comes from the task's user."""
+        hub = [launch.environment.get(name, "") for name in _HUB_VARIABLES] if launch.service is not None else []
+        return forwards_of([launch.info.master_url, *hub])
 
     def _plan(self, key: str, forwards: Iterable[Forward]) -> NetworkPlan:
         ordered = tuple(sorted(forwards, key=lambda one: (one.address, one.port, one.protocol)))
@@ -219,7 +222,7 @@ class TaskNetworks:
         return {Forward(address, int(port), protocol) for protocol, port, address in _RULE.findall(text)}
 
     def _write_rules(self) -> None:
-        _run([self._programs.restore, "-w", "--noflush"], self._rules())
+        _run([self._programs.restore, "-w", "--noflush"], self.rules())
         for table, chain, own in _JUMPS:
             jump = [chain, "-j", f"{self._chain}-{own}"]
             command = [self._programs.iptables, "-w", "-t", table]
@@ -228,7 +231,7 @@ class TaskNetworks:
             except NoPrivateNetwork:
                 _run([*command, "-I", *jump])
 
-    def _rules(self) -> str:
+    def rules(self) -> str:
         """Return this agent's chains, as iptables-restore reads them.
 
         From a task: the forwarded ports of the host's loopback, nothing else there; no other task; the world.
@@ -265,6 +268,11 @@ class TaskNetworks:
             finally:
                 self._forwards.discard(probe)
         self._write_rules()
+
+
+def own_prefix(directory: Path) -> str:
+    """Return the first letters of the names of an agent's links, which its directory decides."""
+    return LINKS + hashlib.sha256(os.fsencode(directory)).hexdigest()[:4]
 
 
 def forwards_of(urls: Iterable[str]) -> list[Forward]:

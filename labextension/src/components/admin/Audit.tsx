@@ -48,7 +48,7 @@ export function Audit(): ReactElement {
             onChange={event => setTyped({ ...typed, action: event.target.value })}
           />
         </label>
-        <label>
+        <label className="det-adm-check">
           <input
             type="checkbox" checked={typed.action === REFUSED}
             onChange={event => setTyped({ ...typed, action: event.target.checked ? REFUSED : '' })}
