@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from detlab import loopback
 from detlab.launch import procfs
 from detlab.trust import tls_context
 
@@ -28,7 +29,7 @@ REQUEST_MARK = "last_request"
 """File in the task's directory whose time is that of TensorBoard's last request."""
 _BUSY = {"busy", "starting", "restarting"}
 # this machine's own ports and the master are never behind a proxy of the environment
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), loopback.Handler())
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class Watch:
         self._hub_token = env.get("JUPYTERHUB_API_TOKEN", "")
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls_context(self._report_url))
+            urllib.request.ProxyHandler({}),
+            loopback.Handler(),
+            urllib.request.HTTPSHandler(context=tls_context(self._report_url)),
         )
         self._task_dir = Path(env["DET_TASK_DIR"])
         self._pid = pid
