@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from detlab import loopback
 from detlab.launch.shipping import (
     MAX_BYTES,
     MAX_RECORDS,
@@ -80,7 +81,9 @@ class HttpTransport:
         timeout = httpx.Timeout(30.0, connect=10.0)
         verify = trust_for(api_url) if trust is None else trust
         # Redirects are not followed: they would carry the token elsewhere.
-        self._client: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False, verify=verify)
+        self._client: httpx.Client = httpx.Client(
+            timeout=timeout, follow_redirects=False, verify=verify, event_hooks=loopback.hooks(api_url)
+        )
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         """See `Transport.post`."""
