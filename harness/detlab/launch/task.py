@@ -242,6 +242,11 @@ class Launcher:
             return True
         address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
         try:
+            if "DET_SERVICE_SOCKET" in env:  # a container in the host's network inherits nothing
+                from detlab.launch.handed import receive
+
+                env["DET_SERVICE_FD"] = str(receive(Path(env.pop("DET_SERVICE_SOCKET"))))
+                return True
             family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
