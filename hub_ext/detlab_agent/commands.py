@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from pathlib import Path
+from typing import Literal
 
 import click
 import platformdirs
 
 from detlab.errors import DetlabError
-from detlab.launch.identity import DEFAULT_RANGE, IdentityError, parse_range
+from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.environment import parse_size
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
+from detlab_agent.runtimes.groups import DEFAULT_PIDS
+from detlab_agent.runtimes.network import DEFAULT_SUBNETS
 from detlab_agent.slots import GpuError
 
 
@@ -56,6 +60,18 @@ def _size(context: click.Context, parameter: click.Parameter, value: str | None)
         return None if value is None else parse_size(value)
     except ValueError as error:
         raise click.BadParameter(f"{value[:80]!r} is no size: write for example 120G" if value else "empty") from error
+
+
+def _subnet(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        network = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}: write for example {DEFAULT_SUBNETS[0]}") from error
+    if network.prefixlen > 28:
+        raise click.BadParameter(f"{value}: a task needs four addresses; give at least a /28")
+    return str(network)
 
 
 def _cpus(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -111,14 +127,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--enrolment-token-file", type=_FILE, help="Needed for the first connection.")
 @click.option(
     "--uid-range",
-    default="{}-{}".format(*DEFAULT_RANGE),
+    default="{}-{}".format(*ACCEPTED_RANGE),
     show_default=True,
     callback=_range,
     metavar="A-B",
-    help="uids that an agent run by root gives to hub users.",
+    help="uids that an agent run by root accepts for hub users; the master assigns them.",
 )
-@click.option("--user-map", type=_FILE, help='JSON: hub user to uid, such as {"alice": 1005}.')
-@click.option("--users-file", type=_FILE, help="Where allocated uids are kept [default: DIR/users.json].")
+@click.option("--user-map", type=_FILE, help="JSON: hub user to uid, to be compared with that of the master.")
+@click.option("--users-file", type=_FILE, help="uids that an earlier version gave to users [default: DIR/users.json].")
 @click.option("--serves-user", metavar="NAME", help="The hub user of an agent that is not run by root.")
 @click.option(
     "--runtime",
@@ -166,6 +182,40 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Fork trials that are plain Python programs from a process that has imported torch.",
 )
+@click.option(
+    "--task-network",
+    type=click.Choice(["auto", "private", "host"]),
+    default="auto",
+    show_default=True,
+    help="private: each task has a network namespace; host: all share this machine's; auto: private where root can.",
+)
+@click.option(
+    "--task-subnet",
+    callback=_subnet,
+    metavar="A.B.C.D/N",
+    help="Addresses for these namespaces [default: 10.213.0.0/16, or the next one that is free].",
+)
+@click.option(
+    "--task-port",
+    "task_ports",
+    type=click.IntRange(1, 65535),
+    multiple=True,
+    metavar="N",
+    help="A port of this machine's loopback that tasks reach from there (repeatable).",
+)
+@click.option(
+    "--task-memory",
+    callback=_size,
+    metavar="SIZE",
+    help="Memory of a task that asks for none (resources.memory), such as 16G [default: no limit].",
+)
+@click.option(
+    "--task-pids",
+    type=click.IntRange(min=0),
+    default=DEFAULT_PIDS,
+    show_default=True,
+    help="Processes and threads of one task; 0: any number.",
+)
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -193,6 +243,11 @@ def run(
     service_ports: tuple[int, int] | None,
     homes: Path | None,
     warm_pool: bool,
+    task_network: Literal["auto", "private", "host"],
+    task_subnet: str | None,
+    task_ports: tuple[int, ...],
+    task_memory: int | None,
+    task_pids: int,
     insecure_http: bool,
     log_level: str,
 ) -> None:
@@ -228,6 +283,11 @@ def run(
             service_ports=service_ports,
             homes=homes,
             warm_pool=warm_pool,
+            task_network=task_network,
+            task_subnet=task_subnet,
+            task_ports=task_ports,
+            task_memory=task_memory or None,
+            task_pids=task_pids,
         )
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:

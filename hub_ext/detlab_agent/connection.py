@@ -146,6 +146,8 @@ class Connector:
         try:
             await connection.write_message(self.hello().model_dump_json())
             welcome = await self._read(connection)
+            if isinstance(welcome, wire.Refused):
+                raise ConnectionLost(f"the master refuses this agent: {welcome.message}")
             if not isinstance(welcome, wire.Welcome):
                 why = f"{connection.close_code or ''} {connection.close_reason or ''}".strip()
                 raise ConnectionLost(f"the master did not welcome this agent: {why or 'no reason given'}")
@@ -196,7 +198,7 @@ class Connector:
                 await self.table.acknowledged(message)
             case wire.Welcome():
                 self.table.welcome(message)
-            case wire.Heartbeat():
+            case wire.Heartbeat() | wire.Refused():
                 pass
 
     async def _write_all(self, connection: WebSocketClientConnection, outbox: asyncio.Queue[str]) -> None:

@@ -14,10 +14,10 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import detlab
-from detlab.launch.identity import DEFAULT_RANGE, UserIds
+from detlab.launch.identity import ACCEPTED_RANGE, UidRules, read_uids
 from detlab.schemas import wire
 from detlab_agent.bundles import BundleCache
 from detlab_agent.capacity import usable_cpus, usable_memory
@@ -25,7 +25,10 @@ from detlab_agent.connection import Connector, run_until
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.leftovers import LeftoverShipper
+from detlab_agent.runtimes.groups import DEFAULT_PIDS, NoGroups, TaskGroups
 from detlab_agent.runtimes.making import TaskMaker
+from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.process import ProcessRuntime
 from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
@@ -58,9 +61,9 @@ class AgentSettings:
         cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
         memory: Bytes that they may ask for together; None and 0 likewise.
         enrolment_token_file: For the first connection.
-        users_file: hub user -> uid, of a root agent.
-        uid_range: uids to allocate from.
-        user_map: hub user -> uid, by the operator.
+        users_file: hub user -> uid, as a root agent of an earlier version kept it.
+        uid_range: uids that a root agent accepts of the master.
+        user_map: hub user -> uid that the master must agree with.
         serves_user: The only user of an agent that is not root.
         runtimes: `process`, `docker`; empty for processes, and containers where a root agent finds an engine.
         docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
@@ -71,6 +74,11 @@ class AgentSettings:
         service_ports: First and last port that services may use; None for any.
         homes: Homes of users who have none; None for `homes` in the directory.
         warm_pool: Whether trials are forked from a process that has imported torch.
+        task_network: Whether each task has a network of its own; auto: where that works.
+        task_subnet: Addresses for these networks; None for some that are free.
+        task_ports: Ports of this machine's loopback that all tasks reach.
+        task_memory: Bytes that a task may have which does not ask for some; None for any.
+        task_pids: Processes and threads that a task may have; 0 for any number.
     """
 
     endpoints: Endpoints
@@ -84,7 +92,7 @@ class AgentSettings:
     memory: int | None = None
     enrolment_token_file: Path | None = None
     users_file: Path | None = None
-    uid_range: tuple[int, int] = DEFAULT_RANGE
+    uid_range: tuple[int, int] = ACCEPTED_RANGE
     user_map: dict[str, int] | None = None
     serves_user: str | None = None
     runtimes: tuple[str, ...] = ()
@@ -96,6 +104,11 @@ class AgentSettings:
     service_ports: tuple[int, int] | None = None
     homes: Path | None = None
     warm_pool: bool = False
+    task_network: Literal["private", "host", "auto"] = "auto"
+    task_subnet: str | None = None
+    task_ports: tuple[int, ...] = ()
+    task_memory: int | None = None
+    task_pids: int = DEFAULT_PIDS
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -128,8 +141,8 @@ def default_agent_id() -> str:
 
 def _tenancy(settings: AgentSettings) -> Tenancy:
     if os.geteuid() == 0:
-        path = settings.users_file or settings.directory / "users.json"
-        return Tenancy(UserIds(path, settings.uid_range, settings.user_map), None)
+        given = read_uids(settings.users_file or settings.directory / "users.json")
+        return Tenancy(UidRules(settings.uid_range, {**given, **(settings.user_map or {})}), None)
     return Tenancy(None, settings.serves_user or login_name())
 
 
@@ -189,7 +202,13 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
         maker,
         settings.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_URL,
         settings.agent_id,
-        Allowance(settings.allow_mounts, settings.allow_privileges, volumes),
+        Allowance(
+            settings.allow_mounts,
+            settings.allow_privileges,
+            volumes,
+            settings.task_memory,
+            settings.task_pids or None,
+        ),
         directory / "package",
         os.environ,
     )
@@ -198,11 +217,54 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
 
 
 def _runtimes(
-    settings: AgentSettings, maker: TaskMaker, docker: DockerRuntime | None, warm: WarmPool | None
+    settings: AgentSettings,
+    maker: TaskMaker,
+    docker: DockerRuntime | None,
+    warm: WarmPool | None,
+    places: tuple[TaskNetworks | None, TaskGroups | None],
 ) -> list[NodeRuntime]:
     processes = not settings.runtimes or "process" in settings.runtimes
-    ours = [ProcessRuntime(maker, os.environ, warm)] if processes else []
+    ours = [ProcessRuntime(maker, os.environ, warm, *places)] if processes else []
     return [*ours, *([docker] if docker is not None else [])]
+
+
+def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
+    """Return what gives tasks control groups; None where they have none."""
+    if os.geteuid() != 0:
+        return None
+    groups = TaskGroups(directory, settings.task_memory, settings.task_pids or None)
+    try:
+        groups.open()
+    except NoGroups as error:
+        _log.warning("tasks have no limits of memory and processes: no control groups here (%s)", error)
+        return None
+    return groups
+
+
+def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
+    """Return what gives tasks networks of their own; None where they have the machine's.
+
+    Raises:
+        AgentError: The operator wants them, and they cannot be had.
+    """
+    if settings.task_network == "host" or (settings.task_network == "auto" and os.geteuid() != 0):
+        return None
+    if os.geteuid() != 0:
+        raise AgentError("--task-network private: only an agent that is root can give tasks networks of their own")
+    subnets = DEFAULT_SUBNETS if settings.task_subnet is None else (settings.task_subnet,)
+    networks = TaskNetworks(directory, subnets, settings.task_ports, settings.endpoints.base)
+    try:
+        networks.open()
+    except NoPrivateNetwork as error:
+        if settings.task_network == "private":
+            raise AgentError(f"--task-network private: {error}") from error
+        _log.warning(
+            "tasks share this machine's network, where each can connect to the loopback ports of all others: %s. "
+            "--task-network host says that this is meant",
+            error,
+        )
+        return None
+    return networks
 
 
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
@@ -222,12 +284,14 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         bundles,
         Homes((settings.homes or directory / "homes").absolute()),
         settings.address,
-        settings.service_ports,
+        HeldPorts(settings.service_ports),
         settings.endpoints,
     )
     docker = await asyncio.to_thread(_docker, settings, maker, directory)
     warm = WarmPool(os.environ) if settings.warm_pool else None
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm))
+    networks = await asyncio.to_thread(_networks, settings, directory)
+    groups = _groups(settings, directory)
+    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm, (networks, groups)))
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
     if warm is not None:
@@ -253,6 +317,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             cpus=cpus or None,
             memory=memory or None,
             shares=True,
+            uids={} if tenancy.uids is None else dict(tenancy.uids.given),
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
@@ -263,6 +328,11 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await run_until(connector, stop)
     finally:
         await table.close()
+        maker.ports.close()
+        if networks is not None:
+            await asyncio.to_thread(networks.close)
+        if groups is not None:
+            groups.close()
         if warm is not None:
             await asyncio.to_thread(warm.close)
         if docker is not None:

@@ -214,6 +214,7 @@ class Agent:
             cpus=self.node.cpus,
             memory=self.node.memory,
             shares=True,
+            uids={},
         )
 
     async def _deliver(self, task: Any) -> None:

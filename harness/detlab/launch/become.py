@@ -2,7 +2,9 @@
 
 Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
 directory above them is closed to U; see `detlab.launch.mounts`. The command runs in the groups that are named and
-no others, without capabilities and with no_new_privs, so that no set-uid program gives anything back.
+no others, without capabilities and with no_new_privs, so that no set-uid program gives anything back. With
+`--network PLAN` it runs in a network namespace of its own (`detlab.launch.network`), with `--cgroup DIR` in that
+control group.
 
 On failure the status is 126, with one line of JSON `{"error": …}` on `--status-fd` (which closes silently when CMD
 starts) or else the message on stderr.
@@ -19,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from detlab.launch import network
+from detlab.launch.cgroup import join
 from detlab.launch.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
 
 REFUSED = 126
@@ -75,14 +79,19 @@ def existing(needs: Sequence[Need]) -> list[Need]:
     return found
 
 
-def settle(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need]) -> None:
-    """Be this user from here on, with every need within reach.
+def settle(
+    uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], plan_of_network: str | None = None
+) -> None:
+    """Be this user from here on, with every need within reach, and in a network of its own if there is a plan for it.
 
     Raises:
         Unreachable: A needed path cannot be reached.
+        NetworkFailed: The network cannot be made.
         OSError: The kernel refused.
         ValueError: uid or gid is root's.
     """
+    if plan_of_network is not None:
+        network.enter(network.NetworkPlan.decode(plan_of_network))
     present = existing(needs)
     plan: Plan = make_plan(present, uid, [gid, *groups])
     carry_out(plan)
@@ -92,15 +101,23 @@ def settle(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need]) -> 
     check_reach(present)
 
 
-def become(uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], command: Sequence[str]) -> NoReturn:
+def become(
+    uid: int,
+    gid: int,
+    groups: Sequence[int],
+    needs: Sequence[Need],
+    command: Sequence[str],
+    plan_of_network: str | None = None,
+) -> NoReturn:
     """Become `command` as this user.
 
     Raises:
         Unreachable: A needed path cannot be reached.
+        NetworkFailed: The network cannot be made.
         OSError: The kernel refused, or the command cannot be executed.
         ValueError: uid or gid is root's.
     """
-    settle(uid, gid, groups, needs)
+    settle(uid, gid, groups, needs, plan_of_network)
     os.execvp(command[0], list(command))  # noqa: S606  (argv, without a shell)
 
 
@@ -112,6 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", type=int, action="append", default=[], metavar="G", dest="groups")
     parser.add_argument("--reach", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--reach-rw", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--cgroup", type=Path, action="append", default=[], metavar="DIR", dest="cgroups")
+    parser.add_argument("--network", metavar="PLAN")
     parser.add_argument("--status-fd", type=int, default=None)
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
@@ -123,8 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(Need(path.absolute(), writable=True) for path in options.reach_rw),
     ]
     try:
-        become(options.uid, options.gid, options.groups, needs, options.command)
-    except (Unreachable, OSError, ValueError) as error:
+        join(options.cgroups)
+        become(options.uid, options.gid, options.groups, needs, options.command, options.network)
+    except (Unreachable, network.NetworkFailed, OSError, ValueError) as error:
         _report(options.status_fd, str(error))
     return REFUSED
 

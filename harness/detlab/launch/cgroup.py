@@ -1,8 +1,8 @@
-"""What the kernel counts about memory that ran out: in the container that this process is in, and on the machine."""
+"""Control groups: what the kernel counts about memory that ran out, here and on the machine, and how one is joined."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _KILLED = (-9, 137)
@@ -13,16 +13,21 @@ _FILES = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memo
 
 def oom_kills() -> int:
     """Return how many processes of this container the kernel has ended for its memory limit; 0 if it does not say."""
-    for path in _FILES:
-        try:
-            lines = path.read_text(encoding="ascii").splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            name, _, count = line.partition(" ")
-            if name == "oom_kill" and count.isdigit():
-                return int(count)
-    return 0
+    return next((count for path in _FILES if (count := oom_kills_in(path)) is not None), 0)
+
+
+def oom_kills_in(path: Path) -> int | None:
+    """Return how many processes of a control group the kernel has ended for its memory limit; None if it does not say.
+
+    Args:
+        path: Its `memory.events`, or under version 1 its `memory.oom_control`.
+    """
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    counts = (line.partition(" ") for line in lines)
+    return next((int(count) for name, _, count in counts if name == "oom_kill" and count.isdigit()), None)
 
 
 def machine_oom_kills(path: Path = _VMSTAT) -> int:
@@ -44,3 +49,13 @@ def kernel_may_have_killed(codes: Collection[int], before: int, now: int) -> boo
         now: The same at its end.
     """
     return now > before and any(code in _KILLED for code in codes)
+
+
+def join(directories: Iterable[Path]) -> None:
+    """Move this process into control groups; its children are born there.
+
+    Raises:
+        OSError: One is not there, is full, or may not be written to.
+    """
+    for directory in directories:
+        (directory / "cgroup.procs").write_text("0", encoding="ascii")

@@ -1,6 +1,6 @@
-"""Runs a module's server on a socket that listens already: `python -m detlab.launch.handed FD MODULE [ARGUMENT…]`.
+"""Runs a module's server on sockets that listen already: `python -m detlab.launch.handed PORT FD[,FD…] MODULE [ARG…]`.
 
-A port that is drawn first and bound later may be somebody else's by then. Neither Jupyter's servers nor ours take an
+A port that is chosen first and bound later may be somebody else's by then. Neither Jupyter's servers nor ours take an
 open socket, but all of them ask tornado's `bind_sockets` for one at the port of their address.
 
 What they have imported until they ask stays: to look through it for garbage, again and again, would take a tenth of
@@ -18,17 +18,16 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def handing(command: Sequence[str], descriptor: int) -> list[str]:
-    """Return `python -m MODULE …` as it is run with a socket that is handed over."""
+def handing(command: Sequence[str], port: int, descriptors: Sequence[int]) -> list[str]:
+    """Return `python -m MODULE …` as it is run with sockets that are handed over in the place of a port."""
     python, option, *rest = command
-    return [python, option, "detlab.launch.handed", str(descriptor), *rest]
+    return [python, option, "detlab.launch.handed", str(port), ",".join(map(str, descriptors)), *rest]
 
 
-def hand_over(listening: socket.socket) -> None:
-    """Give out this socket wherever its port is asked for; before tornado's servers are imported."""
+def hand_over(port: int, listening: Sequence[socket.socket]) -> None:
+    """Give out these sockets wherever this port is asked for; before tornado's servers are imported."""
     from tornado import netutil
 
-    port = listening.getsockname()[1]
     plain: Any = netutil.bind_sockets
 
     def bind_sockets(asked: int, *args: Any, **named: Any) -> Any:
@@ -36,19 +35,22 @@ def hand_over(listening: socket.socket) -> None:
             return plain(asked, *args, **named)
         gc.freeze()
         gc.enable()
-        return [listening.dup()]
+        return [one.dup() for one in listening]
 
     instead: Any = bind_sockets
-    listening.setblocking(False)
+    for one in listening:
+        one.setblocking(False)
     netutil.bind_sockets = instead
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Take the socket, then become the module."""
+    """Take the sockets, then become the module."""
     gc.disable()
-    descriptor, module, *rest = arguments
-    os.set_inheritable(int(descriptor), False)  # no kernel or terminal has it
-    hand_over(socket.socket(fileno=int(descriptor)))
+    port, numbers, module, *rest = arguments
+    descriptors = [int(number) for number in numbers.split(",")]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # no kernel or terminal has it
+    hand_over(int(port), [socket.socket(fileno=descriptor) for descriptor in descriptors])
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -1,8 +1,9 @@
 """Becomes a server of the Hub inside a task: `python -m detlab.launch.hub_server --kind notebook|shell|tensorboard`.
 
-The agent says where to listen (DET_SERVICE_ADDRESS, DET_SERVICE_PORT), the Hub's spawner has put the Hub's own
-variables into the environment. This process starts the server, tells the master when it was last used, and ends with
-it. Only the standard library is imported here.
+The agent says where the server is reached (DET_SERVICE_ADDRESS, DET_SERVICE_PORT) and passes on the socket that listens
+there (DET_SERVICE_FD), except into a container; the Hub's spawner has put the Hub's own variables into the environment.
+This process starts the server on that socket, tells the master when it was last used, and ends with it. Only the
+standard library is imported here.
 
 `--kind hold` runs nothing: it keeps the slots for a server that the Hub starts by itself.
 """
@@ -10,6 +11,7 @@ it. Only the standard library is imported here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib.util
 import ipaddress
@@ -33,6 +35,7 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.launch import idle_watch
 from detlab.launch.handed import handing
 from detlab.launch.relays import Relays, Target, showing
+from detlab.short_folder import short_folder
 from detlab.trust import tls_context
 
 KINDS = ("notebook", "shell", "tensorboard", "hold")
@@ -40,6 +43,10 @@ PORT_TAKEN = 98
 """Exit status when somebody else listens on the port: the Hub's spawner asks for another place then."""
 MISSING = 78
 """Exit status when this environment lacks a package that the server needs."""
+LISTENING = "DET_SERVICE_FD"
+"""Names the descriptor of the socket that listens at the server's port."""
+OWN_SOCKET = "server.sock"
+"""The server's second socket, for this process alone, in its private folder."""
 DEFAULT_URLS = {"notebook": "/lab", "shell": "/terminals/1"}
 NEEDS = {
     "notebook": ("jupyterhub", "jupyterlab"),
@@ -66,7 +73,7 @@ def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> di
         kind: Of `KINDS`.
         root: Where its files are, if the Hub does not say it.
     """
-    env = dict(given)
+    env = {name: value for name, value in given.items() if name != LISTENING}
     address, port = env["DET_SERVICE_ADDRESS"], env["DET_SERVICE_PORT"]
     host = f"[{address}]" if ":" in address else address
     env["JUPYTERHUB_SERVICE_URL"] = f"http://{host}:{port}{env.get('JUPYTERHUB_SERVICE_PREFIX', '/')}"
@@ -132,7 +139,7 @@ def command_of(kind: str, shell: str) -> list[str]:
     if kind == "tensorboard":
         return [sys.executable, "-m", "detlab.launch.tensorboard_server"]
     terminals = f"--ServerApp.terminado_settings=shell_command={shlex.quote(shell)}"
-    return [sys.executable, "-m", "jupyterhub.singleuser", terminals]
+    return [sys.executable, "-m", "jupyterhub.singleuser", terminals, "--KernelManager.transport=ipc"]
 
 
 def missing(kind: str) -> list[str]:
@@ -140,16 +147,25 @@ def missing(kind: str) -> list[str]:
     return [name for name in NEEDS.get(kind, ()) if importlib.util.find_spec(name) is None]
 
 
-def taken(address: str, port: int) -> bool:
-    """Whether somebody listens on this port already."""
+def listening_socket(env: Mapping[str, str]) -> socket.socket:
+    """Return the socket that listens at the server's port: the agent's, or in a container one of our own.
+
+    Raises:
+        OSError: Another program has the port.
+    """
+    if LISTENING in env:
+        return socket.socket(fileno=int(env[LISTENING]))
+    address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return True
-    return False
+    return socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
+
+
+def private_socket(folder: Path) -> socket.socket:
+    """Return a socket that listens in a folder which only this user may enter."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind(str(folder / OWN_SOCKET))
+    made.listen(socket.SOMAXCONN)
+    return made
 
 
 def root_directory(env: Mapping[str, str], config: Mapping[str, Any], work: Path) -> Path:
@@ -196,59 +212,76 @@ def run(kind: str, env: Mapping[str, str]) -> int:
         where = f"image {image}" if (image := image_name(env)) else "this environment"
         _say(f"{where} has no {' and no '.join(lacking)}, which a {kind} needs: pip install {' '.join(lacking)} in it")
         return MISSING
-    address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
-    if taken(address, port):
-        _say(f"port {port} of {address} is in use by somebody else")
+    try:
+        public = listening_socket(env)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        _say(f"port {env['DET_SERVICE_PORT']} of {env['DET_SERVICE_ADDRESS']} is in use by somebody else")
         return PORT_TAKEN
+    with short_folder() as folder, public:
+        try:
+            return _serve(kind, env, public, folder)
+        finally:
+            with contextlib.suppress(OSError):
+                public.shutdown(
+                    socket.SHUT_RDWR
+                )  # no connection waits for a server that has ended; the port stays taken
+
+
+def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Path) -> int:
+    """Run the server on its sockets; return its exit status."""
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
-    command, handed = command_of(kind, full["SHELL"]), None
+    _keep_kernels_private(full, folder)
+    own = private_socket(folder)
+    handed = [public, own]
     if full.get("DET_SERVICE_CERT_FILE"):
-        try:
-            handed = _over_a_network(full)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            _say(f"port {port} of {address} is in use by somebody else")
-            return PORT_TAKEN
-        command = handing(command, handed.fileno())
+        _over_a_network(full, public, folder / OWN_SOCKET)
+        handed = [own]  # what comes to the public one comes by the relay
+    descriptors = [one.fileno() for one in handed]
+    command = handing(command_of(kind, full["SHELL"]), int(full["DET_SERVICE_PORT"]), descriptors)
     # The whole process group gets a stop, so that the server needs no message from here.
-    child = subprocess.Popen(command, env=full, cwd=root, pass_fds=[] if handed is None else [handed.fileno()])
-    if handed is not None:
-        handed.close()  # the server's own is left: nobody waits at a port behind which it has ended
-    watch = idle_watch.Watch(kind, full, child.pid)
+    child = subprocess.Popen(command, env=full, cwd=root, pass_fds=descriptors)
+    own.close()
+    watch = idle_watch.Watch(kind, full, child.pid, folder / OWN_SOCKET)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
 
 
-def _over_a_network(env: MutableMapping[str, str]) -> socket.socket:
-    """Have the server listen on loopback behind TLS, and find the Hub whose own address is the master's loopback.
+def _keep_kernels_private(env: MutableMapping[str, str], folder: Path) -> None:
+    """Have kernels speak over Unix sockets in this folder: every user of the machine may connect to a TCP port.
 
-    Returns:
-        The socket for the server. It listens already: nobody else of this machine can have the port that the relay
-        leads to, before the server is there.
+    The configuration counts for whatever starts a kernel here: the server, `jupyter console`, nbconvert.
+    """
+    env["JUPYTER_RUNTIME_DIR"] = str(folder)
+    config = folder / "config"
+    config.mkdir(mode=0o700)
+    (config / "jupyter_config.json").write_text(json.dumps({"KernelManager": {"transport": "ipc"}}), encoding="utf-8")
+    before = env.get("JUPYTER_CONFIG_PATH")
+    env["JUPYTER_CONFIG_PATH"] = f"{before}{os.pathsep}{config}" if before else str(config)
+
+
+def _over_a_network(env: MutableMapping[str, str], public: socket.socket, server: Path) -> None:
+    """Relay from the public socket, by TLS, to the server's own; find the Hub whose address is the master's loopback.
 
     Raises:
-        OSError: The port was taken, or the certificate cannot be used.
+        OSError: The certificate cannot be used.
     """
     relays = Relays()
-    public = urlsplit(env["JUPYTERHUB_SERVICE_URL"])
-    listening = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
-    port = int(listening.getsockname()[1])
     shown = showing(env["DET_SERVICE_CERT_FILE"], env["DET_SERVICE_KEY_FILE"])
-    relays.add(env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"]), Target("127.0.0.1", port), shown)
-    env["JUPYTERHUB_SERVICE_URL"] = urlunsplit(public._replace(netloc=f"127.0.0.1:{port}"))
+    relays.add(public, Target(path=server), shown)
     hub, master = urlsplit(env.get("JUPYTERHUB_API_URL", "")), urlsplit(env.get("DET_MASTER", ""))
     if not _is_loopback(hub.hostname) or not master.hostname or _is_loopback(master.hostname):
-        return listening
+        return
     trust = tls_context(env["DET_MASTER"])
     name = master.netloc.rpartition("@")[2]  # a server in front may choose the site by it
     where = Target(master.hostname, master.port or (443 if trust else 80), trust, name)
-    here = f"127.0.0.1:{relays.add('127.0.0.1', 0, where)}"
+    towards_hub = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+    here = f"127.0.0.1:{relays.add(towards_hub, where)}"
     for name in ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL"):
         if name in env:
             env[name] = urlunsplit(urlsplit(env[name])._replace(scheme="http", netloc=here))
-    return listening
 
 
 def _is_loopback(host: str | None) -> bool:

@@ -6,7 +6,9 @@ was last used when its API was. A TensorBoard was last used at its last request.
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.launch import procfs
 from detlab.trust import tls_context
@@ -27,8 +30,6 @@ CALL_SECONDS = 10.0
 REQUEST_MARK = "last_request"
 """File in the task's directory whose time is that of TensorBoard's last request."""
 _BUSY = {"busy", "starting", "restarting"}
-# this machine's own ports and the master are never behind a proxy of the environment
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,20 @@ class Activity:
     detail: str = ""
 
 
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=CALL_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """See `HTTPConnection.connect`."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CALL_SECONDS)
+        self.sock.connect(str(self._path))
+
+
 class Watch:
     """Looks at one server and reports, until the process ends.
 
@@ -47,11 +62,13 @@ class Watch:
         kind: notebook, shell or tensorboard.
         env: The server's environment.
         pid: Of the server.
+        path: Its Unix socket in a private folder: a token that goes there reaches nobody else.
     """
 
-    def __init__(self, kind: str, env: Mapping[str, str], pid: int) -> None:
+    def __init__(self, kind: str, env: Mapping[str, str], pid: int, path: Path) -> None:
         self._kind = kind
-        self._url = env["JUPYTERHUB_SERVICE_URL"]
+        self._path = path
+        self._prefix = urlsplit(env["JUPYTERHUB_SERVICE_URL"]).path
         self._hub_token = env.get("JUPYTERHUB_API_TOKEN", "")
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
@@ -111,11 +128,18 @@ class Watch:
         return Activity(last, bool(detail), detail)
 
     def _ask(self, path: str) -> Any:
-        request = urllib.request.Request(  # noqa: S310  (the agent names the address)
-            f"{self._url}{path}?no_track_activity=1", headers={"Authorization": f"token {self._hub_token}"}
-        )
-        with _opener.open(request, timeout=CALL_SECONDS) as reply:
+        connection = _UnixConnection(self._path)
+        try:
+            headers = {"Authorization": f"token {self._hub_token}"}
+            connection.request("GET", f"{self._prefix}{path}?no_track_activity=1", headers=headers)
+            reply = connection.getresponse()
+            if reply.status != http.HTTPStatus.OK:
+                raise OSError(f"{path}: HTTP {reply.status}")
             return json.load(reply)
+        except http.client.HTTPException as error:
+            raise OSError(f"{path}: {error}") from error
+        finally:
+            connection.close()
 
     def _report(self, seen: Activity) -> dict[str, Any]:
         token = (self._task_dir / "token").read_text(encoding="ascii").strip()

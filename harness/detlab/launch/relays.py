@@ -1,18 +1,20 @@
-"""TLS for a server that speaks plain HTTP on loopback: towards the Hub's proxy, and from it to the Hub.
+"""TLS for a server that speaks plain HTTP on this machine: towards the Hub's proxy, and from it to the Hub.
 
-A server on another node than the Hub's is reached over a network. It listens on loopback; a relay beside it has its
-public port and the certificate that came with the launch. The Hub's API is on the loopback of the *master's* machine; a
-relay on the node's own loopback leads there, by the way that the agent takes to the master and with the agent's pin.
-Only the standard library is imported here.
+A server on another node than the Hub's is reached over a network. It listens on a Unix socket in a private folder; a
+relay beside it has its public port and the certificate that came with the launch. The Hub's API is on the loopback of
+the *master's* machine; a relay on the node's own loopback leads there, by the way that the agent takes to the master
+and with the agent's pin. Only the standard library is imported here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 CHUNK = 64 * 1024
@@ -29,12 +31,14 @@ class Target:
         port: Its port.
         trust: Whom to believe there; None: it speaks no TLS.
         name: What requests are to say in `Host`, one for each connection; None: bytes pass as they are.
+        path: A Unix socket, in the place of host and port.
     """
 
-    host: str
-    port: int
+    host: str = ""
+    port: int = 0
     trust: ssl.SSLContext | None = None
     name: str | None = None
+    path: Path | None = None
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect.
@@ -42,6 +46,8 @@ class Target:
         Raises:
             OSError: It is not there, or is not who it should be.
         """
+        if self.path is not None:
+            return await asyncio.open_unix_connection(self.path)
         named: dict[str, Any] = {"ssl": self.trust, "server_hostname": self.host} if self.trust else {}
         return await asyncio.open_connection(self.host, self.port, **named)
 
@@ -53,28 +59,27 @@ class Relays:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="relays", daemon=True).start()
 
-    def add(self, host: str, port: int, target: Target, shown: ssl.SSLContext | None = None) -> int:
-        """Relay what comes to a port; return the port.
+    def add(self, listening: socket.socket, target: Target, shown: ssl.SSLContext | None = None) -> int:
+        """Relay what comes to a socket; return its port.
 
         Args:
-            host: Address to listen on.
-            port: Port to listen on; 0: one that is free.
+            listening: Listens already, so that nobody else of this machine can have its port.
             target: Where it leads.
             shown: The certificate to show; None: no TLS.
 
         Raises:
-            OSError: The port is taken.
+            OSError: The socket cannot be used.
         """
-        begun = asyncio.run_coroutine_threadsafe(self._listen(host, port, target, shown), self._loop)
+        begun = asyncio.run_coroutine_threadsafe(self._listen(listening, target, shown), self._loop)
         return begun.result(_START_SECONDS)
 
-    async def _listen(self, host: str, port: int, target: Target, shown: ssl.SSLContext | None) -> int:
+    async def _listen(self, listening: socket.socket, target: Target, shown: ssl.SSLContext | None) -> int:
         async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await _relay(reader, writer, target)
 
         secure: dict[str, Any] = {"ssl": shown, "ssl_handshake_timeout": HANDSHAKE_SECONDS} if shown else {}
-        server = await asyncio.start_server(meet, host, port, **secure)
-        return int(server.sockets[0].getsockname()[1])
+        await asyncio.start_server(meet, sock=listening, backlog=socket.SOMAXCONN, **secure)
+        return int(listening.getsockname()[1])
 
 
 async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target) -> None:

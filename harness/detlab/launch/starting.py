@@ -26,6 +26,7 @@ class Entry:
         env: Its whole environment.
         stdout: Descriptor for its output.
         stderr: Descriptor for its errors.
+        passed: Further descriptors that it gets, under the same numbers.
     """
 
     entrypoint: str | list[str]
@@ -33,6 +34,7 @@ class Entry:
     env: Mapping[str, str]
     stdout: int
     stderr: int
+    passed: tuple[int, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -59,4 +61,5 @@ def start_cold(entry: Entry) -> Child:
         stdout=entry.stdout,
         stderr=entry.stderr,
         process_group=0,
+        pass_fds=entry.passed,
     )

@@ -40,6 +40,7 @@ from detlab.launch.taskdir import (
     write_json,
 )
 from detlab.launch.tokens import TokenKeeper, life_of
+from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
     from detlab.launch.watching import HangWatch, Others, Verdict
@@ -60,6 +61,8 @@ MARK_AGAIN = 1.0
 STACKS_GRACE = 1.0
 """Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
+LONGEST_TEMPORARY = 70
+"""Bytes of TMPDIR to which multiprocessing can add the name of a Unix socket."""
 
 
 class DirMarks:
@@ -137,6 +140,7 @@ class Launcher:
         self._hung = 0
         self._logs = LogSpool(task.stream("logs"))
         self._newest_token = ""
+        self._short = contextlib.ExitStack()
 
     def run(self) -> int:
         """Run the task to its end; return the entrypoint's exit code (negative: died by that signal)."""
@@ -164,6 +168,7 @@ class Launcher:
         if self._hung and code != 0:
             code = self._hung
         oom = code != 0 and self._out_of_memory(code)
+        self._short.close()
         deliverer.finish()
         self._write_exit(code, deliverer.ending, oom=oom)
         return code
@@ -190,12 +195,14 @@ class Launcher:
         entrypoint = self._launch["entrypoint"]
         words = entrypoint if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
+        self._shorten_temporary(env)
         self._watch_ranks(env)
         if self._launch.get("service") is not None and not self._service_port_free(env):
             return None
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        entry = Entry(words, self._task.work, env, out_write, err_write)
+        passed = (int(env["DET_SERVICE_FD"]),) if "DET_SERVICE_FD" in env else ()
+        entry = Entry(words, self._task.work, env, out_write, err_write, passed)
         try:
             self._child = self._start_entry(entry)
         except (OSError, ValueError) as error:
@@ -213,8 +220,26 @@ class Launcher:
             self._stop_group(self._stop_signal)
         return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
 
+    def _shorten_temporary(self, env: dict[str, str]) -> None:
+        """Give a TMPDIR with a long path a short name: workers of a DataLoader meet at Unix sockets in it."""
+        own = env.get("TMPDIR", "")
+        if own != str(self._task.tmp) or len(os.fsencode(own)) <= LONGEST_TEMPORARY:
+            return
+        try:
+            short = self._short.enter_context(short_folder()) / "t"
+            short.symlink_to(own)
+        except OSError as error:
+            sys.stderr.write(f"TMPDIR has no shorter name than {own}: {error}\n")
+        else:
+            env["TMPDIR"] = str(short)
+
     def _service_port_free(self, env: dict[str, str]) -> bool:
-        """Whether the port that the agent chose is still free; a service that cannot listen says so less plainly."""
+        """Whether the port is the task's: the agent's own socket, or one that is still free to the container.
+
+        The socket stays open here: a server that crashes gives its port to nobody.
+        """
+        if "DET_SERVICE_FD" in env:
+            return True
         address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
         try:
             family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]

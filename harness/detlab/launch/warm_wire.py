@@ -35,6 +35,8 @@ class ForkRequest:
         groups: Further groups.
         reach: Directories that its user must reach and write to.
         reach_read: Paths that its user must read.
+        cgroups: Directories of the control groups that it joins.
+        network: Plan of its own network (`detlab.launch.network`); None for the machine's.
     """
 
     directory: str
@@ -45,6 +47,8 @@ class ForkRequest:
     groups: tuple[int, ...] = ()
     reach: tuple[str, ...] = ()
     reach_read: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    network: str | None = None
 
     def encode(self) -> bytes:
         """Return the message."""
@@ -54,6 +58,6 @@ class ForkRequest:
     def decode(cls, data: bytes) -> ForkRequest:
         """Read a message of our own agent."""
         value: dict[str, Any] = json.loads(data)
-        for name in ("groups", "reach", "reach_read"):
+        for name in ("groups", "reach", "reach_read", "cgroups"):
             value[name] = tuple(value[name])
         return cls(**value)

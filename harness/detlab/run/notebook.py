@@ -24,6 +24,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.run.outputs import LatestUpload, Outputs
+from detlab.short_folder import short_folder
 
 FOLDER = ".det_notebook"
 EXECUTED = "executed.ipynb"
@@ -127,11 +128,14 @@ class Run:
         import papermill
         from papermill.exceptions import PapermillException
         from papermill.iorw import papermill_io
+        from traitlets.config import Config
 
         papermill_io.register(_SCHEME, self._writer)
         status = 0
         try:
-            with _ending_by_signal():
+            with short_folder() as folder, _ending_by_signal():
+                # every user of the machine may connect to a TCP port, and read code and output there
+                os.environ["JUPYTER_RUNTIME_DIR"] = str(folder)
                 papermill.execute_notebook(
                     str(self._notebook),
                     _SCHEME + EXECUTED,
@@ -141,6 +145,7 @@ class Run:
                     log_output=True,
                     cwd=str(self._notebook.parent),
                     autosave_cell_every=5,
+                    config=Config({"KernelManager": {"transport": "ipc"}}),
                 )
         except PapermillException as error:
             status = self._say_failure(error)

@@ -69,7 +69,8 @@ class TaskResources(Block):
     )
     memory: MemoryLimit | None = Field(
         None,
-        description='Memory, in bytes or as "8G", that its agent must have left; a container gets no more.'
+        description='Memory, in bytes or as "8G", that its agent must have left; a container gets no more,'
+        " nor does a process of a root agent."
         " By default it is not counted, and there is no limit.",
     )
     cpus: Cpus | None = Field(

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch.become import REFUSED, python_needs, settle
+from detlab.launch.cgroup import join
 from detlab.launch.mounts import Need, Unreachable
+from detlab.launch.network import NetworkFailed
 from detlab.launch.program import Program, StartCold, read_program
 from detlab.launch.starting import Child, Entry, start_cold
 from detlab.launch.task import CANNOT_START, Launcher
@@ -98,8 +100,9 @@ def _take_place(request: ForkRequest, descriptors: Sequence[int], interpreter: I
             *(Need(Path(path), writable=True) for path in request.reach),
         ]
         try:
-            settle(request.uid, request.gid, request.groups, needs)
-        except (Unreachable, OSError, ValueError) as error:
+            join(Path(path) for path in request.cgroups)
+            settle(request.uid, request.gid, request.groups, needs, request.network)
+        except (Unreachable, NetworkFailed, OSError, ValueError) as error:
             os.write(status, json.dumps({"error": str(error)}).encode() + b"\n")
             os._exit(REFUSED)
         # exec would have said so: the user may look at processes of their own.

@@ -39,11 +39,15 @@ class Allowance:
         mounts: Host directories whose parts may be mounted.
         privileges: Capabilities, devices and shared mounts.
         volumes: What every container has, unless its task mounts something else there.
+        memory: Bytes that a container may have which does not ask for some; None for any.
+        pids: Processes and threads that each may have; None for any number.
     """
 
     mounts: Sequence[Path] = ()
     privileges: bool = False
     volumes: Sequence[WireMount] = ()
+    memory: int | None = None
+    pids: int | None = None
 
 
 def parse_volume(text: str) -> WireMount:
@@ -207,6 +211,7 @@ def container_arguments(
             "with --allow-privileges"
         )
     identity, service = order.identity, order.service
+    memory = spec.memory or allowance.memory
     gpus = [slot.uuid for slot in order.slots if slot.kind == "cuda" and slot.uuid]
     published = {f"{service.port}/tcp": (service.listen, service.port)} if service and network != "host" else {}
     return {
@@ -223,7 +228,8 @@ def container_arguments(
         "ports": published,
         "mounts": [*mounts, Mount(f"{PACKAGE}/detlab", str(package), type="bind", read_only=True)],
         "shm_size": spec.shm_size or DEFAULT_SHM,
-        **({"mem_limit": spec.memory, "memswap_limit": spec.memory} if spec.memory else {}),
+        **({"mem_limit": memory, "memswap_limit": memory} if memory else {}),
+        **({"pids_limit": allowance.pids} if allowance.pids else {}),
         **({"nano_cpus": _nano_cpus(spec.cpus)} if spec.cpus else {}),
         "device_requests": [
             DeviceRequest(driver="nvidia", device_ids=gpus, capabilities=[["gpu", "compute", "utility"]])

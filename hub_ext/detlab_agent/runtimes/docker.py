@@ -152,12 +152,13 @@ class DockerRuntime:
             port=service.port if service else None,
             engine=self.engine,
             container=plan.name,
-            memory=plan.spec.memory,
+            memory=plan.spec.memory or self._allowance.memory,
         )
         running.note()
         self._maker.prepare(order)
         try:
             self._create(order, plan)
+            self._maker.ports.hand_back(order.record)  # the engine, or the container itself, binds it
             self._start(order, plan)
         except (RefusedTask, SetupFailed, EngineAway, OSError):
             self._discard(plan.name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +19,13 @@ from detlab_agent.bundles import BundleCache
 from detlab_agent.endpoints import PIN_FILE, Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.noted import discard_tree
-from detlab_agent.runtimes.ports import Service, as_number, choose_port
+from detlab_agent.runtimes.ports import HeldPorts, Service
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
 from detlab_agent.unpack import UnsafeBundle, unpack
 
 SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
 """What a server shows that is reached over a network, in its task's directory."""
-_UNNOTED = 60.0
-"""Seconds for which a port is kept for a task that has no record yet."""
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
@@ -85,7 +81,7 @@ class TaskMaker:
         bundles: Where code comes from.
         homes: Homes of users who have none.
         address: Where services of tasks listen and are reached.
-        service_ports: First and last port that they may use; None for any.
+        ports: The ports of these services.
         endpoints: How this agent reaches the master; None: tasks do as the master says.
     """
 
@@ -95,10 +91,8 @@ class TaskMaker:
     bundles: BundleCache
     homes: Homes
     address: str = "127.0.0.1"
-    service_ports: tuple[int, int] | None = None
+    ports: HeldPorts = field(default_factory=HeldPorts)
     endpoints: Endpoints | None = None
-    _ports: dict[Path, tuple[int, float]] = field(default_factory=dict, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -124,7 +118,7 @@ class TaskMaker:
             self._as_reached(launch),
             TaskDir(self.directory / launch.allocation_id),
             self.directory / f"{launch.allocation_id}.json",
-            self.tenancy.identity(launch.owner),
+            self.tenancy.identity(launch),
             [known[device][1] for device in devices],
             # another number for each share of a device: tasks beside each other choose ports by it
             min((known[device_of(s)][0] + len(known) * share_number(s) for s in launch.slots), default=0),
@@ -149,25 +143,13 @@ class TaskMaker:
             order.archive = await self.bundles.fetch(order.launch.bundle)
 
     def choose_service(self, order: Order) -> None:
-        """Choose the port of a task that serves.
+        """Bind the port of a task that serves.
 
         Raises:
             RefusedTask: None is free.
         """
-        if order.launch.service is None:
-            return
-        listen = as_number(self.address)
-        with self._lock:  # several tasks are made at once
-            now = time.monotonic()
-            self._ports = {r: (p, at) for r, (p, at) in self._ports.items() if r.exists() or now - at < _UNNOTED}
-            port = choose_port(listen, self.service_ports, frozenset(port for port, _ in self._ports.values()))
-            self._ports[order.record] = (port, now)
-        order.service = Service(self.address, port, listen)
-
-    def keep_port(self, record: Path, port: int | None) -> None:
-        """Know that a task of an earlier life has this port."""
-        if port is not None:
-            self._ports[record] = (port, time.monotonic())
+        if order.launch.service is not None:
+            order.service = self.ports.take(order.record, self.address)
 
     def prepare(self, order: Order) -> None:
         """Make the task's directory and give it to its user.

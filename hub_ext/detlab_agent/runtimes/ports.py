@@ -1,14 +1,21 @@
-"""Ports for the tasks that serve HTTP: chosen by the agent, told to the task and to the master."""
+"""Ports for the tasks that serve HTTP: bound by the agent, told to the task and to the master."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
 import socket
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from detlab_agent.runtimes.base import RefusedTask
 
 _TRIES = 50
+HOLD_SECONDS = 90.0
+"""How long a port stays bound after its task: the Hub looks after its servers every 30 s, then forgets the ended."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,21 @@ class Service:
         address: Where it is reached.
         port: Its port there.
         listen: The address as a number: where it listens, or is published.
+        descriptor: Of the socket that listens there, for a task that inherits it.
     """
 
     address: str
     port: int
     listen: str
+    descriptor: int | None = None
 
     def environment(self, listen: str | None = None) -> dict[str, str]:
         """Return the variables that tell the task; `listen` is where it binds to if not to `self.listen`."""
         return {"DET_SERVICE_ADDRESS": listen or self.listen, "DET_SERVICE_PORT": str(self.port)}
+
+    def inherited(self) -> dict[str, str]:
+        """Return the variable that tells a process which descriptor is its listening socket."""
+        return {} if self.descriptor is None else {"DET_SERVICE_FD": str(self.descriptor)}
 
 
 def as_number(address: str) -> str:
@@ -42,13 +55,95 @@ def as_number(address: str) -> str:
         raise RefusedTask(f"this agent cannot listen on {address}: {error}; see its option --address") from error
 
 
-def choose_port(address: str, allowed: tuple[int, int] | None = None, taken: frozenset[int] = frozenset()) -> int:
-    """Return a port that is free on `address` now.
+@dataclass
+class HeldPorts:
+    """The ports of this agent's services: each is bound from the moment it is chosen until well after its task.
+
+    A program that watches for a port to become free never gets one that the Hub's proxy still leads to.
+
+    Attributes:
+        allowed: First and last port that may be used; None for any.
+    """
+
+    allowed: tuple[int, int] | None = None
+    _held: dict[Path, socket.socket] = field(default_factory=dict, init=False)
+    _known: dict[Path, int] = field(default_factory=dict, init=False)
+    _ended: list[tuple[float, socket.socket]] = field(default_factory=list, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def take(self, record: Path, address: str) -> Service:
+        """Return a service at a port that nobody else can have from now on.
+
+        Args:
+            record: The task's record, which names it here.
+            address: Where it is reached.
+
+        Raises:
+            RefusedTask: None is free, or the address is not this machine's.
+        """
+        listen = as_number(address)
+        with self._lock:  # several tasks are made at once
+            self._forget_ended()
+            self._known = {known: port for known, port in self._known.items() if known.exists()}
+            made = hold_port(listen, self.allowed, frozenset(self._known.values()))
+            self._held[record] = made
+        return Service(address, int(made.getsockname()[1]), listen, made.fileno())
+
+    def know(self, record: Path, port: int | None) -> None:
+        """Know that a task of an earlier life has this port: its launcher holds it."""
+        if port is not None:
+            self._known[record] = port
+
+    def close(self) -> None:
+        """Let go of all ports; those of running tasks are still held by their launchers."""
+        with self._lock:
+            for held in (*self._held.values(), *(held for _, held in self._ended)):
+                held.close()
+            self._held, self._ended = {}, []
+
+    def hand_back(self, record: Path) -> None:
+        """Let go of a port that somebody else is about to bind for the task."""
+        with self._lock:
+            held = self._held.pop(record, None)
+        if held is not None:
+            self._known[record] = int(held.getsockname()[1])
+            held.close()
+
+    def retire(self, record: Path, address: str | None, port: int | None) -> None:
+        """Refuse connections to a task that has ended, and keep its port until the Hub's proxy has forgotten it.
+
+        Args:
+            record: The task's record.
+            address: Where it was reached.
+            port: Its port there.
+        """
+        if address is None or port is None:
+            return
+        with self._lock:
+            self._forget_ended()
+            held = self._held.pop(record, None) or _bound_again(address, port)
+            if held is not None:
+                with contextlib.suppress(OSError):
+                    held.shutdown(socket.SHUT_RDWR)  # ends the listening, not the binding
+                self._ended.append((time.monotonic() + HOLD_SECONDS, held))
+
+    def _forget_ended(self) -> None:
+        now = time.monotonic()
+        for until, held in self._ended:
+            if until <= now:
+                held.close()
+        self._ended = [(until, held) for until, held in self._ended if until > now]
+
+
+def hold_port(
+    address: str, allowed: tuple[int, int] | None = None, taken: frozenset[int] = frozenset()
+) -> socket.socket:
+    """Return a socket that listens at a port of `address`.
 
     Args:
         address: An address of this machine.
         allowed: First and last port that may be used; None for any.
-        taken: Ports that tasks of this agent have, although they may not listen yet.
+        taken: Ports that tasks of this agent have, although they may not listen now.
 
     Raises:
         RefusedTask: None is free, or the address is not this machine's.
@@ -56,31 +151,53 @@ def choose_port(address: str, allowed: tuple[int, int] | None = None, taken: fro
     try:
         if allowed is None:
             for _ in range(_TRIES):
-                port = _bind(address, 0)
-                if port not in taken:
-                    return port
+                if (made := listen_at(address, _any_port(address))) is not None:
+                    return made
         else:
             ports = [port for port in range(allowed[0], allowed[1] + 1) if port not in taken]
             for port in random.sample(ports, len(ports)):  # one that was just given up may still be in use elsewhere
-                if is_free(address, port):
-                    return port
+                if (made := listen_at(address, port)) is not None:
+                    return made
     except OSError as error:
         raise RefusedTask(f"this agent cannot listen on {address}: {error}; see its option --address") from error
     where = f"in {allowed[0]}-{allowed[1]}" if allowed else ""
     raise RefusedTask(f"no free port {where} on {address} for the task's service; see the agent's --service-ports")
 
 
-def is_free(address: str, port: int) -> bool:
-    """Whether a program could listen there now."""
-    try:
-        _bind(address, port)
-    except OSError:
-        return False
-    return True
+def listen_at(address: str, port: int) -> socket.socket | None:
+    """Return a socket that listens there; None when another program has the port.
 
-
-def _bind(address: str, port: int) -> int:
+    Raises:
+        OSError: The address is not this machine's.
+    """
     family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        # Connections of an earlier server that are still closing do not count.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen(socket.SOMAXCONN)
+        # From here on nobody shares the port, not even when it does not listen any more.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    except OSError as error:
+        made.close()
+        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+            return None
+        raise
+    return made
+
+
+def _bound_again(address: str, port: int) -> socket.socket | None:
+    """Take the port of a task whose launcher held it: this agent was started after it."""
+    try:
+        return listen_at(as_number(address), port)
+    except (OSError, RefusedTask):
+        return None
+
+
+def _any_port(address: str) -> int:
+    """Return a port that is free now. Only one that was bound by number stays bound when it listens no more."""
+    family, kind, protocol, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.bind(where)
         return int(probe.getsockname()[1])

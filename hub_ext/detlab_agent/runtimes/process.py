@@ -12,24 +12,40 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from detlab.launch import procfs
 from detlab.launch.environment import base_environment, source_path
+from detlab.launch.network import HOST, PRIVATE, NetworkPlan
 from detlab.launch.program import OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
+from detlab_agent.runtimes.groups import Group, NoGroups, TaskGroups
 from detlab_agent.runtimes.making import Order, TaskMaker, directories
-from detlab_agent.runtimes.process_task import Launched, ProcessTask
+from detlab_agent.runtimes.network import TaskNetworks
+from detlab_agent.runtimes.process_task import Launched, ProcessTask, noted_group
 from detlab_agent.runtimes.warm_pool import WarmPool
 from detlab_agent.taskfiles import open_owned_log
 
 _log = logging.getLogger(__name__)
 _START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a task has to itself on this machine.
+
+    Attributes:
+        network: Plan of its network; None for the machine's.
+        group: Its control group.
+    """
+
+    network: NetworkPlan | None
+    group: Group
 
 
 class ProcessRuntime:
@@ -39,12 +55,23 @@ class ProcessRuntime:
         maker: Makes their directories.
         agent_env: The agent's own environment.
         warm: Forks launchers of plain Python programs; None to start all of them cold.
+        networks: Gives each task a network of its own; None: all have the machine's.
+        groups: Gives each task a control group; None: none has one.
     """
 
     name = "process"
 
-    def __init__(self, maker: TaskMaker, agent_env: Mapping[str, str], warm: WarmPool | None = None) -> None:
+    def __init__(
+        self,
+        maker: TaskMaker,
+        agent_env: Mapping[str, str],
+        warm: WarmPool | None = None,
+        networks: TaskNetworks | None = None,
+        groups: TaskGroups | None = None,
+    ) -> None:
+        self._groups = groups
         self._maker = maker
+        self._networks = networks
         self._warm = warm
         self._agent_env = agent_env
         if not procfs.adopt_orphans():
@@ -71,15 +98,32 @@ class ProcessRuntime:
             order.identity.uid,
             address=service.address if service else None,
             port=service.port if service else None,
+            ports=self._maker.ports,
+            group=self._group(launch),
         )
         running.note()
-        self._maker.prepare(order)
-        if not self._fork(order, running):
-            child = self._spawn(order)
-            _note(running, child)
+        try:
+            self._start(order, running)
+        except (RefusedTask, SetupFailed, OSError):
+            running.group.end()
+            raise
         return running
 
-    def _fork(self, order: Order, running: ProcessTask) -> bool:
+    def _start(self, order: Order, running: ProcessTask) -> None:
+        """Make the task's directory, and start its launcher there.
+
+        Raises:
+            RefusedTask: The launcher cannot become its user.
+            SetupFailed: The bundle is unsafe, or the launcher cannot be started.
+            OSError: The disk is full or failing.
+        """
+        self._maker.prepare(order)
+        place = _Place(self._networks.plan(order.launch) if self._networks is not None else None, running.group)
+        if not self._fork(order, running, place):
+            child = self._spawn(order, place)
+            _note(running, child)
+
+    def _fork(self, order: Order, running: ProcessTask, place: _Place) -> bool:
         """Start the launcher from the warm pool; False when it must be started cold.
 
         Raises:
@@ -91,7 +135,7 @@ class ProcessRuntime:
         status_read, status_write = os.pipe()
         with os.fdopen(status_read, "rb") as status:
             try:
-                held = self._warm.fork(self._request(order), log, status_write)
+                held = self._warm.fork(self._request(order, place), log, status_write)
             finally:
                 os.close(status_write)
                 os.close(log)
@@ -112,8 +156,8 @@ class ProcessRuntime:
         _log.warning("task %s starts cold: its forked launcher ended before it began", running.allocation_id)
         return False
 
-    def _request(self, order: Order) -> ForkRequest:
-        env = self._environment(order)
+    def _request(self, order: Order, place: _Place) -> ForkRequest:
+        env = self._environment(order, place)
         root = os.geteuid() == 0
         identity = order.identity
         return ForkRequest(
@@ -125,17 +169,21 @@ class ProcessRuntime:
             groups=identity.groups,
             reach=tuple(str(path) for path in _reach(order, env)),
             reach_read=tuple(_reach_read(env)),
+            cgroups=tuple(map(str, place.group.paths)),
+            network=place.network.encode() if place.network is not None else None,
         )
 
-    def _spawn(self, order: Order) -> subprocess.Popen[bytes]:
+    def _spawn(self, order: Order, place: _Place) -> subprocess.Popen[bytes]:
         task = order.task
-        env = self._environment(order)
+        env = self._environment(order, place)
         command = _launcher_command(task)
         if os.geteuid() != 0:
-            return _popen(command, task, order.identity.uid, env, ())
-        return self._spawn_as(order, command, env)
+            return _popen(command, task, order.identity.uid, env, _inherited(order))
+        return self._spawn_as(order, command, env, place)
 
-    def _spawn_as(self, order: Order, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn_as(
+        self, order: Order, command: list[str], env: dict[str, str], place: _Place
+    ) -> subprocess.Popen[bytes]:
         """Start the launcher as its user; wait until it is that user or failed to become it."""
         identity, task = order.identity, order.task
         status_read, status_write = os.pipe()
@@ -147,8 +195,12 @@ class ProcessRuntime:
             become += ["--reach", name]
         for path in _reach(order, env):
             become += ["--reach-rw", str(path)]
+        for path in place.group.paths:
+            become += ["--cgroup", str(path)]
+        if place.network is not None:
+            become += ["--network", place.network.encode()]
         try:
-            child = _popen([*become, "--", *command], task, identity.uid, env, (status_write,))
+            child = _popen([*become, "--", *command], task, identity.uid, env, (status_write, *_inherited(order)))
         finally:
             os.close(status_write)
         with os.fdopen(status_read, "rb") as status:
@@ -158,7 +210,21 @@ class ProcessRuntime:
             raise RefusedTask(str(json.loads(report)["error"]))
         return child
 
-    def _environment(self, order: Order) -> dict[str, str]:
+    def _group(self, launch: Launch) -> Group:
+        """Make the task's control group.
+
+        Raises:
+            SetupFailed: The kernel refuses.
+        """
+        if self._groups is None:
+            return Group()
+        asked = (launch.info.config.get("resources") or {}).get("memory")
+        try:
+            return self._groups.make(launch.allocation_id, asked if isinstance(asked, int) else None)
+        except (OSError, NoGroups) as error:
+            raise SetupFailed(f"the task's control group: {error}") from error
+
+    def _environment(self, order: Order, place: _Place) -> dict[str, str]:
         """Return the launcher's environment. Nothing the experiment says is in it: root reads it first."""
         identity, task = order.identity, order.task
         if order.launch.user_home:
@@ -172,13 +238,15 @@ class ProcessRuntime:
             user=identity.name,
             tmp=task.tmp,
         )
-        return {**env, **source_path(self._agent_env), **order.environment()}
+        listening = order.service.inherited() if order.service is not None else {}
+        kind = {"DET_NETWORK": HOST if place.network is None else PRIVATE}
+        return {**env, **source_path(self._agent_env), **order.environment(), **listening, **kind}
 
     # --- find again ---------------------------------------------------------------------------------------
 
     def recover(self, record: Path, noted: dict[str, Any]) -> ProcessTask | None:
         """See `NodeRuntime.recover`."""
-        task = ProcessTask(**ProcessTask.noted(record, noted))
+        task = ProcessTask(**ProcessTask.noted(record, noted), ports=self._maker.ports, group=noted_group(noted))
         if task.pid is None:
             # The agent died between the start and the note.
             pid, started = _find_launcher(task.directory, task.owner)
@@ -188,7 +256,9 @@ class ProcessRuntime:
         return task
 
     def sweep(self, kept: set[str]) -> None:
-        """See `NodeRuntime.sweep`: nothing of a process stays."""
+        """See `NodeRuntime.sweep`: what a process leaves is in its control group."""
+        if self._groups is not None:
+            self._groups.sweep(kept)
 
 
 def _may_be_warm(launch: Launch) -> bool:
@@ -208,6 +278,12 @@ def _may_be_warm(launch: Launch) -> bool:
 def _note(running: ProcessTask, child: Launched) -> None:
     running.child, running.pid, running.started = child, child.pid, procfs.start_time(child.pid)
     running.note()
+
+
+def _inherited(order: Order) -> tuple[int, ...]:
+    """Return the descriptors that the launcher gets: the socket of its service."""
+    service = order.service
+    return () if service is None or service.descriptor is None else (service.descriptor,)
 
 
 def _launcher_command(task: TaskDir) -> list[str]:

@@ -10,12 +10,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 from detlab.launch import procfs
 from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.runtimes.groups import Group
 from detlab_agent.runtimes.noted import NotedTask
+from detlab_agent.runtimes.ports import HeldPorts
 
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
@@ -43,13 +46,25 @@ class ProcessTask(NotedTask):
     """A task of this runtime; see `RunningTask`."""
 
     child: Launched | None = field(default=None, repr=False)
+    ports: HeldPorts | None = field(default=None, repr=False)
+    group: Group = field(default_factory=Group)
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says, with what finds the task's processes again."""
+        return {**super().values(), "groups": [str(path) for path in self.group.paths]}
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         await self._gone()
-        await asyncio.to_thread(self._end_rest)
+        killed_for_memory = await asyncio.to_thread(self._end_rest)
+        if self.ports is not None:
+            self.ports.retire(self.record, self.address, self.port)
         written = self.written_exit()
-        return written[0] if written is not None else self.unwritten_exit()
+        exit_ = written[0] if written is not None else self.unwritten_exit()
+        if killed_for_memory and exit_.exit_code != 0 and exit_.reason != "machine_restarted":
+            message = "the task reached its memory limit and the kernel ended a process of it"
+            return replace(exit_, reason="oom", message=f"{message} (resources.memory, or the agent's --task-memory)")
+        return exit_
 
     def interrupt(self) -> None:
         """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
@@ -88,10 +103,17 @@ class ProcessTask(NotedTask):
         if process is not None and process.alive and process.start_time == self.started:
             procfs.send_signal([process], number)
 
-    def _end_rest(self) -> None:
-        """End whatever the launcher could not end, because it was killed itself."""
+    def _end_rest(self) -> bool:
+        """End whatever the launcher could not end, because it was killed itself.
+
+        Returns:
+            Whether the kernel had ended a process for the task's memory limit.
+        """
         self._kill_all(spare_launcher=False)
+        killed_for_memory = self.group.out_of_memory()
+        self.group.end()
         kill_orphans()
+        return killed_for_memory
 
     def _kill_all(self, *, spare_launcher: bool) -> None:
         """SIGKILL every process of the task until none is left (they may be forking meanwhile)."""
@@ -105,6 +127,11 @@ class ProcessTask(NotedTask):
                 return
             procfs.send_signal(victims, signal.SIGKILL)
             _wait_until_dead(victims)
+
+
+def noted_group(value: dict[str, Any]) -> Group:
+    """Return the control group that a record names."""
+    return Group(tuple(Path(path) for path in value.get("groups") or ()))
 
 
 @contextlib.contextmanager

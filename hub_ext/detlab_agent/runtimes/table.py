@@ -103,6 +103,8 @@ class RuntimeTable:
             self._maker.choose_service(order)
             return runtime.make(order)
         except (RefusedTask, SetupFailed, OSError) as error:
+            if order.service is not None:
+                self._maker.ports.hand_back(order.record)
             discard_tree(order.task.root)
             order.record.unlink(missing_ok=True)
             if isinstance(error, OSError):
@@ -128,7 +130,7 @@ class RuntimeTable:
                 continue
             found.append(task)
             kept.add(record.stem)
-            self._maker.keep_port(record, task.port)
+            self._maker.ports.know(record, task.port)
         for path in self._maker.directory.iterdir():
             if path.is_dir() and path.name not in kept:
                 discard_tree(path)

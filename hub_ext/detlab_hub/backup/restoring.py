@@ -207,7 +207,7 @@ class Restoring:
 
     def _keep_uids(self, url: URL) -> None:
         """Uids given since the backup stay their owners': homes and checkpoints that are theirs stay here."""
-        here = {**(read_json(self._folder.users_file) or {}), **relocation.uids_in(url)}
+        here = {**(read_json(self._folder.root / "users.json") or {}), **relocation.uids_in(url)}
         copy = self._copy_of("master", url)
         restored = {**(read_json(self._stage / "users.json") or {})}
         if sqlite_path(url) is not None:

@@ -9,6 +9,7 @@ import httpx
 
 from detlab.schemas.wire import API_PREFIX, ClusterView
 from detlab.trust import tls_context, trust_for
+from detlab_hub.embedded import unavailable
 
 
 class MasterClient:
@@ -55,7 +56,7 @@ class MasterClient:
 
 
 def answers(url: str, certificate: str | None = None) -> bool:
-    """Whether some HTTP server of this machine answers at this address, whatever it says.
+    """Whether a part answers at this address of this machine, whatever it says.
 
     Asked ten times a second while a cluster comes up, and a client of httpx takes 50 ms to make.
     """
@@ -67,9 +68,9 @@ def answers(url: str, certificate: str | None = None) -> bool:
         connection = HTTPSConnection(host, address.port, timeout=2.0, context=context)
     try:
         connection.request("GET", address.path or "/")
-        connection.getresponse()
+        # the supervisor answers in place of a part that is down
+        return connection.getresponse().getheader("Server") != unavailable.SERVER
     except (OSError, HTTPException):
         return False
     finally:
         connection.close()
-    return True

@@ -201,6 +201,11 @@ def is_lasting(message: str) -> bool:
     return message.partition(":")[0].rpartition(".")[2] in _LASTING
 
 
+def is_missing_checkpoint(message: str) -> bool:
+    """Whether a failure's message is that of a checkpoint whose files are not where they were stored."""
+    return message.partition(":")[0].rpartition(".")[2] == "CheckpointMissing"
+
+
 def _missing_file(texts: Sequence[str]) -> str | None:
     for text in reversed(texts[-TAIL:]):
         started = _CANNOT_START.match(text)

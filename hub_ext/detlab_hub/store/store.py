@@ -289,7 +289,14 @@ class Store:
         Raises:
             LeaseLost: Another master has it: stop.
         """
-        self.write_sync(lambda session: lease.extend(session, self.epoch, self._clock() + self._ttl))
+        self.write_sync(self._extend)
+
+    async def renew(self) -> None:
+        """`renew_lease` from the event loop; takes no thread but the writer's own."""
+        await self.write(self._extend)
+
+    def _extend(self, session: Session) -> None:
+        lease.extend(session, self.epoch, self._clock() + self._ttl)
 
     def _write(self, fn: Callable[[Session], T]) -> T:
         if self._broken is not None:

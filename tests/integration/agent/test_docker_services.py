@@ -4,18 +4,18 @@ import json
 import os
 import socket
 import sys
+import time
 
 import httpx
 import pytest
-from agent_docker import exited, in_container, in_spec, python
+from agent_docker import exited, in_container, python
 from agent_helpers import wait_until
 
 from detlab.schemas import wire
 from detlab.testing.master import MasterDouble
 
 SERVES = """
-import http.server, os
-from pathlib import Path
+import http.server, os, socket
 class Hello(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -23,7 +23,11 @@ class Hello(http.server.BaseHTTPRequestHandler):
         self.wfile.write(f"{os.environ['DET_ALLOCATION_ID']} {os.getuid()}".encode())
     def log_message(self, *args):
         pass
-server = http.server.HTTPServer((os.environ["DET_SERVICE_ADDRESS"], int(os.environ["DET_SERVICE_PORT"])), Hello)
+where = os.environ["DET_SERVICE_ADDRESS"], int(os.environ["DET_SERVICE_PORT"])
+held = os.environ.get("DET_SERVICE_FD")
+server = http.server.HTTPServer(where, Hello, bind_and_activate=held is None)
+if held is not None:
+    server.socket = socket.socket(fileno=int(held))
 print("serving", os.environ["DET_SERVICE_ADDRESS"], flush=True)
 server.serve_forever()
 """
@@ -81,17 +85,45 @@ def test_without_a_free_port_a_service_is_refused(master, docker_agents):
         assert f"no free port in {port}-{port}" in task.exits[0].message
 
 
-def take_port(agent, task):
-    """Listen on the port of a task as soon as the agent has noted it: long before the task could."""
+def port_of(agent, task):
+    """The port of a task as soon as the agent has noted it: long before the task could listen there."""
     record = agent.directory / "tasks" / f"{task.launch.allocation_id}.json"
-    port = wait_until(lambda: record.exists() and json.loads(record.read_text())["port"])
-    return socket.create_server(("127.0.0.1", port))
+    return wait_until(lambda: record.exists() and json.loads(record.read_text())["port"])
 
 
-@pytest.mark.parametrize("kind", ["process", "docker"])
-def test_a_port_that_was_taken_in_between_is_said(master, docker_agent, kind):
-    """In the host's network and for processes the launcher looks, before the service fails in its own words."""
-    task = master.launch([sys.executable, "-c", SERVES], service=wire.ServiceSpec(), **in_spec(kind))
+def bound(port):
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None
+
+
+def take_port(agent, task):
+    """Take the port of a task in the moment in which the agent gives it back for the engine."""
+    port = port_of(agent, task)
+    deadline = time.monotonic() + 20
+    while (taken := bound(port)) is None:
+        assert time.monotonic() < deadline
+    return taken
+
+
+def test_a_process_port_cannot_be_taken_at_any_time(master, docker_agent):
+    """The server bound it two seconds after it was chosen: whoever watched the process list was first."""
+    task = master.launch([sys.executable, "-c", SERVES], service=wire.ServiceSpec())
+    port, tries = port_of(docker_agent, task), 0
+    while "serving 127.0.0.1" not in master.texts(task):
+        assert bound(port) is None
+        tries += 1
+    assert tries > 100
+    master.send_kill(task)
+    while not task.exits:
+        assert bound(port) is None
+    assert bound(port) is None, "and not after its end, while the Hub's proxy may still lead there"
+
+
+def test_a_port_that_was_taken_in_between_is_said(master, docker_agent):
+    """In the host's network the launcher looks, before the service fails in its own words."""
+    task = in_container(master, python(SERVES), service=wire.ServiceSpec())
     with take_port(docker_agent, task) as other:
         port = other.getsockname()[1]
         master.wait_for(exited(task), timeout=40)

@@ -74,7 +74,7 @@ def make_site(root: Path, url: str | None) -> Site:
     hub.close()
     folder.make_secrets(["ada"], "ada")
     folder.write_plan(Plan(1, 2, 3, 4, "ada"))
-    folder.users_file.write_text(json.dumps({"ada": 20000}))
+    (folder.root / "users.json").write_text(json.dumps({"ada": 20000}))
     folder.certificate_file.write_text("a certificate")
     folder.key_file.write_text("its key")
     (root / "bundles" / "ab").mkdir()

@@ -1,6 +1,7 @@
 """What the engine is told about a container, and what it is refused: no engine needed."""
 
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from detlab_agent.runtimes.engine import Ended
 from detlab_agent.runtimes.images import _progress, unknown_image
 from detlab_agent.runtimes.making import Order
 from detlab_agent.runtimes.package import container_package
-from detlab_agent.runtimes.ports import Service, choose_port
+from detlab_agent.runtimes.ports import HeldPorts, Service, hold_port
 from detlab_agent.runtimes.tenancy import Homes, home_name
 
 GPU = wire.SlotView(id="cuda1", kind="cuda", name="H200", uuid="GPU-1")
@@ -290,13 +291,57 @@ def test_names_that_have_no_home(user):
         home_name(user)
 
 
+def test_a_port_belongs_to_its_service_from_the_choice_until_well_after_the_end(tmp_path):
+    """Between the choice and the server's own bind, two seconds later, anybody could take it: 3 times of 3."""
+    ports, record = HeldPorts(), tmp_path / "a.json"
+    record.touch()
+    service = ports.take(record, "127.0.0.1")
+    assert not can_bind(service.port)
+    socket.create_connection(("127.0.0.1", service.port)).close()  # waits for the server, and reaches nobody else
+    ports.retire(record, "127.0.0.1", service.port)
+    assert not can_bind(service.port), "the Hub's proxy may still lead here"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", service.port))
+    ports.close()
+    assert can_bind(service.port)
+
+
+def test_the_port_of_a_task_that_an_earlier_agent_started_is_kept_too(tmp_path):
+    ports = HeldPorts()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    ports.know(tmp_path / "a.json", port)
+    ports.retire(tmp_path / "a.json", "127.0.0.1", port)
+    assert not can_bind(port)
+    ports.close()
+
+
+def can_bind(port):
+    for reuse in (0, 1):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return True
+    return False
+
+
 def test_ports_are_not_given_twice(tmp_path):
-    first = choose_port("127.0.0.1")
-    assert choose_port("127.0.0.1", (first, first)) == first
+    made = hold_port("127.0.0.1")
+    first = made.getsockname()[1]
     with pytest.raises(RefusedTask, match="no free port"):
-        choose_port("127.0.0.1", (first, first), frozenset({first}))
+        hold_port("127.0.0.1", (first, first))
+    made.close()
+    again = hold_port("127.0.0.1", (first, first))
+    assert again.getsockname()[1] == first
+    again.close()
+    with pytest.raises(RefusedTask, match="no free port"):
+        hold_port("127.0.0.1", (first, first), frozenset({first}))
     with pytest.raises(RefusedTask, match="--address"):
-        choose_port("192.0.2.1")
+        hold_port("192.0.2.1")
 
 
 def test_tasks_that_start_at_once_get_the_same_package(tmp_path):

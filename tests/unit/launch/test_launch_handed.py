@@ -46,13 +46,23 @@ def test_a_server_serves_on_the_socket_that_it_was_handed(tmp_path: Path) -> Non
     port = listening.getsockname()[1]
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", port))
-    command = handing([sys.executable, "-m", "like_jupyter", str(port), "more"], listening.fileno())
-    child = subprocess.Popen(command, cwd=tmp_path, pass_fds=[listening.fileno()], env={**os.environ})
+    private = socket.socket(socket.AF_UNIX)
+    private.bind(str(tmp_path / "s"))
+    private.listen()
+    both = [listening.fileno(), private.fileno()]
+    command = handing([sys.executable, "-m", "like_jupyter", str(port), "more"], port, both)
+    child = subprocess.Popen(command, cwd=tmp_path, pass_fds=both, env={**os.environ})
     try:
         listening.close()
+        private.close()
         # Who asks before the server is there is answered when it is.
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
             assert answer.read().decode() == f"{child.pid} ['{port}', 'more'] []"
+        with socket.socket(socket.AF_UNIX) as near:
+            near.settimeout(30)
+            near.connect(str(tmp_path / "s"))
+            near.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert near.recv(100).startswith(b"HTTP/1.1 200")
     finally:
         child.kill()
         child.wait()

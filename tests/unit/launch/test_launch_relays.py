@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -30,7 +31,8 @@ class ByName(BaseHTTPRequestHandler):
 def test_requests_through_the_relay_reach_the_site_of_that_name() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), ByName) as front:
         threading.Thread(target=front.serve_forever, daemon=True).start()
-        port = Relays().add("127.0.0.1", 0, Target("127.0.0.1", front.server_port, name="hub.example.org"))
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = Relays().add(listening, Target("127.0.0.1", front.server_port, name="hub.example.org"))
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         for size in (1, 300_000, 7):  # one after the other by one client, as a session has it
             client.request("POST", "/hub/api/users/ann/activity", b"x" * size, {"Connection": "keep-alive"})

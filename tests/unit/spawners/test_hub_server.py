@@ -7,6 +7,7 @@ import pwd
 import select
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -176,27 +177,40 @@ class Answers(BaseHTTPRequestHandler):
         pass
 
 
+class OnUnixSocket(HTTPServer):
+    address_family = socket.AF_UNIX
+
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)
+
+    def get_request(self):
+        return super().get_request()[0], ("near", 0)
+
+
 @pytest.fixture
-def answers():
-    server = HTTPServer(("127.0.0.1", 0), Answers)
+def answers(tmp_path):
+    """Its address for the master's part; the server's part is on a Unix socket."""
     Answers.kernels, Answers.posted, Answers.asked = [], [], []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    servers = [HTTPServer(("127.0.0.1", 0), Answers), OnUnixSocket(str(tmp_path / "server.sock"), Answers)]
+    threads = [threading.Thread(target=server.serve_forever) for server in servers]
+    for thread in threads:
+        thread.start()
+    yield f"http://127.0.0.1:{servers[0].server_port}/"
+    for server, thread in zip(servers, threads, strict=True):
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def watch(answers, tmp_path, kind="notebook"):
     (tmp_path / "token").write_text("dttask_x")
     env = {
-        "JUPYTERHUB_SERVICE_URL": answers,
+        "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:1/",
         "JUPYTERHUB_API_TOKEN": "t0ken",
         "DET_MASTER": answers,
         "DET_TASK_DIR": str(tmp_path),
     }
-    return idle_watch.Watch(kind, env, os.getpid())
+    return idle_watch.Watch(kind, env, os.getpid(), tmp_path / "server.sock")
 
 
 def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):
@@ -206,6 +220,7 @@ def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):
     assert path == "/api/v1/task/activity"
     assert auth == "Bearer dttask_x"
     assert body == {"last_activity": 1795255200.0, "busy": False, "detail": ""}
+    assert len(Answers.asked) == 2
     assert all("no_track_activity=1" in path and token == "token t0ken" for path, token in Answers.asked)
     assert looking._period == 5.0, "four looks before the end"
 

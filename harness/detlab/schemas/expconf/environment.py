@@ -263,7 +263,8 @@ class ResourcesConfig(Block):
     shm_size: ByteSize | None = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
     memory: MemoryLimit | None = Field(
         None,
-        description='Memory, in bytes or as "8G", that each of its agents must have left; a container gets no more.'
+        description='Memory, in bytes or as "8G", that each of its agents must have left; a container gets no more,'
+        " nor does a process of a root agent."
         " By default it is not counted, and there is no limit. Only in detlab.",
     )
     cpus: Cpus | None = Field(

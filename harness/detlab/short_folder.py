@@ -1,0 +1,61 @@
+"""A private folder with a short name, for Unix sockets: their path may have 107 bytes, a task's directory has more.
+
+Each folder holds a lock for as long as its process lives; what a killed process left is removed by the next one of the
+same user. Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "det-"
+UNLOCKED = f".{PREFIX}"
+"""What a folder's name begins with until its lock is held."""
+LOCK = ".lock"
+CANDIDATES = ("/tmp", "/var/tmp")  # noqa: S108  (the folder itself is made by mkdtemp, for its user alone)
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder that only this user may enter; remove it at the end.
+
+    Raises:
+        OSError: No directory for temporary files can be written to.
+    """
+    parent = next((path for path in CANDIDATES if os.access(path, os.W_OK | os.X_OK)), tempfile.gettempdir())
+    remove_abandoned(Path(parent))
+    made = Path(tempfile.mkdtemp(prefix=UNLOCKED, dir=parent))
+    folder = made.with_name(made.name.removeprefix("."))  # only a folder that is locked has a name that is looked for
+    lock = os.open(made / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        made.rename(folder)
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove this user's folders whose process has ended without removing them."""
+    for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # another user's, or gone
+            continue
+        try:
+            if os.fstat(descriptor).st_uid != os.getuid() or lock.parent.is_symlink():
+                continue
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+        except OSError:  # it is in use
+            continue
+        finally:
+            os.close(descriptor)
