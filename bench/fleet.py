@@ -152,7 +152,7 @@ class Fleet:
         table = _Table(runtime, nothing_left)
 
         def hello() -> wire.Hello:
-            return wire.Hello(agent_id=name, process=process, slots=slots, tasks=table.listing())
+            return wire.Hello(uids={}, agent_id=name, process=process, slots=slots, tasks=table.listing())
 
         keys = KeyRing(folder / f"{name}.json", name, endpoints, token)
         agent = table.agent = LightAgent(name, runtime, table, Connector(endpoints, keys, table, hello))

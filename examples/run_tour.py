@@ -114,8 +114,7 @@ def agent(name: str, options: tuple[str, ...], folder: pathlib.Path, env: dict[s
     with (folder / "agent.log").open("wb") as log:
         running = subprocess.Popen(
             [BIN / "det", "agent", "run", "--master", env["DET_URL"], "--name", name, *options,
-             "--dir", str(folder / "state"), "--enrolment-token-file", str(file),
-             "--users-file", str(folder.parent / "users.json")],
+             "--dir", str(folder / "state"), "--enrolment-token-file", str(file)],
             env=shown, stdout=log, stderr=log,
         )  # fmt: skip
     try:

@@ -23,7 +23,7 @@ RECEIVED = (
     *(taskwire.OverviewView, taskwire.QueueView, taskwire.TaskView, taskwire.TaskPage, taskwire.CreateTaskReply),
     *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
     *(taskwire.TokenList, taskwire.HealthView, poolwire.PoolList, elasticwire.ElasticPoolList),
-    *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList),
+    *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
 )
 SENT = (wire.CreateExperiment, taskwire.CreateTask, jobwire.JobUpdate)
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */

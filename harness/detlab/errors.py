@@ -8,6 +8,7 @@
          ├─ ResourcesError          resources.impossible  no agent could ever run the request
          ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
+         │       └─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
@@ -19,6 +20,7 @@
              ├─ NotFound            not_found           404
              ├─ Conflict            conflict            409: the state does not allow it
              │   └─ StaleAttempt    stale_attempt       409: a newer attempt of this trial owns the record
+             ├─ LimitReached        limit.reached       429: more than one user may ask for; its code says of what
              └─ Unavailable         unavailable         503: the master is up but cannot serve
 
 Codes are part of the wire protocol: a reply carries `code`, `message` and `hint`, and `from_reply` turns it
@@ -135,6 +137,12 @@ class CheckpointError(StorageError):
     default_code = "checkpoint.invalid"
 
 
+class CheckpointMissing(CheckpointError):
+    """Files of a checkpoint are not where it was stored."""
+
+    default_code = "checkpoint.missing"
+
+
 class InvalidHP(DetlabError):
     """Raise in training code: these hyperparameters cannot be trained, draw others."""
 
@@ -233,6 +241,18 @@ class StaleAttempt(Conflict):
     default_code = "stale_attempt"
 
 
+class LimitReached(ApiError):
+    """A user asks for more than one may; the code says of what, such as `limit.requests`.
+
+    Attributes:
+        retry_after: Seconds after which it may be asked again, where the master says so.
+    """
+
+    default_code = "limit.reached"
+    default_status = 429
+    retry_after: int | None = None
+
+
 class Unavailable(ApiError):
     """The master runs but cannot serve now."""
 
@@ -290,7 +310,7 @@ def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
     named = by_code.get(code)
     if named is not None and not issubclass(named, ApiError):
         return named(message, hint=hint, code=code)
-    kinds: tuple[type[ApiError], ...] = (AuthError, Forbidden, NotFound, Conflict, Unavailable)
+    kinds: tuple[type[ApiError], ...] = (AuthError, Forbidden, NotFound, Conflict, LimitReached, Unavailable)
     by_status = {cls.default_status: cls for cls in kinds}
     api = named if named is not None and issubclass(named, ApiError) else by_status.get(status, ApiError)
     return api(message, status=status, hint=hint, code=code or None, problems=problems)

@@ -61,6 +61,7 @@ class ClusterInfo:
         gpu_uuids: GPUs of this task on this node.
         task_dir: The task's own directory (`$DET_TASK_DIR`).
         run: Number of this attempt, from 1.
+        earlier_checkpoints: Checkpoints of this trial before `latest_checkpoint`, newest first.
     """
 
     master_url: str
@@ -78,6 +79,7 @@ class ClusterInfo:
     gpu_uuids: list[str]
     task_dir: Path
     run: int = 0
+    earlier_checkpoints: tuple[str, ...] = ()
     _trial: TrialInfo | None = None
 
     @property
@@ -138,6 +140,7 @@ class ClusterInfo:
             gpu_uuids=raw.get("gpu_uuids") or [],
             task_dir=task_dir,
             run=int(raw["run"]),
+            earlier_checkpoints=tuple(map(str, raw.get("earlier_checkpoints") or ())),
             _trial=cls._trial_info(raw, config) if task_type == "TRIAL" else None,
         )
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "det-"
+UNLOCKED = f".{PREFIX}"
+"""What a folder's name begins with until its lock is held."""
 LOCK = ".lock"
 CANDIDATES = ("/tmp", "/var/tmp")  # noqa: S108  (the folder itself is made by mkdtemp, for its user alone)
 
@@ -28,14 +30,17 @@ def short_folder() -> Iterator[Path]:
     """
     parent = next((path for path in CANDIDATES if os.access(path, os.W_OK | os.X_OK)), tempfile.gettempdir())
     remove_abandoned(Path(parent))
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    made = Path(tempfile.mkdtemp(prefix=UNLOCKED, dir=parent))
+    folder = made.with_name(made.name.removeprefix("."))  # only a folder that is locked has a name that is looked for
+    lock = os.open(made / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
+        made.rename(folder)
         yield folder
     finally:
         os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def remove_abandoned(parent: Path) -> None:

@@ -12,7 +12,7 @@ import click
 import platformdirs
 
 from detlab.errors import DetlabError
-from detlab.launch.identity import DEFAULT_RANGE, IdentityError, parse_range
+from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.environment import parse_size
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
@@ -127,14 +127,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--enrolment-token-file", type=_FILE, help="Needed for the first connection.")
 @click.option(
     "--uid-range",
-    default="{}-{}".format(*DEFAULT_RANGE),
+    default="{}-{}".format(*ACCEPTED_RANGE),
     show_default=True,
     callback=_range,
     metavar="A-B",
-    help="uids that an agent run by root gives to hub users.",
+    help="uids that an agent run by root accepts for hub users; the master assigns them.",
 )
-@click.option("--user-map", type=_FILE, help='JSON: hub user to uid, such as {"alice": 1005}.')
-@click.option("--users-file", type=_FILE, help="Where allocated uids are kept [default: DIR/users.json].")
+@click.option("--user-map", type=_FILE, help="JSON: hub user to uid, to be compared with that of the master.")
+@click.option("--users-file", type=_FILE, help="uids that an earlier version gave to users [default: DIR/users.json].")
 @click.option("--serves-user", metavar="NAME", help="The hub user of an agent that is not run by root.")
 @click.option(
     "--runtime",

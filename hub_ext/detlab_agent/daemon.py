@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import detlab
-from detlab.launch.identity import DEFAULT_RANGE, UserIds
+from detlab.launch.identity import ACCEPTED_RANGE, UidRules, read_uids
 from detlab.schemas import wire
 from detlab_agent.bundles import BundleCache
 from detlab_agent.capacity import usable_cpus, usable_memory
@@ -61,9 +61,9 @@ class AgentSettings:
         cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
         memory: Bytes that they may ask for together; None and 0 likewise.
         enrolment_token_file: For the first connection.
-        users_file: hub user -> uid, of a root agent.
-        uid_range: uids to allocate from.
-        user_map: hub user -> uid, by the operator.
+        users_file: hub user -> uid, as a root agent of an earlier version kept it.
+        uid_range: uids that a root agent accepts of the master.
+        user_map: hub user -> uid that the master must agree with.
         serves_user: The only user of an agent that is not root.
         runtimes: `process`, `docker`; empty for processes, and containers where a root agent finds an engine.
         docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
@@ -92,7 +92,7 @@ class AgentSettings:
     memory: int | None = None
     enrolment_token_file: Path | None = None
     users_file: Path | None = None
-    uid_range: tuple[int, int] = DEFAULT_RANGE
+    uid_range: tuple[int, int] = ACCEPTED_RANGE
     user_map: dict[str, int] | None = None
     serves_user: str | None = None
     runtimes: tuple[str, ...] = ()
@@ -141,8 +141,8 @@ def default_agent_id() -> str:
 
 def _tenancy(settings: AgentSettings) -> Tenancy:
     if os.geteuid() == 0:
-        path = settings.users_file or settings.directory / "users.json"
-        return Tenancy(UserIds(path, settings.uid_range, settings.user_map), None)
+        given = read_uids(settings.users_file or settings.directory / "users.json")
+        return Tenancy(UidRules(settings.uid_range, {**given, **(settings.user_map or {})}), None)
     return Tenancy(None, settings.serves_user or login_name())
 
 
@@ -317,6 +317,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             cpus=cpus or None,
             memory=memory or None,
             shares=True,
+            uids={} if tenancy.uids is None else dict(tenancy.uids.given),
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -25,14 +24,17 @@ from traitlets.config.loader import PyFileConfigLoader
 import detlab
 from detlab.client.discovery import is_loopback
 from detlab.errors import DetlabError
-from detlab.launch.identity import UserIds
+from detlab.launch.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
+from detlab_hub.embedded.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.servercerts import ServerAuthority
-from detlab_hub.store import Store
+from detlab_hub.services.settings import UidPolicy, mistakes_in
+from detlab_hub.store import CopyPolicy, Store
+from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -51,6 +53,10 @@ class DetHub(Application):
 
     state_dir = Unicode(".detlab", help="Folder of the database, the bundles and the secrets.").tag(config=True)
     db_url = Unicode(help="Database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.").tag(config=True)
+    migrate_without_copy = Bool(
+        False,
+        help="Bring an older database to this version's schema even where no copy of it can be made before.",
+    ).tag(config=True)
     ip = Unicode(help="Address to listen on; default: JUPYTERHUB_SERVICE_URL's, else loopback.").tag(config=True)
     port = Integer(help="Port to listen on; default: JUPYTERHUB_SERVICE_URL's, else 8643.").tag(config=True)
     behind_tls_proxy = Bool(
@@ -82,10 +88,25 @@ class DetHub(Application):
         Unicode(),
         help='Image of containers that name none, by kind of slot: {"cpu": "…", "cuda": "…"}.',
     ).tag(config=True)
-    users_file = Unicode(
-        help="Which uid each hub user's tasks run under, as the agents keep it (users.json); read by a root master."
+    uid_range = Unicode(
+        "{}-{}".format(*DEFAULT_RANGE),
+        help="uids that users get whose tasks run on agents that are root, each one for the whole cluster.",
     ).tag(config=True)
-    user_map_file = Unicode(help="The agents' --user-map, if they have one.").tag(config=True)
+    user_map = Dict(
+        Integer(),
+        key_trait=Unicode(),
+        help='Hub user -> uid of an account that they have on the nodes: {"alice": 1005}. Wins over what is assigned.',
+    ).tag(config=True)
+    user_map_file = Unicode(help="A file with the same, as JSON; `user_map` wins.").tag(config=True)
+    users_file = Unicode(
+        help="users.json of the agents of an earlier version, which assigned uids themselves: taken over once."
+    ).tag(config=True)
+    agent_slots_limit = Integer(1024, min=1, help="Slots that an agent may offer; one with more is refused.").tag(
+        config=True
+    )
+    agent_zero_slot_tasks_limit = Integer(
+        1000, min=0, help="The most that an agent's --max-zero-slot-tasks may be; one with more is refused."
+    ).tag(config=True)
     pools = Dict(
         value_trait=Dict(),
         key_trait=Unicode(),
@@ -145,8 +166,21 @@ class DetHub(Application):
         help="Hour of the day, in the master's time zone, at which output that is kept no longer is removed; so it is"
         " after a start of the master.",
     ).tag(config=True)
+    streams_per_user = Integer(
+        100, min=1, help="Streams of events and output that a user may have open; one more is refused with 429."
+    ).tag(config=True)
+    stream_buffer_mb = Integer(
+        16, min=1, help="Most that may wait in all streams of a user together for readers who do not read."
+    ).tag(config=True)
+    stream_slow_limit = Float(
+        30.0,
+        min=0.1,
+        help="Seconds after which the stream of a reader who does not read is cut; it comes back with its cursor.",
+    ).tag(config=True)
     audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
+
+    classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
 
     aliases = Application.aliases | {
         "config": "DetHub.config_files",
@@ -250,11 +284,17 @@ class DetHub(Application):
             log_retention_days=self.log_retention_days,
             log_cleaning_hour=self.log_cleaning_hour,
             audit_keep=self.audit_keep_days * 86400.0,
+            streams_per_user=self.streams_per_user,
+            stream_bytes_per_user=self.stream_buffer_mb * 1024 * 1024,
+            stream_slow_limit=self.stream_slow_limit,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
-            users=self._users() if os.geteuid() == 0 else None,
+            uids=self._uids(),
+            agent_slots_limit=self.agent_slots_limit,
+            agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
+            limits=read_limits(self),
         )
 
     def _server_authority(self) -> ServerAuthority | None:
@@ -284,20 +324,33 @@ class DetHub(Application):
             DetlabError: A provider is wrong.
         """
         arguments: tuple[str, ...] = ("--homes", str(self._root / "homes"))
-        if os.geteuid() == 0:
-            arguments += ("--users-file", self.users_file)
-            if self.user_map_file:
-                arguments += ("--user-map", self.user_map_file)
         around = Surroundings(self._root / "instances", settings.service_url, settings.cluster_id, arguments)
         try:
             return make_pools(settings.pools, around)
         except ValueError as error:
             raise DetlabError(f"the configuration of the pools: {error}", hint="correct c.DetHub.pools") from error
 
-    def _users(self) -> UserIds:
-        """Return who owns whose files, as the agents have it."""
-        said = _read_secret(self.user_map_file) if self.user_map_file else ""
-        return UserIds(Path(self.users_file), mapped=json.loads(said) if said else None)
+    def _uids(self) -> UidPolicy:
+        """Return under which uids tasks run.
+
+        Raises:
+            DetlabError: The range or the map cannot be used.
+        """
+        try:
+            in_file = read_uids(Path(self.user_map_file)) if self.user_map_file else {}
+            policy = UidPolicy(
+                parse_range(self.uid_range),
+                {**in_file, **self.user_map},
+                read_uids(Path(self.users_file)),
+                lambda uid: account_name(uid) is not None,
+                os.geteuid() == 0,
+            )
+        except (ValueError, IdentityError) as error:
+            raise DetlabError(f"the uids of users: {error}", hint="correct c.DetHub.uid_range or .user_map") from error
+        mistakes = mistakes_in(policy)
+        if mistakes:
+            raise DetlabError(f"the user map is wrong: {'; '.join(mistakes)}", hint="correct c.DetHub.user_map")
+        return policy
 
     def hub_token(self) -> str:
         """Return this service's token for the Hub.
@@ -360,7 +413,12 @@ class DetHub(Application):
                 note.write_text(f"{os.getpid()}\n", encoding="ascii")
 
         try:
-            return Store.open(self.db_url, holder=f"{socket.gethostname()}:{os.getpid()}", upgrading=upgrading)
+            return Store.open(
+                self.db_url,
+                holder=f"{socket.gethostname()}:{os.getpid()}",
+                upgrading=upgrading,
+                copies=CopyPolicy(self._root / "db", required=not self.migrate_without_copy),
+            )
         finally:
             note.unlink(missing_ok=True)
 
@@ -382,7 +440,11 @@ class DetHub(Application):
         application = make_application(services, Identifier(hub, services), web)
         largest = max(services.settings.bundle_limit, services.settings.outputs_limit)
         server = HTTPServer(application, xheaders=True, max_body_size=largest + _UPLOAD_SLACK)
-        server.listen(self.port, address=self.ip)
+        lent = inherited()
+        if self.port in lent:
+            server.add_socket(lent[self.port])
+        else:
+            server.listen(self.port, address=self.ip)
         self.log.info("serving on http://%s:%d%s", self.ip, self.port, self.base_path)
         try:
             await self._until_stop(services, stop)

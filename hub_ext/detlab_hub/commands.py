@@ -124,7 +124,6 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     if os.getuid() == 0:
         lines += [
             "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
-            f"  (the map is {cluster.folder.users_file}).",
         ]
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))

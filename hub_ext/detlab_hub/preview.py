@@ -32,6 +32,7 @@ from detlab_hub.core.searchers.simulation import (
 from detlab_hub.preview_objective import ObjectiveSpecError, guard, load_objective
 
 _DEFAULT_SEED = 0
+_MOST_TRIALS = 100_000
 _PLURAL = re.compile(r"(?<=ch)es$|(?<!s)s$")
 """Of batches, and of epochs, steps, samples."""
 _NOT_NEEDED = {"searcher.metric"}
@@ -110,6 +111,10 @@ def run_preview(
     """
     settings: Mapping[str, Any] = config["searcher"]
     searcher: Searcher = make_searcher(settings, config.get("hyperparameters") or {}, seed)
+    if searcher.trials_total > _MOST_TRIALS:
+        raise SearcherConfigError(
+            f"searcher: the search has {searcher.trials_total:,} trials; at most {_MOST_TRIALS:,} can be previewed"
+        )
     every = report_every or searcher.method.first_units or 1
     until = length or settings.get("max_time") or every
     smaller = settings.get("smaller_is_better") is not False

@@ -185,7 +185,7 @@ def _node(cluster: Cluster, net: Sea, island: Island, folder: Path) -> Node:
     token.write_text(printed.stdout)
     command = [sys.executable, "-m", "detlab_agent", "--master", f"https://{net.address}:{cluster.port}"]
     command += ["--name", folder.name, "--address", island.address, "--slots", "1", "--dir", str(folder / "agent")]
-    command += ["--enrolment-token-file", str(token), "--users-file", str(cluster.folder / "users.json")]
+    command += ["--enrolment-token-file", str(token)]
     return Node(island, command, folder, cluster.environment)
 
 

@@ -33,7 +33,7 @@ ada = user("ada")
 @pytest.fixture(scope="module")
 def uid(cluster, notebook):
     """Of ada on this machine."""
-    return json.loads((cluster.folder / "users.json").read_text())["ada"]
+    return cluster.uids["ada"]
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,7 @@ def test_i9_no_tenants_task_reads_anothers_files_or_the_masters_secrets(cluster:
         outcomes = ben.outcomes()
         for name, path in paths.items():
             assert outcomes[str(path)].startswith("refused"), f"{name}: {outcomes[str(path)]}"
-        uids = json.loads((cluster.folder / "users.json").read_text())
+        uids = cluster.uids
         assert outcomes["uid"] == str(uids["ben"])
         assert uids["ben"] != uids["ada"]
         assert theirs.stat().st_uid == uids["ada"]

@@ -103,7 +103,7 @@ def _node(place: Place, root: Path) -> Iterator[None]:
     token.write_text(printed.stdout)
     command = [*place.node.prefix, sys.executable, "-m", "detlab_agent", "--master", place.url, "--name", "far"]
     command += ["--slots", "1", "--dir", str(root / "agent"), "--address", place.node.address]
-    command += ["--enrolment-token-file", str(token), "--users-file", str(place.cluster.folder / "users.json")]
+    command += ["--enrolment-token-file", str(token)]
     with place.log.open("wb") as log:
         agent = subprocess.Popen(command, env=place.cluster.environment, stdout=log, stderr=log)
     try:

@@ -300,6 +300,42 @@ def test_an_ordinary_user_serves_only_themselves(tmp_path: Path) -> None:
         assert cluster.down("--timeout", "5").returncode == 0
 
 
+def test_three_det_up_at_once_and_one_after_a_restart_with_the_clock_put_back(cluster: Cluster) -> None:
+    command = cluster.command("up", "--port", str(cluster.port), "--slots", "2")
+    environment = cluster.environment
+    started = [
+        subprocess.Popen(
+            command, cwd=cluster.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(3)
+    ]
+    said = [(one.communicate(timeout=120)[0], one.returncode) for one in started]
+    assert [code for _, code in said] == [0, 0, 0], said
+    assert sorted("is up already" in text for text, _ in said) == [False, True, True]
+    assert len({cluster.pid(part) for part in ("supervisor", "proxy", "hub", "master", "agent")}) == 5
+    assert healthy(cluster)
+
+    # the machine goes down, and starts with a clock that is years behind
+    for part in ("supervisor", "proxy", "hub", "master", "agent"):
+        pid = cluster.pid(part)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    year = 365 * 86400.0
+    report = cluster.report
+    report["started_at"] += year
+    for part in report["parts"].values():
+        part["started_at"] += year
+    (cluster.folder / "supervisor.json").write_text(json.dumps(report))
+    boot = json.dumps({"boot": "00000000-0000-0000-0000-000000000000", "namespace": "pid:[1]", "pid": 1, "start": 1})
+    with contextlib.closing(sqlite3.connect(cluster.folder / "db" / "detlab.sqlite")) as database, database:
+        database.execute("UPDATE lease SET expires_at = expires_at + ?, process = ?", (year, boot))
+    again = cluster.up()
+    assert again.returncode == 0, again.stdout + again.stderr + cluster.logs()
+    seen = json.loads(cluster.det("status", "--json").stdout)
+    assert seen["healthy"] is True
+    assert all(part["uptime"] < 600 for part in seen["parts"])
+
+
 def alive(pid: int | None) -> bool:
     """Whether a process runs (a zombie does not)."""
     if pid is None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,12 @@ class Cluster:
         """What the supervisor says about itself and its parts."""
         report: dict[str, Any] = json.loads((self.folder / "supervisor.json").read_text())
         return report
+
+    @property
+    def uids(self) -> dict[str, int]:
+        """The uid of each user whose tasks ran, from the master's database, which is SQLite."""
+        with closing(sqlite3.connect(f"file:{self.folder}/db/detlab.sqlite?mode=ro", uri=True)) as database:
+            return dict(database.execute("SELECT owner, uid FROM user_uids"))
 
     def pid(self, part: str) -> int | None:
         """Process id of a part, or of the `supervisor`."""

@@ -136,9 +136,13 @@ class Tab:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """A browser."""
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS) as browser:
+def chromium(*flags: str) -> Iterator[Browser]:
+    """A browser, with further flags of its command line."""
+    arguments = [*FLAGS, *flags]
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=arguments) as browser,
+    ):
         yield browser
 
 

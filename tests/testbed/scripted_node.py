@@ -173,7 +173,7 @@ class Node:
             RunningTask(allocation_id=key, run=task.launch.run, exited=task.exit_code is not None)
             for key, task in self.tasks.items()
         ]
-        hello = Hello(agent_id=NAME, slots=[SlotView(id="cpu0")], tasks=tasks)
+        hello = Hello(uids={}, agent_id=NAME, slots=[SlotView(id="cpu0")], tasks=tasks)
         url = f"{self.service.base.replace('http', 'ws', 1)}api/v1/agents/connect"
         welcome = None
         async with asyncio.timeout(PATIENCE):

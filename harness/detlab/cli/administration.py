@@ -17,16 +17,21 @@ from detlab.client import task_operations
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--actor", metavar="USER", help="Only what this user did.")
 @click.option("--action", metavar="ACTION", help="Only this, such as task.kill.")
+@click.option("--refused", is_flag=True, help="Only access that was refused.")
 @json_option
 @pass_invocation
-def audit(invocation: Invocation, limit: int, actor: str | None, action: str | None) -> None:
-    """Show who did what, newest first (administrators).
+def audit(invocation: Invocation, limit: int, actor: str | None, action: str | None, refused: bool) -> None:
+    """Show who did what and who was refused what, newest first (administrators).
 
     \b
     Examples:
       det audit
       det audit --actor ada --action experiment.kill --json
+      det audit --refused
     """
+    if refused and action:
+        raise click.UsageError("--refused and --action exclude each other")
+    action = "access.refused" if refused else action
     found = invocation.client.session.run(task_operations.audit(limit=limit, actor=actor, action=action))
     if invocation.as_json:
         say_json(found)

@@ -122,6 +122,9 @@ def list_agents(invocation: Invocation) -> None:
     told = ("Serves", "Labels") if labelled else ("Serves",)
     columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", *told, "Version", "Seen")
     table(columns, rows, right=("Used", "Slots", "Tasks"))
+    for item in found:
+        if item.refused:
+            note(clean(f"The master refuses agent {item.id}: {item.refused}"))
 
 
 @agent.command()

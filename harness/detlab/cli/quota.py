@@ -1,4 +1,4 @@
-"""`det quota`: slots that a user or a group may hold at a time."""
+"""`det quota` and `det limits`: what a user or a group may hold at a time, and what one user may ask for."""
 
 from __future__ import annotations
 
@@ -91,3 +91,43 @@ def _show(invocation: Invocation, found: list[QuotaView]) -> None:
         ]
         columns = ("Of", "Name", "Held", "Quota", "Waiting", "Set by", "Since")
         table(columns, rows, right=("Held", "Quota", "Waiting"))
+
+
+@click.command()
+@json_option
+@pass_invocation
+def limits(invocation: Invocation) -> None:
+    """Show what one user may ask for, and who is at or near it: everybody to administrators, else oneself.
+
+    \b
+    Examples:
+      det limits
+      det limits --json
+    """
+    found = invocation.client.session.run(job_operations.limits())
+    if invocation.as_json:
+        say_json(found)
+        return
+    rows = [
+        (item.name, "none" if item.value is None else f"{item.value:,.0f} {item.unit}", item.about, item.setting)
+        for item in found.items
+    ]
+    table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
+    users = [(item, one) for item in found.items for one in item.users]
+    if not users:
+        say("Nobody is at or near a limit.")
+        return
+    say("")
+    table(
+        ("Limit", "User", "Used", "Reached", "Last"),
+        [
+            (
+                item.name,
+                one.user,
+                "" if one.used is None else f"{one.used:,.0f} of {item.most or 0:,.0f}",
+                f"{one.hits:,} times" if one.hits else "",
+                "" if one.last_hit is None else moment(one.last_hit),
+            )
+            for item, one in users
+        ],
+    )

@@ -22,6 +22,7 @@ COMMANDS = {
     "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),
     "experiment": Lazy("Experiments: create, list, describe, logs, wait, …", "detlab.cli.experiment:experiment"),
     "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.job:job"),
+    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.quota:limits"),
     "login": Lazy("Remember the token of a cluster.", "detlab.cli.user:login"),
     "logout": Lazy("Forget the token of a cluster.", "detlab.cli.user:logout"),
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.notebook:notebook"),

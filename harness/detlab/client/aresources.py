@@ -26,7 +26,7 @@ from detlab.client.facts import (
     write_code,
 )
 from detlab.client.following import Notice, follow_async
-from detlab.client.ordering import CheckpointSortBy, OrderBy
+from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
 from detlab.client.session import AsyncSession
 from detlab.client.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -431,10 +431,10 @@ class AsyncTrial(TrialFacts):
             return AsyncCheckpoint(self._session, await self._session.run(operations.checkpoint(uuid)))
         if best:
             return await self.top_checkpoint()
-        for item in await self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC):
-            if not item.deleted:
-                return item
-        raise no_checkpoint(self.experiment_id)
+        newest = newest_checkpoint(await self._session.run(operations.trial_checkpoints(self.id)))
+        if newest is None:
+            raise no_checkpoint(self.experiment_id)
+        return AsyncCheckpoint(self._session, newest)
 
 
 class AsyncCheckpoint(CheckpointFacts):

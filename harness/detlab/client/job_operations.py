@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from detlab.client.calls import Call, Flow, field_of, model
 from detlab.client.operations import one
-from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, QuotaRequest, QuotaView
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaRequest, QuotaView
 from detlab.schemas.wire.grants import GrantKind
 
 _quotas = field_of("items", list[QuotaView])
@@ -26,6 +26,11 @@ def update_job(job_id: str, change: JobUpdate) -> Flow[JobView]:
 def why(job_id: str) -> Flow[JobWhy]:
     """Why a job waits, or `trial-12`."""
     return one(Call("GET", f"jobs/{quote(job_id, safe='')}/why", parse=model(JobWhy)))
+
+
+def limits() -> Flow[LimitList]:
+    """The limits of one user, with who is at or near each, as far as the caller may see it."""
+    return one(Call("GET", "limits", parse=model(LimitList)))
 
 
 def quotas() -> Flow[list[QuotaView]]:

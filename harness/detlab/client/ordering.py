@@ -70,6 +70,12 @@ def sort_checkpoints(
     return (present + missing)[:max_results]
 
 
+def newest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
+    """Return the one with files of the most steps, then the youngest: what its trial would resume from."""
+    present = [item for item in checkpoints if item.state != "DELETED"]
+    return max(present, key=lambda item: (item.steps_completed, item.created_at, item.uuid), default=None)
+
+
 def _ordered(value: object) -> bool:
     """Whether a value has a place in an order: NaN and None have none."""
     return value is not None and not (isinstance(value, float) and math.isnan(value))

@@ -100,7 +100,8 @@ class TaskFacts:
         if view.server_name is None:
             raise DetlabError(f"{view.id} is a {kind_word(view.kind)} and no server of the Hub")
         parts = [quote(part, safe="@~") for part in (view.owner, view.server_name) if part]
-        return hub_url(self.address, f"/user/{'/'.join(parts)}/")
+        path = f"/user/{'/'.join(parts)}/"
+        return view.server_host + path if view.server_host else hub_url(self.address, path)
 
     def learn(self, fresh: TaskView) -> None:
         """Keep what an answer or an event says, but the config, which only a single task carries."""

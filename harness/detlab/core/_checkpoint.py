@@ -19,7 +19,7 @@ from detlab.core._session import COMMIT_LIMIT, TaskSession
 from detlab.core._shards import check_files, merge_metadata
 from detlab.core._spool import Spool
 from detlab.core._values import check_steps
-from detlab.errors import CheckpointError, DetlabError, Forbidden, NotFound, StorageError
+from detlab.errors import CheckpointError, CheckpointMissing, DetlabError, Forbidden, NotFound, StorageError
 from detlab.info import ClusterInfo
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
@@ -68,6 +68,8 @@ class CheckpointContext:
         self._session = session
         self._spool = spool
         self._leftovers = Leftovers(storage)
+        self._given = None if info is None else info.latest_checkpoint
+        self._earlier = () if info is None else info.earlier_checkpoints
         if info is not None:
             self._trial_id = info.trial.trial_id
             self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
@@ -151,15 +153,17 @@ class CheckpointContext:
             selector: Which files, by relative POSIX path; ranks that share get what any of them wants.
 
         Raises:
-            CheckpointError: It was never committed, or a file is missing or altered; the file is named.
+            CheckpointMissing: A file is not there; the file is named.
+            CheckpointError: It was never committed, or a file is altered; the file is named.
         """
         target = Path(ckpt_dir)
-        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
-            self._storage.download(storage_id, target, self._manifest(storage_id), selector=selector)
-            return
-        manifest = self._shared(lambda: self._manifest(storage_id))
-        chosen = self._union(manifest, selector)
-        self._shared(lambda: self._storage.download(storage_id, target, manifest, selector=chosen))
+        with self._missing_told(storage_id):
+            if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+                self._storage.download(storage_id, target, self._manifest(storage_id), selector=selector)
+                return
+            manifest = self._shared(lambda: self._manifest(storage_id))
+            chosen = self._union(manifest, selector)
+            self._shared(lambda: self._storage.download(storage_id, target, manifest, selector=chosen))
 
     @contextlib.contextmanager
     def restore_path(
@@ -173,17 +177,19 @@ class CheckpointContext:
 
         Arguments and errors are those of `download`.
         """
-        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
-            manifest = self._manifest(storage_id)
-            with self._storage.restore_path(storage_id, manifest, selector=selector) as path:
-                yield path
-            return
-        manifest = self._shared(lambda: self._manifest(storage_id))
-        chosen = self._union(manifest, selector)
         with contextlib.ExitStack() as stack:
-            path = self._shared(
-                lambda: stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=chosen))
-            )
+            if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+                with self._missing_told(storage_id):
+                    manifest = self._manifest(storage_id)
+                    path = stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=selector))
+                yield path
+                return
+            with self._missing_told(storage_id):
+                manifest = self._shared(lambda: self._manifest(storage_id))
+                chosen = self._union(manifest, selector)
+                path = self._shared(
+                    lambda: stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=chosen))
+                )
             try:
                 yield path
             finally:
@@ -234,6 +240,36 @@ class CheckpointContext:
         if manifest.digest != view.manifest_digest:
             raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
         return manifest
+
+    @contextlib.contextmanager
+    def _missing_told(self, uuid: str) -> Iterator[None]:
+        """Tell the master, once, if the files of the checkpoint that this attempt was given are gone.
+
+        It gives the next attempt one that is there, or tries none where there is none.
+        """
+        try:
+            yield
+        except CheckpointMissing:
+            if uuid == self._given and self._spool is not None:
+                self._given = None
+                gone, instead = self._look_for_earlier()
+                with contextlib.suppress(DetlabError):
+                    self._spool.append("checkpoint_gone", {"gone": [uuid, *gone], "instead": instead})
+            raise
+
+    def _look_for_earlier(self) -> tuple[list[str], str | None]:
+        """Return the newest earlier checkpoint that is there, and those before it whose files are gone."""
+        gone: list[str] = []
+        for uuid in self._earlier:
+            try:
+                self._storage.manifest(uuid)
+            except CheckpointMissing:
+                gone.append(uuid)
+            except DetlabError:
+                continue  # it is there and cannot be read: nothing is said of it
+            else:
+                return gone, uuid
+        return gone, None
 
     @property
     def _held_up(self) -> bool:

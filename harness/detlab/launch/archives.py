@@ -34,6 +34,10 @@ _MAX_CHAIN = 8
 _MAX_HEADERS = 128 << 20
 """Bytes of all headers: enough for 50,000 entries with long names."""
 _MAX_PADDING = 64 << 20
+RATIO = 100
+"""How many times its packed size a bundle may have unpacked: code and text have 10, a bomb has 1,000."""
+SMALL = 64 << 20
+"""Bytes that any bundle may have unpacked, however well it packs."""
 
 
 class UnsafeBundle(Exception):
@@ -53,16 +57,23 @@ class Limits:
 class _Metered:
     """A decompressed stream that ends in an error where no bundle within the limits reaches."""
 
-    def __init__(self, stream: gzip.GzipFile, limits: Limits) -> None:
+    def __init__(self, stream: gzip.GzipFile, limits: Limits, packed: int) -> None:
+        self.size = min(limits.size, max(SMALL, RATIO * packed))
+        """Bytes that all files together may have."""
         self._stream = stream
-        self._left = limits.size + _MAX_HEADERS + _MAX_PADDING
-        self._size = limits.size
+        self._left = self.size + min(_MAX_HEADERS, self.size) + min(_MAX_PADDING, self.size)
+        self._bomb = self.size < limits.size
+
+    def too_large(self) -> UnsafeBundle:
+        """Return the refusal."""
+        times = f", over {RATIO} times its packed size" if self._bomb else ""
+        return UnsafeBundle(f"more than {self.size} bytes unpacked{times}")
 
     def read(self, count: int) -> bytes:
         found = self._stream.read(count)
         self._left -= len(found)
         if self._left < 0:
-            raise UnsafeBundle(f"more than {self._size} bytes unpacked")
+            raise self.too_large()
         return found
 
 
@@ -71,6 +82,7 @@ class CheckedTar(tarfile.TarFile):
 
     members: list[tarfile.TarInfo]
     fileobj: Any
+    metered: _Metered
     chain = 0
     header_bytes = 0
 
@@ -154,8 +166,10 @@ def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[Checked
     """
     try:
         with gzip.open(archive, "rb") as stream:
-            metered: Any = _Metered(stream, limits or Limits())  # tarfile only ever reads it
-            with CheckedTar.open(fileobj=metered, mode="r|", tarinfo=_CheckedInfo, errorlevel=2) as tar:
+            metered = _Metered(stream, limits or Limits(), archive.stat().st_size)
+            source: Any = metered  # tarfile only ever reads it
+            with CheckedTar.open(fileobj=source, mode="r|", tarinfo=_CheckedInfo, errorlevel=2) as tar:
+                tar.metered = metered
                 yield tar
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError, ValueError) as error:
         raise UnsafeBundle(f"no valid tar.gz: {error}") from error
@@ -176,8 +190,8 @@ def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, 
             if not member.isreg() or member.issparse():
                 raise UnsafeBundle(f"{member.name!r} is no regular file and no directory")
             size += member.size
-            if member.size < 0 or size > limits.size:
-                raise UnsafeBundle(f"more than {limits.size} bytes unpacked")
+            if member.size < 0 or size > min(limits.size, tar.metered.size):
+                raise tar.metered.too_large()
         yield member, path
         tar.members.clear()  # else each stays in memory with all its headers
 

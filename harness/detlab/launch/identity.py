@@ -1,23 +1,22 @@
-"""Which uid a hub user's tasks run under: mapped by the operator, or allocated once and kept for ever."""
+"""As whom a hub user's tasks run on a node: the master assigns the uid, the node's agent applies it."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from detlab.launch.taskdir import write_atomic
-
-DEFAULT_RANGE = (20_000, 29_999)
+DEFAULT_RANGE = (20_000, 59_999)
+"""uids that the master assigns."""
+ACCEPTED_RANGE = (1_000, 2**31 - 2)
+"""uids that an agent takes from the master: those below are of the system's own accounts."""
 
 
 class IdentityError(Exception):
-    """A user cannot be given a uid; the message says why and what to do."""
+    """A user cannot have a uid, or cannot have it here; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -47,121 +46,108 @@ def parse_range(text: str) -> tuple[int, int]:
     """
     first, separator, last = text.partition("-")
     if not separator or not first.strip().isdigit() or not last.strip().isdigit():
-        raise ValueError(f"{text!r} is no range of uids: write for example 20000-29999")
+        raise ValueError(f"{text!r} is no range of uids: write for example 20000-59999")
     low, high = int(first), int(last)
     if low < 1 or high < low:
         raise ValueError(f"{text!r} is no range of uids: it is empty or holds 0, which is root")
     return low, high
 
 
-def _exists_in_passwd(uid: int) -> bool:
+def account_name(uid: int) -> str | None:
+    """Return the name of the account that has a uid on this machine, None if none has."""
     try:
-        pwd.getpwuid(uid)
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return False
-    return True
+        return None
 
 
-class UserIds:
-    """Map hub users to uids; the same for every process that names the same file.
+def read_uids(path: Path) -> dict[str, int]:
+    """Read a JSON object of hub user -> uid; a file that does not exist is an empty one.
 
-    A system user who happens to have the same name is not used: whoever may create hub users could else take over
-    system accounts. Only an operator's map leads to an existing account.
+    Raises:
+        IdentityError: It is something else, or holds uid 0.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    users: dict[str, int] | None
+    try:
+        users = json.loads(text)
+    except ValueError:
+        users = None
+    # Without it one user's uid, and so the files, could be another's: better no task than that.
+    if not isinstance(users, dict) or not all(type(uid) is int and uid > 0 for uid in users.values()):
+        raise IdentityError(f"{path} is damaged: restore it from a backup; it says whose files are whose")
+    return users
 
-    Args:
-        path: `users.json`, made on the first allocation; changes are made under a lock beside it.
-        uid_range: First and last uid that may be allocated.
-        mapped: Hub user -> uid, by the operator; wins over allocation.
-        taken: Whether a uid belongs to an account of the system.
+
+@dataclass(frozen=True)
+class UidRules:
+    """What a root agent accepts of the uids that the master assigns.
+
+    A system user who happens to have the same name as a hub user is not used: people who may create hub users could
+    else take over system accounts. Only the operator's map, in the master, leads to an existing account.
+
+    Attributes:
+        accepted: First and last uid of users whom the operator has not mapped to an account.
+        given: Hub user -> uid of tasks that ran on this node before, whose files may still be here.
+        name_of: The name of the account that has a uid on this machine.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        uid_range: tuple[int, int] = DEFAULT_RANGE,
-        mapped: Mapping[str, int] | None = None,
-        taken: Callable[[int], bool] = _exists_in_passwd,
-    ) -> None:
-        self._path = path
-        self._range = uid_range
-        self._mapped = dict(mapped or {})
-        self._taken = taken
-        for name, uid in self._mapped.items():
-            if not isinstance(uid, int) or isinstance(uid, bool) or uid < 1:
-                raise IdentityError(f"the user map gives {name!r} the uid {uid!r}: tasks never run as root")
+    accepted: tuple[int, int] = ACCEPTED_RANGE
+    given: Mapping[str, int] = field(default_factory=dict)
+    name_of: Callable[[int], str | None] = account_name
 
-    def uid_for(self, name: str) -> int:
-        """Return the user's uid, allocating one at the first call. Never 0.
+    def identity(self, name: str, uid: int | None, *, account: bool) -> Identity:
+        """Return whom a user's tasks run as.
+
+        Args:
+            name: The hub user.
+            uid: As the master says.
+            account: Whether it is that of an account, by the operator's map: it brings its groups and its home.
 
         Raises:
-            IdentityError: The range is used up, or the file is damaged.
+            IdentityError: Nobody's tasks may run under this uid here.
         """
-        if name in self._mapped:
-            return self._mapped[name]
-        with self._locked():
-            users = self._read()
-            if name not in users:
-                users[name] = self._free(set(users.values()) | set(self._mapped.values()))
-                data = json.dumps(users, indent=1, sort_keys=True).encode()
-                write_atomic(self._path, data, mode=0o644, durable=True)
-            return users[name]
+        if uid is None:
+            raise IdentityError(f"the master does not say under which uid tasks of {name!r} run: update the master")
+        self._check(name, uid, account=account)
+        if not account or self.name_of(uid) is None:
+            return Identity(name, uid, uid)
+        entry = pwd.getpwuid(uid)
+        gid = entry.pw_gid or uid
+        groups = {group for group in os.getgrouplist(entry.pw_name, gid) if group > 0}
+        return Identity(name, uid, gid, Path(entry.pw_dir), tuple(sorted(groups - {gid})))
 
-    def known(self, name: str) -> int | None:
-        """Return the user's uid, None while there is none; allocates nothing.
+    def _check(self, name: str, uid: int, *, account: bool) -> None:
+        low, high = self.accepted
+        if account and uid < min(low, ACCEPTED_RANGE[0]):
+            raise IdentityError(
+                f"tasks of {name!r} cannot run under uid {uid} on this node: uids below {min(low, ACCEPTED_RANGE[0])} "
+                "are the system's; map the user to another account (c.DetHub.user_map)"
+            )
+        if not account and not low <= uid <= high:
+            raise IdentityError(
+                f"uid {uid} of {name!r} is outside of {low}-{high}, which this node accepts: give the agent another "
+                "--uid-range, or the master another c.DetHub.uid_range"
+            )
+        if not account and (taken := self.name_of(uid)) is not None:
+            raise IdentityError(
+                f"uid {uid} of {name!r} is that of the account {taken!r} on this node: give that account another uid "
+                "(usermod -u), or map the user to it if it is theirs (c.DetHub.user_map)"
+            )
+        for other, theirs in self.given.items():
+            if (other == name) != (theirs == uid):
+                raise IdentityError(
+                    f"tasks of {other!r} ran on this node under uid {theirs}, and the master says {uid} for {name!r}: "
+                    f"{how_to_agree(other)}"
+                )
 
-        Raises:
-            IdentityError: The file is damaged.
-        """
-        return self._mapped.get(name) or self._read().get(name)
 
-    def identity_for(self, name: str) -> Identity:
-        """Return whom a user's tasks run as; a mapped account brings its own groups and home."""
-        uid = self.uid_for(name)
-        if name in self._mapped:
-            try:
-                account = pwd.getpwuid(uid)
-            except KeyError:
-                return Identity(name, uid, uid)
-            gid = account.pw_gid or uid
-            groups = {group for group in os.getgrouplist(account.pw_name, gid) if group > 0}
-            return Identity(name, uid, gid, Path(account.pw_dir), tuple(sorted(groups - {gid})))
-        return Identity(name, uid, uid)
-
-    def _free(self, used: set[int]) -> int:
-        low, high = self._range
-        # Above the highest used one first: a uid whose user was removed from the file may still own files.
-        start: int = max((uid for uid in used if low <= uid <= high), default=low - 1) + 1
-        candidates: list[int] = [*range(start, high + 1), *range(low, min(start, high + 1))]
-        for uid in candidates:
-            if uid not in used and not self._taken(uid):
-                return uid
-        raise IdentityError(
-            f"no uid left in {low}-{high} for a new user: widen the agent's --uid-range or map users (--user-map)"
-        )
-
-    def _read(self) -> dict[str, int]:
-        try:
-            text = self._path.read_bytes()
-        except FileNotFoundError:
-            return {}
-        users: dict[str, int] | None
-        try:
-            users = json.loads(text)
-        except ValueError:
-            users = None
-        # A lost map would hand one user's uid, and so the files, to another: better no task than that.
-        if not isinstance(users, dict) or not all(
-            isinstance(name, str) and type(uid) is int and uid > 0 for name, uid in users.items()
-        ):
-            raise IdentityError(f"{self._path} is damaged: restore it from a backup; it says whose files are whose")
-        return users
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+def how_to_agree(name: str) -> str:
+    """What an administrator does on a node whose files belong to other uids than the master assigns."""
+    return (
+        f"on that node give the files of {name!r} to the master's uid (chown -R), remove the line from the agent's "
+        "users.json or --user-map, and start the agent again; or start it with an empty --dir"
+    )

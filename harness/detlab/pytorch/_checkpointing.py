@@ -15,7 +15,7 @@ import torch
 
 import detlab
 from detlab import core
-from detlab.errors import CheckpointError
+from detlab.errors import CheckpointError, CheckpointMissing
 from detlab.info import ClusterInfo
 from detlab.pytorch import _rng
 from detlab.pytorch._callback import CallbackSet
@@ -106,48 +106,53 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
     distributed = core_context.distributed
     candidates = [latest]
     failures: list[str] = []
+    missing = True
     while candidates:
         uuid = candidates.pop(0)
-        tree, problems = _read_together(core_context, uuid, trial)
+        tree, problems, gone = _read_together(core_context, uuid, trial)
         if tree is not None and not problems:
             return _restored(uuid, tree, trial, fell_back=bool(failures))
         if not failures:
             candidates = distributed.broadcast(_previous(core_context, uuid) if distributed.rank == 0 else None)
         failures.append(f"{uuid}: {problems[0]}")
+        missing = missing and gone
         logger.warning("checkpoint %s cannot be used (%s)", uuid, problems[0])
-    raise CheckpointError(
+    raise (CheckpointMissing if missing else CheckpointError)(
         "\n".join(["no checkpoint of this trial can be read:", *(f"  {failure}" for failure in failures)]),
         hint="restore its files, or start anew with latest_checkpoint=False",
     )
 
 
-def _read_together(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, list[str]]:
+def _read_together(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, list[str], bool]:
     """Read a checkpoint on all ranks; return the state and, the same on all, what is wrong with the files.
+
+    The last value says whether that is only that they are not there.
 
     Raises:
         CheckpointError: Another rank failed for another reason than the files.
     """
-    tree, problem, failure = None, None, None
+    tree, problem, failure, gone = None, None, None, False
     try:
-        tree, problem = _read(core_context, uuid, trial)
+        tree, problem, gone = _read(core_context, uuid, trial)
     except Exception as error:  # told to the other ranks, which would wait, then raised again
         failure = error
     told = None if failure is None else f"{type(failure).__name__}: {failure}"
-    found = core_context.distributed.allgather((problem, told))
+    found = core_context.distributed.allgather((problem, told, gone))
     if failure is not None:
         raise failure
-    for rank, (_, reason) in enumerate(found):
+    for rank, (_, reason, _) in enumerate(found):
         if reason is not None:
             raise CheckpointError(f"rank {rank} failed while it read checkpoint {uuid}: {reason}")
-    return tree, [f"rank {rank}: {text}" for rank, (text, _) in enumerate(found) if text]
+    problems = [f"rank {rank}: {text}" for rank, (text, _, _) in enumerate(found) if text]
+    return tree, problems, all(gone for text, _, gone in found if text)
 
 
-def _read(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, str | None]:
+def _read(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, str | None, bool]:
     try:
         with core_context.checkpoint.restore_path(uuid) as path:
-            return _read_trusted(path, trial), None
+            return _read_trusted(path, trial), None, False
     except CheckpointError as error:
-        return None, error.message
+        return None, error.message, isinstance(error, CheckpointMissing)
 
 
 def _read_trusted(path: Path, trial: str) -> dict[str, Any]:

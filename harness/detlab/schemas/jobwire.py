@@ -143,3 +143,43 @@ class QuotaList(Wire):
     """GET quotas: all to administrators, to others their own and those of their groups; users first."""
 
     items: list[QuotaView] = []
+
+
+# --- limits
+
+
+class LimitUse(Wire):
+    """A user who is at or near a limit, or has met it since the master started."""
+
+    user: str
+    used: float | None = None
+    """How much of it, in the limit's unit; null where nothing is counted between refusals."""
+    hits: int = 0
+    """How often it refused or left out something."""
+    last_hit: float | None = None
+    """When it last did, in seconds since the epoch."""
+
+
+class LimitView(Wire):
+    """What one user may ask for."""
+
+    name: str
+    """As the code of a refusal has it: `limit.NAME`."""
+    setting: str
+    """The setting of `c.UserLimits` that changes it."""
+    value: float | None = None
+    """Null: without limit."""
+    most: float | None = None
+    """What `used` is a part of: of rates, what may come at once."""
+    unit: str
+    about: str
+    users: list[LimitUse] = []
+    """Everybody to administrators, else only the caller."""
+
+
+class LimitList(Wire):
+    """The limits of one user."""
+
+    items: list[LimitView]
+    exempt_users: list[str] = []
+    """Users whom none of these bind."""

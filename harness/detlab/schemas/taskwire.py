@@ -90,6 +90,8 @@ class TaskView(Wire):
     """Of the Hub's named server, for the kinds that are one."""
     url: str | None = None
     """Path at the Hub where it is opened, such as `/user/alice/nb-1a2b/lab`; None if it has none or is not up."""
+    server_host: str = ""
+    """Where the servers of its owner are, such as `https://alice.hub.example.org`; empty: at the Hub's own address."""
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
@@ -196,6 +198,8 @@ class SpawnRequest(Wire):
     trial_ids: list[int] = []
     base_url: str = ""
     """`/user/alice/nb-1/`"""
+    server_host: str = ""
+    """`https://alice.hub.example.org` where each user's servers have a host name of their own."""
     environment: dict[str, str] = {}
     """With the server's Hub token: kept in memory until the task has started, never stored."""
     bundle: str | None = None

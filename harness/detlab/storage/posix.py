@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detlab.errors import CheckpointError, StorageError
+from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
@@ -102,7 +102,7 @@ class PosixStorage:
         try:
             data = _read(path)
         except FileNotFoundError as error:
-            raise CheckpointError(
+            raise CheckpointMissing(
                 f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
             ) from error
         except OSError as error:
@@ -181,6 +181,8 @@ class PosixStorage:
     def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
         try:
             actual, size, _ = files.digest(path)
+        except FileNotFoundError as error:
+            raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         _compare(uuid, name, entry, actual, size)
@@ -193,6 +195,8 @@ class PosixStorage:
             actual = files.copy(source, partial, mode=entry.mode)
             _compare(uuid, name, entry, actual, partial.stat().st_size)
             partial.replace(target)
+        except FileNotFoundError as error:
+            raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         finally:

@@ -85,6 +85,9 @@ class MasterDouble:
         self.renewals: Counter[str] = Counter()
         self.refuse_records: Callable[[dict[str, Any]], str | None] = lambda record: None
         self.keep_on_welcome = True
+        self.uids_from = 23_000
+        """The uid of the first owner; those after get the following ones."""
+        self.uids: dict[str, int] = {}
         self.changed = threading.Condition()
         self.port = _free_port()
         self._connections: dict[str, _Connect] = {}
@@ -196,7 +199,7 @@ class MasterDouble:
             task_token=token,
             token_expires_at=time.time() + self.token_life,
             token_life=self.token_life,
-            **more,
+            **{"uid": self.uids.setdefault(owner, self.uids_from + len(self.uids)), **more},
         )
         allocation = Allocation(launch, token)
         self.allocations[name] = allocation

@@ -118,7 +118,7 @@ class TaskMaker:
             self._as_reached(launch),
             TaskDir(self.directory / launch.allocation_id),
             self.directory / f"{launch.allocation_id}.json",
-            self.tenancy.identity(launch.owner),
+            self.tenancy.identity(launch),
             [known[device][1] for device in devices],
             # another number for each share of a device: tasks beside each other choose ports by it
             min((known[device_of(s)][0] + len(known) * share_number(s) for s in launch.slots), default=0),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from detlab.launch.identity import Identity, IdentityError, UserIds
+from detlab.launch.identity import Identity, IdentityError, UidRules
+from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
 
@@ -16,22 +17,23 @@ class Tenancy:
     """Whose tasks run here, and as whom.
 
     Attributes:
-        users: uids of hub users, for an agent that is root; None for one that is not.
+        uids: Which uids are accepted, by an agent that is root; None for one that is not.
         serves: The only user of an agent that is not root.
     """
 
-    users: UserIds | None
+    uids: UidRules | None
     serves: str | None
 
-    def identity(self, owner: str) -> Identity:
-        """Return as whom this user's tasks run here.
+    def identity(self, launch: Launch) -> Identity:
+        """Return as whom a task runs here.
 
         Raises:
             RefusedTask: They do not.
         """
-        if self.users is not None:
+        owner = launch.owner
+        if self.uids is not None:
             try:
-                return self.users.identity_for(owner)
+                return self.uids.identity(owner, launch.uid, account=launch.account)
             except IdentityError as error:
                 raise RefusedTask(str(error)) from error
         if owner != self.serves:

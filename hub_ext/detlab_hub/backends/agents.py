@@ -41,6 +41,8 @@ class Agents:
 
     suspect_after: float
     lost_after: float
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why the last connection of an agent was not accepted, of those whose last one was not."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
     """Agents without a connection: what they had, and when they were last heard."""
@@ -127,6 +129,7 @@ class Agents:
 
     def dismiss(self, agent_id: str) -> None:
         """Close an agent's connection and expect nothing of it any more."""
+        self.refused.pop(agent_id, None)
         connection = self._connections.get(agent_id)
         self.give_up(agent_id)
         if connection is not None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab_hub.embedded.listeners import Listeners, inherited
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.state import StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
@@ -23,7 +24,7 @@ async def supervise(folder: StateFolder) -> None:
     plan = folder.read_plan()
     if plan is None:
         raise DetlabError(f"{folder.plan_file} is missing", hint=f"det up --dir {folder}")
-    supervisor = Supervisor(folder, plan, make_parts(folder, plan))
+    supervisor = Supervisor(folder, plan, make_parts(folder, plan), Listeners(inherited()))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.request_stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import lifecycle
+from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
@@ -33,14 +34,17 @@ async def run(
         DetlabError: It runs already, or does not come up.
     """
     folder.create()
-    if folder.locked:
-        raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
-    plan = lifecycle.make_plan(folder, options)
-    folder.write_plan(plan)
-    supervisor = Supervisor(folder, plan, make_parts(folder, plan))
-    signalled = _Signals()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    running = asyncio.create_task(supervisor.run())
+    with folder.starting(patience=options.timeout):
+        if folder.locked:
+            raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
+        listeners = Listeners()
+        plan = lifecycle.make_plan(folder, options, listeners)
+        folder.write_plan(plan)
+        supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
+        signalled = _Signals()
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.sleep(0)  # its first step takes the folder
     watching = asyncio.create_task(_watch(folder, plan, options, ready, say))
     try:
         first: list[asyncio.Future[None]] = [running, watching, signalled.first]

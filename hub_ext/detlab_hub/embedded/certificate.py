@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 YEARS = 10
 """It is believed by its fingerprint and by nothing else, so that a short life would only cost a renewal everywhere."""
-_WEEK = datetime.timedelta(days=7)
+_BEGIN = datetime.datetime(1971, 1, 1, tzinfo=datetime.UTC)
+"""Clocks of nodes differ, and are put back."""
 
 
 def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None:
@@ -48,7 +49,7 @@ def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None
         .issuer_name(subject)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _WEEK)  # clocks of nodes differ
+        .not_valid_before(_BEGIN)
         .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
         .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

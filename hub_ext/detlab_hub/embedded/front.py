@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from detlab.errors import DetlabError
 from detlab.trust import fingerprint_of, read_certificate
 from detlab_hub.embedded.certificate import make_certificate, make_server_authority
-from detlab_hub.embedded.settings import EmbeddedCluster
+from detlab_hub.embedded.settings import EmbeddedCluster, check_address
 from detlab_hub.embedded.state import StateFolder
 
 
@@ -36,10 +36,17 @@ class Front:
     key_file: str = ""
     fingerprint: str = ""
     servers_certificate_file: str = ""
+    subdomain_host: str = ""
 
 
-def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Front:
+def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdomain_host: str = "") -> Front:
     """Decide on address and certificate; make the certificate if it is needed and there is none.
+
+    Args:
+        folder: The state folder.
+        wishes: The operator's configuration.
+        said: The command line.
+        subdomain_host: The Hub's address if each user has a name below it.
 
     Raises:
         DetlabError: The address is none; it is beyond loopback and nobody speaks TLS; a certificate's file or the
@@ -57,7 +64,8 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Fr
         )
     host = wishes.public_host or (_own_name() if ip.is_unspecified else "")
     servers = make_server_authority(folder) if tls or behind else ""
-    front = Front(str(ip), host, _public(wishes.public_url), servers_certificate_file=servers)
+    public = check_address("c.EmbeddedCluster.public_url", wishes.public_url) if wishes.public_url else subdomain_host
+    front = Front(str(ip), host, public, servers_certificate_file=servers, subdomain_host=subdomain_host)
     if behind and host and not (tls or front.public_address):
         front = replace(front, public_address=f"https://{_in_url(host)}")
     if not tls:
@@ -66,7 +74,8 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said) -> Fr
         return _with_own(front, wishes)
     certificate, key = folder.certificate_file, folder.key_file
     if said.renew_certificate or not (certificate.exists() and key.exists()):
-        make_certificate(certificate, key, [*_names(), str(ip), host])
+        below = urlsplit(subdomain_host).hostname or ""
+        make_certificate(certificate, key, [*_names(), str(ip), host, below, f"*.{below}" if below else ""])
     fingerprint = fingerprint_of(read_certificate(certificate))
     return replace(front, certificate_file=str(certificate), key_file=str(key), fingerprint=fingerprint)
 
@@ -80,24 +89,6 @@ def _with_own(front: Front, wishes: EmbeddedCluster) -> Front:
         )
     fingerprint = fingerprint_of(read_certificate(certificate))
     return replace(front, certificate_file=str(certificate), key_file=str(key), fingerprint=fingerprint)
-
-
-def _public(said: str) -> str:
-    """Return the operator's own word on the public address, without a slash at its end."""
-    if not said:
-        return ""
-    try:
-        parts = urlsplit(said)
-        more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-        wrong = parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or bool(more)
-    except ValueError:  # a port that is no number
-        wrong = True
-    if wrong:
-        raise DetlabError(
-            f"c.EmbeddedCluster.public_url is {said!r}, which is no address of a Hub",
-            hint="Write https://NAME or https://NAME:PORT",
-        )
-    return said.rstrip("/")
 
 
 def _in_url(host: str) -> str:

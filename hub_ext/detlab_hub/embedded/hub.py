@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.services.callers import ADMIN, READ, WRITE
 
@@ -77,6 +78,8 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
             "url": f"http://127.0.0.1:{plan.master_port}",
             "api_token": folder.secret("service_token"),
             "oauth_no_confirm": True,
+            # on the Hub's own host, also where users have names of their own
+            "oauth_redirect_uri": f"{SERVICE_PREFIX}oauth_callback",
             "oauth_client_allowed_scopes": [READ, WRITE, ADMIN],
             "display": True,
             "timeout": 10,
@@ -93,9 +96,8 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.DetSpawner.service_url = plan.master_url
     c.DetSpawner.service_token_file = str(folder.secrets / "spawner_token")
     c.DetSpawner.cluster_url = plan.public_url
+    c.JupyterHub.tornado_settings = _tornado(folder, plan)
     if plan.servers_certificate_file:
-        # The Hub, too, asks servers whether they are up. Its own `internal_ssl` would want TLS of all of its parts.
-        c.JupyterHub.tornado_settings = _trust(folder, plan)
         c.DetSpawner.servers_certificate_file = plan.servers_certificate_file
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
@@ -105,14 +107,31 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
         c.Spawner.notebook_dir = plan.workdir
 
 
-def _trust(folder: StateFolder, plan: Plan) -> dict[str, str]:
-    """Whom the Hub believes to be a server on another node, as its own settings."""
-    certificate, key = folder.hub_pair
-    return {
-        "internal_ssl_cert": str(certificate),
-        "internal_ssl_key": str(key),
-        "internal_ssl_ca": plan.servers_certificate_file,
-    }
+def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
+    """Settings of the Hub's web server that no option of its has.
+
+    Its cookies come along when a person follows a link, and not when another site's page asks for something. With an
+    authority for servers on other nodes the Hub, which asks servers whether they are up, believes those; its own
+    `internal_ssl` would want TLS of all of its parts.
+    """
+    found: dict[str, Any] = {"cookie_options": {"samesite": "Lax"}}
+    if plan.servers_certificate_file:
+        certificate, key = folder.hub_pair
+        found |= {
+            "internal_ssl_cert": str(certificate),
+            "internal_ssl_key": str(key),
+            "internal_ssl_ca": plan.servers_certificate_file,
+        }
+    return found
+
+
+def _subdomains(c: Any, plan: Plan) -> None:
+    """Keep detlab's service on the Hub's own host, where each user's servers have names of their own.
+
+    The Hub gives services names as well. Clients and agents know it below the Hub's address, whatever that is called.
+    """
+    routes = {f"{host}{SERVICE_PREFIX}": f"http://127.0.0.1:{plan.master_port}" for host in plan.hosts}
+    c.ConfigurableHTTPProxy.extra_routes = {**routes, **c.ConfigurableHTTPProxy.get("extra_routes", {})}
 
 
 def _navigation(c: Any) -> None:
@@ -130,6 +149,7 @@ def load(c: Any, load_subconfig: Any, folder: Path) -> None:
     for path in (state.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
             load_subconfig(str(path))
-    if plan.servers_certificate_file:
-        # Whoever sets headers of pages replaces the whole dict; without this the Hub would take servers for dead.
-        c.JupyterHub.tornado_settings = {**_trust(state, plan), **c.JupyterHub.tornado_settings}
+    # Whoever sets headers of pages replaces the whole dict; without this the Hub would take servers for dead.
+    c.JupyterHub.tornado_settings = {**_tornado(state, plan), **c.JupyterHub.tornado_settings}
+    if plan.subdomain_host:
+        _subdomains(c, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -75,6 +76,8 @@ def _judge(
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
         return "the supervisor is gone: its parts still run, but nobody would start them again", None
+    if full := folder.full:
+        return f"{full}; what ends now comes back when there is room", f"df -h {folder}, and make room there"
     for part in parts:
         if part.pid is None:
             return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"
@@ -104,6 +107,8 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
             found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
         else:
-            uptime = max(0.0, time.time() - part.started_at)
+            # by a clock that nobody sets
+            began = running.ticks / os.sysconf("SC_CLK_TCK")
+            uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
     return found

@@ -18,10 +18,11 @@ from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import ports, process
 from detlab_hub.embedded.front import Said, choose_front
 from detlab_hub.embedded.instances import end_instances
+from detlab_hub.embedded.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
-from detlab_hub.embedded.settings import EmbeddedCluster, read_config
+from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
 from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 Say = Callable[[str], None]
@@ -108,16 +109,23 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         PartFailed: A part does not come up; everything that was started is stopped again.
         DetlabError: The port is taken, a file is wrong, something is not installed.
     """
+    _finish_restore(folder, say)
     folder.create()
     deadline = time.monotonic() + options.timeout
-    if folder.locked:
-        return _join(folder, deadline, say)
-    plan = make_plan(folder, options)
-    folder.write_plan(plan)
-    make_parts(folder, plan)  # says now what is not installed
-    log = folder.log(_SUPERVISOR)
-    argv = [sys.executable, "-m", "detlab_hub.embedded", str(folder)]
-    child = process.start(argv, env=os.environ, cwd=folder.root, log=log)
+    with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
+        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
+
+
+def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> Cluster:
+    if full := folder.full:
+        raise DetlabError(full, hint=f"df -h {folder}, make room there, then det up again; nothing was touched")
+    with Listeners() as listeners:
+        plan = make_plan(folder, options, listeners)
+        folder.write_plan(plan)
+        make_parts(folder, plan)  # says now what is not installed
+        log = folder.log(_SUPERVISOR)
+        argv = [sys.executable, "-m", "detlab_hub.embedded", str(folder)]
+        child = process.start(argv, env=os.environ, cwd=folder.root, log=log, sockets=listeners.all())
     try:
         view = Waiting(folder, plan, child, say).until_ready(deadline)
     except BaseException:
@@ -126,6 +134,16 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         raise
     remember(folder)
     return Cluster(folder, plan, view)
+
+
+def _finish_restore(folder: StateFolder, say: Say) -> None:
+    """Finish what a `det restore` that was interrupted had decided on."""
+    if not folder.restore_note.exists():
+        return
+    from detlab_hub.backup.moves import finish_interrupted
+
+    if finish_interrupted(folder):
+        say("A restore of this folder had been interrupted; it is finished now.")
 
 
 def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:
@@ -137,8 +155,13 @@ def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:
     return Cluster(folder, plan, view, already=True)
 
 
-def make_plan(folder: StateFolder, options: Options) -> Plan:
-    """Decide on ports and users; look whether the public port is free.
+def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Plan:
+    """Decide on ports and users; bind the ports that no running part has.
+
+    Args:
+        folder: The state folder.
+        options: What was asked for.
+        listeners: Given the sockets.
 
     Raises:
         DetlabError: It is not, or a configuration file is wrong.
@@ -146,18 +169,21 @@ def make_plan(folder: StateFolder, options: Options) -> Plan:
     files = [folder.config_file] if folder.config_file.exists() else []
     if options.config is not None:
         files.append(options.config.absolute())
-    wishes = EmbeddedCluster(config=read_config(files))
+    config = read_config(files)
+    wishes = EmbeddedCluster(config=config)
     operator, others = wishes.users()
     front = choose_front(
         folder,
         wishes,
         Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
+        subdomain_host_of(config),
     )
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
     if not (before and (before.ip, before.port) == (front.ip, options.port) and _runs(report, names.PROXY)):
         _check_port(options.port, front.ip)
-    hub, api, master = _private_ports(before, report)
+        listeners.add(listen(front.ip, options.port))
+    hub, api, master = _private_ports(folder, before, report, listeners)
     return Plan(
         port=options.port,
         hub_port=hub,
@@ -197,20 +223,32 @@ def _check_port(port: int, ip: str) -> None:
     )
 
 
-def _private_ports(before: Plan | None, report: Report | None) -> list[int]:
-    """Return the ports of Hub, proxy API and master: last time's if possible, since tasks may know them."""
-    fresh = ports.free_ports(3)
-    if before is None:
-        return fresh
-    old = [
-        (before.hub_port, names.HUB),
-        (before.proxy_api_port, names.PROXY),
-        (before.master_port, names.MASTER),
-    ]
-    return [
-        port if _runs(report, part) or ports.is_free(port) else other
-        for (port, part), other in zip(old, fresh, strict=True)
-    ]
+def _private_ports(folder: StateFolder, before: Plan | None, report: Report | None, listeners: Listeners) -> list[int]:
+    """Return the ports of Hub, proxy API and master, bound unless the part runs.
+
+    They are last time's if possible, since tasks may know them. Where there are no tasks, a port that every user may
+    bind is given up for one that only root may.
+    """
+    old = [(0, names.HUB), (0, names.PROXY), (0, names.MASTER)]
+    if before is not None:
+        old = [(before.hub_port, names.HUB), (before.proxy_api_port, names.PROXY), (before.master_port, names.MASTER)]
+    privileged, known = ports.privileged_ports(), _has_tasks(folder)
+    chosen = []
+    for port, part in old:
+        if port and _runs(report, part):
+            chosen.append(port)
+            continue
+        kept = port and (known or port in privileged or not privileged) and ports.is_free(port)
+        chosen.append(listeners.add(listen(LOOPBACK, port) if kept else ports.listen_privately()))
+    return chosen
+
+
+def _has_tasks(folder: StateFolder) -> bool:
+    """Whether tasks of an earlier start may still run on this machine, or have something to deliver."""
+    try:
+        return any((folder.root / "agent" / "tasks").iterdir())
+    except OSError:
+        return False
 
 
 def remember(folder: StateFolder) -> None:

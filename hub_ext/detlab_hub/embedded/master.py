@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from detlab import loopback
 from detlab.schemas.wire import API_PREFIX, ClusterView
 from detlab.trust import tls_context, trust_for
+from detlab_hub.embedded import unavailable
 
 
 class MasterClient:
@@ -24,7 +26,8 @@ class MasterClient:
         self._base = base
         headers = {"Authorization": f"Bearer {token}"}
         trust = trust_for(base, certificate)
-        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=trust)
+        hooks = loopback.hooks(base)
+        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=trust, event_hooks=hooks)
 
     def close(self) -> None:
         """Close the connections."""
@@ -55,7 +58,7 @@ class MasterClient:
 
 
 def answers(url: str, certificate: str | None = None) -> bool:
-    """Whether some HTTP server of this machine answers at this address, whatever it says.
+    """Whether a part answers at this address of this machine, whatever it says.
 
     Asked ten times a second while a cluster comes up, and a client of httpx takes 50 ms to make.
     """
@@ -67,9 +70,9 @@ def answers(url: str, certificate: str | None = None) -> bool:
         connection = HTTPSConnection(host, address.port, timeout=2.0, context=context)
     try:
         connection.request("GET", address.path or "/")
-        connection.getresponse()
+        # the supervisor answers in place of a part that is down
+        return connection.getresponse().getheader("Server") != unavailable.SERVER
     except (OSError, HTTPException):
         return False
     finally:
         connection.close()
-    return True

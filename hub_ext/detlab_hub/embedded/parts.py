@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+from detlab_hub.embedded.listeners import LOOPBACK, Address
+from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
 PROXY = "proxy"
 HUB = "hub"
@@ -38,6 +39,7 @@ class Part:
         log: Where its output goes.
         cwd: Working directory.
         stop_grace: Seconds between SIGTERM and SIGKILL.
+        listens: Where it listens, with sockets that the supervisor holds.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Part:
     cwd: Path
     extra_env: Mapping[str, str] = field(default_factory=dict)
     stop_grace: float = 10.0
+    listens: tuple[Address, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -89,7 +92,7 @@ def make_parts(folder: StateFolder, plan: Plan) -> dict[str, Part]:
     Raises:
         DetlabError: The proxy is not installed.
     """
-    made = (_proxy(folder, plan), _hub(folder), _master(folder, plan), _agent(folder, plan))
+    made = (_proxy(folder, plan), _hub(folder, plan), _master(folder, plan), _agent(folder, plan))
     return {part.name: part for part in made}
 
 
@@ -103,21 +106,28 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
         *("--log-level", "warn"),
     ]
     env = {"CONFIGPROXY_AUTH_TOKEN": folder.secret("proxy_token")}
+    scripts = ["listeners.cjs", "lasting_output.cjs"]
     if plan.certificate_file:
         argv += ["--ssl-cert", plan.certificate_file, "--ssl-key", plan.key_file]
         env["DETLAB_CERTIFICATE"] = plan.fingerprint  # a proxy with another certificate is another part
+    if plan.subdomain_host:
+        argv.append("--host-routing")
     if plan.servers_certificate_file:
         argv += ["--client-ssl-ca", plan.servers_certificate_file]
-        names = importlib.resources.files("detlab_hub.embedded") / "server_names.cjs"
-        env["NODE_OPTIONS"] = f'{os.environ.get("NODE_OPTIONS", "")} --require="{names}"'.strip()
-    return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env)
+        scripts.append("server_names.cjs")
+    here = importlib.resources.files("detlab_hub.embedded")
+    loaded = " ".join(f'--require="{here / script}"' for script in scripts)
+    env["NODE_OPTIONS"] = f"{os.environ.get('NODE_OPTIONS', '')} {loaded}".strip()
+    listens = (Address(plan.ip, plan.port, tls=bool(plan.certificate_file)), Address(LOOPBACK, plan.proxy_api_port))
+    return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env, listens=listens)
 
 
-def _hub(folder: StateFolder) -> Part:
+def _hub(folder: StateFolder, plan: Plan) -> Part:
     config = importlib.resources.files("detlab_hub.embedded") / "jupyterhub_config.py"
     argv = (sys.executable, "-m", "detlab_hub.embedded.hub_process", "-f", str(config))
     env = {"DETLAB_STATE_DIR": str(folder.root)}
-    return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0)
+    listens = (Address(LOOPBACK, plan.hub_port),)
+    return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0, listens=listens)
 
 
 def _master(folder: StateFolder, plan: Plan) -> Part:
@@ -133,17 +143,19 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         argv.append(f"--DetHub.servers_certificate_file={plan.servers_certificate_file}")
         argv.append(f"--DetHub.servers_key_file={folder.servers_key_file}")
     if plan.user_map:
+        write_if_changed(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
         argv.append(f"--DetHub.user_map_file={folder.user_map_file}")
     for path in (folder.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
             argv.append(f"--DetHub.config_files={path}")
-    return Part(MASTER, tuple(argv), folder.log(MASTER), folder.root, {}, stop_grace=20.0)
+    listens = (Address(LOOPBACK, plan.master_port),)
+    return Part(MASTER, tuple(argv), folder.log(MASTER), folder.root, {}, stop_grace=20.0, listens=listens)
 
 
 def _agent(folder: StateFolder, plan: Plan) -> Part:
     if (certificate := plan.certificate) is not None:
         # It dials loopback itself; its tasks may be told the public address.
-        write_atomically(folder.root / "agent" / "master.pem", certificate, mode=0o644)
+        write_if_changed(folder.root / "agent" / "master.pem", certificate, mode=0o644)
     argv = [
         *(sys.executable, "-m", "detlab_agent"),
         *("--master", plan.master_url),
@@ -166,11 +178,6 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:
         argv += ["--serves-user", plan.operator]
-    else:
-        argv += ["--users-file", str(folder.users_file), "--homes", str(folder.root / "homes")]
-        if plan.user_map:
-            write_atomically(folder.user_map_file, json.dumps(plan.user_map) + "\n", mode=0o600)
-            argv += ["--user-map", str(folder.user_map_file)]
     return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})
 
 

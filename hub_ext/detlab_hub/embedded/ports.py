@@ -1,14 +1,20 @@
-"""Ports on loopback: is one free, who has it, which ones are."""
+"""Ports of this machine: is one free, who has it, which ones may the private services have."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import random
 import socket
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.launch.procfs import read_process
+from detlab_hub.embedded.listeners import LOOPBACK, listen, listening_inodes
 
-_LISTEN = "0A"
+_LOWEST = 600
+"""Below are the ports of well-known services."""
 
 
 def is_free(port: int, ip: str = "127.0.0.1") -> bool:
@@ -42,30 +48,55 @@ def free_ports(count: int) -> list[int]:
             probe.close()
 
 
+def first_unprivileged() -> int:
+    """Return the lowest port that an ordinary user may bind."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 1024
+
+
+def privileged_ports() -> range:
+    """Return the ports from which private services may have one that ordinary users cannot bind; none if not root."""
+    return range(_LOWEST, max(_LOWEST, min(first_unprivileged(), 1024)) if os.geteuid() == 0 else _LOWEST)
+
+
+def listen_privately() -> socket.socket:
+    """Return a socket that listens on a free port of loopback: one that no ordinary user may bind, if we can."""
+    for port in random.sample(privileged_ports(), len(privileged_ports())):
+        if not _is_named(port):
+            with contextlib.suppress(OSError):
+                return listen(LOOPBACK, port)
+    return listen(LOOPBACK, 0)
+
+
+def _is_named(port: int) -> bool:
+    """Whether a service has its name from this port (/etc/services), and may be started here some day."""
+    try:
+        return bool(socket.getservbyport(port, "tcp"))
+    except OSError:
+        return False
+
+
 def owner_of(port: int) -> str | None:
-    """Return `pid N (name)` of who listens on a port, None if /proc does not tell us."""
-    inodes = _listening_inodes(port)
-    if not inodes:
-        return None
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _holds(process, inodes):
-            name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
-            return f"pid {process.name} ({name})"
+    """Return `pid N (name)` of who listens on a port, None if /proc does not tell us.
+
+    Where several processes share the socket it is the youngest: the one that was started to serve there.
+    """
+    inodes = set(listening_inodes(port))
+    holders = [
+        int(one.name) for one in Path("/proc").iterdir() if inodes and one.name.isdigit() and _holds(one, inodes)
+    ]
+    for pid in sorted(holders, key=_started, reverse=True):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+            return f"pid {pid} ({name})"
     return None
 
 
-def _listening_inodes(port: int) -> set[str]:
-    found: set[str] = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                found.add(f"socket:[{fields[9]}]")
-    return found
+def _started(pid: int) -> int:
+    found = read_process(pid)
+    return found.start_time if found is not None else 0
 
 
 def _holds(process: Path, inodes: set[str]) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.launch.procfs import is_alive, read_process
+from detlab_hub.embedded.listeners import lent
+from detlab_hub.embedded.state import NO_ROOM
 
 _LOG_LIMIT = 32 * 1024 * 1024
 """Bytes; a log that is longer when its program is started becomes `NAME.log.1`."""
@@ -69,27 +72,53 @@ class Running:
             await self.wait()
 
 
-def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    sockets: Mapping[int, socket.socket] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, its output appended to a log file of mode 0600.
+
+    Args:
+        argv: Its command line.
+        env: Its environment.
+        cwd: Its working directory.
+        log: Where its output goes.
+        sockets: Listening sockets that it inherits, by port.
 
     Raises:
         OSError: It cannot be started.
     """
-    if log.exists() and log.stat().st_size > _LOG_LIMIT:
-        log.replace(log.with_suffix(".log.1"))
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open_log(log)
     try:
         return subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=subprocess.STDOUT,
-            env=dict(env),
+            env={**env, **lent(sockets or {})},
             cwd=cwd,
             start_new_session=True,
+            pass_fds=tuple(one.fileno() for one in (sockets or {}).values()),
         )
     finally:
         os.close(descriptor)
+
+
+def _open_log(log: Path) -> int:
+    """Return a descriptor that appends to a log; where its disk has no room even for an empty one, one for nothing."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+        return os.open(log, flags, 0o600)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return os.open(os.devnull, flags)
 
 
 def identify(pid: int) -> Running | None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from detlab_hub.embedded.process import Running
-from detlab_hub.embedded.state import StateFolder, read_json, write_atomically
+from detlab_hub.embedded.state import StateFolder, read_json, write_somehow
 
 
 class PartState(StrEnum):
@@ -73,6 +73,10 @@ def read_report(folder: StateFolder) -> Report | None:
 
 
 def write_report(folder: StateFolder, report: Report) -> None:
-    """Replace the report."""
+    """Replace the report.
+
+    Raises:
+        OSError: It cannot be written, even over the last one.
+    """
     text = json.dumps(report.model_dump(mode="json"), indent=1) + "\n"
-    write_atomically(folder.report_file, text, mode=0o600)
+    write_somehow(folder.report_file, text, mode=0o600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from traitlets import Bool, Dict, Enum, Integer, List, Unicode
 from traitlets.config import Config, Configurable
@@ -36,7 +37,7 @@ class EmbeddedCluster(Configurable):
         Integer(),
         key_trait=Unicode(),
         help="Hub user -> uid of an account of this machine, for a cluster that root started. Users who are not in"
-        " it get a uid from 20000 up, kept in users.json.",
+        " it get a uid from 20000 up (c.DetHub.uid_range), the same on all nodes.",
     ).tag(config=True)
 
     docker = Enum(
@@ -120,6 +121,44 @@ class EmbeddedCluster(Configurable):
         operator = check_user_name((self.operator or login_name()).lower())
         others = [check_user_name(name.lower()) for name in self.extra_users]
         return operator, [name for name in dict.fromkeys(others) if name != operator]
+
+
+def subdomain_host_of(config: Config) -> str:
+    """Return `c.JupyterHub.subdomain_host`, as the Hub takes it: with https where no protocol is said.
+
+    Raises:
+        DetlabError: It is no address of a Hub.
+    """
+    said = config.JupyterHub.get("subdomain_host", "")
+    if not said:
+        return ""
+    address = check_address("c.JupyterHub.subdomain_host", said if "://" in str(said) else f"https://{said}")
+    host = urlsplit(address).hostname or ""
+    if host.replace(".", "").isdigit() or ":" in host or "." not in host:
+        raise DetlabError(
+            f"c.JupyterHub.subdomain_host is {said!r}: below {host} there can be no names",
+            hint="Give the Hub a name of its own, such as https://hub.example.org, and a wildcard entry in the DNS",
+        )
+    return address
+
+
+def check_address(setting: str, said: str) -> str:
+    """Return an address of a Hub without a slash at its end.
+
+    Raises:
+        DetlabError: It is none; the message names the setting.
+    """
+    try:
+        parts = urlsplit(said)
+        more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        wrong = parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or bool(more)
+    except ValueError:  # a port that is no number
+        wrong = True
+    if wrong:
+        raise DetlabError(
+            f"{setting} is {said!r}, which is no address of a Hub", hint="Write https://NAME or https://NAME:PORT"
+        )
+    return said.rstrip("/")
 
 
 def read_config(paths: list[Path]) -> Config:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
+import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
 from detlab.trust import read_certificate
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a full disk, or a used up quota of one, is told by."""
+_FULL = 1024 * 1024
+"""Bytes; with less of them free a disk counts as full: a database wants more for what it does next."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
@@ -65,6 +73,7 @@ class Plan:
         key_file: The certificate's key.
         fingerprint: Of that certificate.
         servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they speak plain HTTP.
+        subdomain_host: The Hub's address if each user's servers have a name below it (`c.JupyterHub.subdomain_host`).
     """
 
     port: int
@@ -93,6 +102,7 @@ class Plan:
     key_file: str = ""
     fingerprint: str = ""
     servers_certificate_file: str = ""
+    subdomain_host: str = ""
 
     @property
     def url(self) -> str:
@@ -109,6 +119,14 @@ class Plan:
     def bind_url(self) -> str:
         """Address of the proxy itself, which may stand behind another server."""
         return self._address(self.public_host) if self.public_host else self.url
+
+    @property
+    def hosts(self) -> list[str]:
+        """All names under which the Hub itself is reached, as requests say them in `Host`; IPv6 is not among them."""
+        known = [
+            urlsplit(one).hostname or "" for one in (self.subdomain_host, self.public_url, self.bind_url, self.url)
+        ]
+        return sorted({one for one in (*known, "127.0.0.1", "localhost") if one and ":" not in one})
 
     def _address(self, host: str) -> str:
         scheme = "https" if self.certificate_file else "http"
@@ -205,13 +223,8 @@ class StateFolder:
         return self.root / "detlab_config.py"
 
     @property
-    def users_file(self) -> Path:
-        """Hub user -> uid, of a cluster that root started."""
-        return self.root / "users.json"
-
-    @property
     def user_map_file(self) -> Path:
-        """The operator's own map of Hub users to uids, for the agent."""
+        """The operator's own map of Hub users to uids, for the master."""
         return self.root / "user_map.json"
 
     @property
@@ -223,6 +236,11 @@ class StateFolder:
     def upgrade_note(self) -> Path:
         """Holds the master's process id while it brings an older database up to date."""
         return self.root / "db" / "upgrading"
+
+    @property
+    def restore_note(self) -> Path:
+        """Says what is to be renamed, while `det restore` puts a state in the place of another."""
+        return self.root / "restoring.json"
 
     @property
     def key_file(self) -> Path:
@@ -243,6 +261,18 @@ class StateFolder:
     def hub_pair(self) -> tuple[Path, Path]:
         """A certificate and its key without which the Hub asks no server by TLS; it shows them to nobody."""
         return self.secrets / "hub.pem", self.secrets / "hub_key.pem"
+
+    @property
+    def full(self) -> str | None:
+        """What is to be said of its disk if that has no room; None if it has.
+
+        Blocks that are reserved for root do not count: tasks cannot have them.
+        """
+        room = os.statvfs(self.root)
+        free = room.f_bavail * room.f_frsize
+        if room.f_files and not room.f_favail:
+            return f"the disk of {self.root} is full: it has no room for further files ({free} bytes free)"
+        return f"the disk of {self.root} is full: {free} bytes free" if free < _FULL else None
 
     def log(self, part: str) -> Path:
         """Return the log file of a part."""
@@ -290,7 +320,7 @@ class StateFolder:
 
     def write_plan(self, plan: Plan) -> None:
         """Leave the plan for the parts."""
-        write_atomically(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
+        write_if_changed(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -299,26 +329,53 @@ class StateFolder:
         Raises:
             FolderInUse: Another supervisor has it.
         """
-        descriptor = os.open(self.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUse(f"a supervisor already runs on {self.root}") from None
+        # a moment's patience with those who only look whether it is locked
+        with self._locked("supervisor.lock", fcntl.LOCK_EX, patience=0.5) as ours:
+            if not ours:
+                raise FolderInUse(f"a supervisor already runs on {self.root}")
             yield
-        finally:
-            os.close(descriptor)
 
     @property
     def locked(self) -> bool:
         """Whether a supervisor runs on this folder now."""
         if not (self.root / "supervisor.lock").exists():
             return False
+        with self._locked("supervisor.lock", fcntl.LOCK_SH, patience=0.0) as ours:
+            return not ours
+
+    @contextlib.contextmanager
+    def starting(self, patience: float) -> Iterator[None]:
+        """Be the only `det up` on this folder; another one is waited for.
+
+        Args:
+            patience: For so many seconds.
+
+        Raises:
+            FolderInUse: The other one takes longer.
+        """
+        with self._locked("up.lock", fcntl.LOCK_EX, patience) as ours:
+            if not ours:
+                raise FolderInUse(f"another det up on {self.root} has not come to its end", hint="det status")
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, kind: int, patience: float) -> Iterator[bool]:
+        """Try to lock a file for `patience` seconds; give whether that came about."""
+        deadline = time.monotonic() + patience
+        descriptor = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            with self.lock():
-                return False
-        except FolderInUse:
-            return True
+            ours = False
+            while not ours:
+                try:
+                    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                    ours = True
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        break
+                    time.sleep(0.02)
+            yield ours
+        finally:
+            os.close(descriptor)
 
 
 class FolderInUse(DetlabError):
@@ -360,3 +417,34 @@ def write_atomically(path: Path, text: str, *, mode: int, replace: bool = True) 
     finally:
         with contextlib.suppress(FileNotFoundError):
             Path(name).unlink()
+
+
+def write_if_changed(path: Path, text: str, *, mode: int) -> None:
+    """Write a file as `write_atomically` does, unless it says that already: then no room on the disk is needed."""
+    try:
+        unchanged = path.read_text(encoding="utf-8") == text and stat.S_IMODE(path.stat().st_mode) == mode
+    except (OSError, ValueError):
+        unchanged = False
+    if not unchanged:
+        write_atomically(path, text, mode=mode)
+
+
+def write_somehow(path: Path, text: str, *, mode: int) -> None:
+    """Write a file as `write_atomically` does; where the disk has no room for a second one, over the first.
+
+    Raises:
+        OSError: There is no first one, or it has no room either.
+    """
+    try:
+        write_atomically(path, text, mode=mode)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            data = text.encode()
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise
+            os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)

@@ -19,15 +19,19 @@ from typing import Any
 
 import detlab
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded import ports
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.hubapi import HubApi
+from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.process import Running, identify, start
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
-from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
+from detlab_hub.embedded.unavailable import Unavailable
 
 log = logging.getLogger("detlab.supervisor")
+
+_WRITE_AGAIN = 1.0
+"""Seconds after which what could not be written for want of room is written again."""
 
 Hook = Callable[[], Coroutine[Any, Any, None]]
 
@@ -37,22 +41,23 @@ class Keeper:
 
     Args:
         part: What to run.
+        listeners: Has the sockets with which it listens.
         changed: Called when the report of this part has changed.
         started: Run beside the part after every start.
-        first: Awaited before the first start: what the part needs to find.
     """
 
     def __init__(
-        self, part: Part, changed: Callable[[], None], *, started: Hook | None = None, first: Hook | None = None
+        self, part: Part, listeners: Listeners, changed: Callable[[], None], *, started: Hook | None = None
     ) -> None:
         self.part = part
         self.report = PartReport(digest=part.digest)
+        self._listeners = listeners
         self._changed = changed
         self._started = started
-        self._first = first
+        self._unavailable = Unavailable(part.name, part.listens)
         self._hook: asyncio.Task[None] | None = None
         self._backoff = Backoff()
-        self._delay = 0.0
+        self._delay = 1.0
         self._stopping = asyncio.Event()
         self._process: Running | None = None
 
@@ -62,27 +67,32 @@ class Keeper:
         if adopted is not None and adopted.running is not None:
             self._process = adopted.running
             self.report = adopted
+            self._listeners.take_back(self._process.pid, self.part.listens)
             log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
             self._changed()
-        elif self._first is not None:
-            await self._unless_stopped(self._first())
         while not self._stopping.is_set():
             if self._process is None:
                 child = self._start()
-            if self._process is not None:
-                began = time.monotonic()
-                await self._process.wait()
-                self._ended(child, time.monotonic() - began)
-                child = None
+            try:
+                if self._process is not None:
+                    began = time.monotonic()
+                    await self._process.wait()
+                    self._ended(child, time.monotonic() - began)
+                    child = None
+                await self._unavailable.begin(self._listeners.held(self.part.listens))
+            except OSError as error:  # such as no file descriptor left: whoever supervises must not end of that
+                log.error("%s: cannot be watched: %s", self.part.name, error)
             await self._pause()
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         part = self.part
+        self._unavailable.end()
         try:
-            child = start(part.argv, env=part.environment(), cwd=part.cwd, log=part.log)
+            sockets = self._listeners.ensure(part.listens)
+            child = start(part.argv, env=part.environment(), cwd=part.cwd, log=part.log, sockets=sockets)
         except OSError as error:
             log.error("%s: %s cannot be started: %s", part.name, part.argv[0], error)
-            with part.log.open("a", encoding="utf-8") as file:
+            with contextlib.suppress(OSError), part.log.open("a", encoding="utf-8") as file:
                 file.write(f"{part.argv[0]} cannot be started: {error}\n")
             self._ended(None, 0.0)
             return None
@@ -123,12 +133,6 @@ class Keeper:
             log.warning("%s: ended (%s), starting it again in %.1f s", self.part.name, _ending(code), self._delay)
         self._changed()
 
-    async def _unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
-        waiting, stopping = asyncio.create_task(wait), asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in (waiting, stopping):
-            task.cancel()
-
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), self._delay)
@@ -144,6 +148,10 @@ class Keeper:
             self.report = self.report.model_copy(update={"state": PartState.STOPPED})
         log.info("%s: stopped", self.part.name)
 
+    def close(self) -> None:
+        """Answer no more in place of the part."""
+        self._unavailable.end()
+
 
 def _ending(code: int | None) -> str:
     if code is None:
@@ -158,22 +166,26 @@ class Supervisor:
         folder: The state folder.
         plan: What to run.
         parts: The parts by name.
+        listeners: The sockets that are bound already; the supervisor closes them at its end.
     """
 
-    def __init__(self, folder: StateFolder, plan: Plan, parts: dict[str, Part]) -> None:
+    def __init__(
+        self, folder: StateFolder, plan: Plan, parts: dict[str, Part], listeners: Listeners | None = None
+    ) -> None:
         self._folder = folder
         self._plan = plan
+        self._listeners = listeners or Listeners()
         self._hub = HubApi(plan.hub_api_url, folder.secret("supervisor_token"))
         started: dict[str, Hook] = {names.PROXY: self._restore_routes}
-        # an agent that finds no master waits longer and longer; ours need not begin with that
-        first: dict[str, Hook] = {names.AGENT: lambda: self._port_opens(plan.master_port)}
         self._keepers = {
-            name: Keeper(part, self._write, started=started.get(name), first=first.get(name))
-            for name, part in parts.items()
+            name: Keeper(part, self._listeners, self._write, started=started.get(name)) for name, part in parts.items()
         }
         me = identify(os.getpid())
         assert me is not None
         self._me = me
+        self._announcement = ""
+        self._again: asyncio.TimerHandle | None = None
+        self._trouble = False
         self._stop = asyncio.Event()
 
     def request_stop(self) -> None:
@@ -186,7 +198,7 @@ class Supervisor:
         Raises:
             FolderInUse: Another supervisor has the folder.
         """
-        with self._folder.lock():
+        with self._folder.lock(), self._listeners:
             before = read_report(self._folder)
             await self._stop_changed(before)
             self._announce()
@@ -197,6 +209,10 @@ class Supervisor:
             stopped = asyncio.create_task(self._stop.wait())
             done, _ = await asyncio.wait({stopped, *tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
             await self._stop_all(tasks)
+            for keeper in self._keepers.values():
+                keeper.close()
+            if self._again is not None:
+                self._again.cancel()
             self._folder.cluster_file.unlink(missing_ok=True)
             for task in done - {stopped}:
                 task.result()  # a keeper never ends by itself: whatever ended it is a mistake to be seen
@@ -209,6 +225,8 @@ class Supervisor:
             keeper = self._keepers.get(name)
             if old is not None and process is not None and (keeper is None or old.digest != keeper.part.digest):
                 log.info("%s: its settings changed, stopping pid %d", name, process.pid)
+                if keeper is not None:
+                    self._listeners.take_back(process.pid, keeper.part.listens)
                 await process.stop(10.0)
 
     async def _stop_all(self, tasks: dict[str, asyncio.Task[None]]) -> None:
@@ -227,13 +245,6 @@ class Supervisor:
         else:
             log.warning("proxy: the Hub did not restore its routes; it will do so by itself within minutes")
 
-    @staticmethod
-    async def _port_opens(port: int, timeout: float = 30.0) -> None:
-        """Return when somebody listens on the port, or after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while ports.is_free(port) and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-
     def _announce(self) -> None:
         record = {
             "url": self._plan.url,
@@ -244,10 +255,11 @@ class Supervisor:
             "version": detlab.__version__,
             **({"certificate": certificate} if (certificate := self._plan.certificate) else {}),
         }
-        write_atomically(self._folder.cluster_file, json.dumps(record, indent=1) + "\n", mode=0o644)
+        self._announcement = json.dumps(record, indent=1) + "\n"
         self._write()
 
     def _write(self) -> None:
+        """Write down what there is to know; without room on the disk again and again until it is written."""
         report = Report(
             pid=self._me.pid,
             ticks=self._me.ticks,
@@ -255,4 +267,19 @@ class Supervisor:
             version=detlab.__version__,
             parts={name: keeper.report for name, keeper in self._keepers.items()},
         )
-        write_report(self._folder, report)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        try:
+            write_report(self._folder, report)
+            if not self._stop.is_set():
+                write_if_changed(self._folder.cluster_file, self._announcement, mode=0o644)
+        except OSError as error:
+            if not self._trouble:
+                log.error("the state of the cluster cannot be written down: %s", error)
+            self._trouble = True
+            self._again = asyncio.get_running_loop().call_later(_WRITE_AGAIN, self._write)
+        else:
+            if self._trouble:
+                log.info("the state of the cluster can be written down again")
+            self._trouble = False

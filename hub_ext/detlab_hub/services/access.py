@@ -18,6 +18,10 @@ from detlab_hub.store.queries import grants
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
+class Hidden(NotFound):
+    """It is there, and not the caller's: they are told that it is not, administrators that they asked for it."""
+
+
 class Right(IntEnum):
     """What a caller may do with an experiment; each includes those before it."""
 
@@ -65,7 +69,8 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
     row = s.get(ExperimentRow, experiment_id)
     held = Right.NONE if row is None else right_to(s, caller, row)
     if row is None or held is Right.NONE:
-        raise NotFound(f"there is no experiment {experiment_id}", hint="det experiment list")
+        missing = NotFound if row is None else Hidden
+        raise missing(f"there is no experiment {experiment_id}", hint="det experiment list")
     _check(row, held, right)
     return row
 
@@ -81,7 +86,8 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     held = Right.NONE if experiment is None else right_to(s, caller, experiment)
     if row is None or experiment is None or held is Right.NONE:
-        raise NotFound(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
+        missing = NotFound if experiment is None else Hidden
+        raise missing(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
     _check(experiment, held, right)
     return row
 

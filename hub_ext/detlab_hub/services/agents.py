@@ -26,10 +26,12 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Send, knows_gangs
 from detlab_hub.backends.base import Node
-from detlab_hub.services import audit, departures, drains, records
+from detlab_hub.services import audit, departures, drains, records, uids
 from detlab_hub.services.agentlives import AgentSession, check_key, greet, lose
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.fencing import caller_of, current_holder
+from detlab_hub.services.hellos import check_hello
+from detlab_hub.services.limits import lograte
 from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.matching import PolicyLooks
 from detlab_hub.services.offers import is_off, known_node, with_shares
@@ -115,6 +117,7 @@ class Agents:
                 "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
+                "refused": self._connections.refused.get(row.id) if caller.admin else None,
             }
         )
 
@@ -181,13 +184,41 @@ class Agents:
 
         Raises:
             Forbidden: The agent says it is another one, or its key became void since it authenticated.
-            Conflict: It speaks a protocol that this master does not, calls a device as we call shares, another
-                process of this name lives, or it was sent away or connected anew meanwhile.
+            Conflict: It speaks a protocol that this master does not, says something beyond its limit, has given uids
+                otherwise than this master, calls a device as we call shares, another process of this name lives, or
+                it was sent away or connected anew meanwhile.
         """
+        try:
+            session = await self._connect(agent, hello, send)
+        except Conflict as error:
+            await self._note_refusal(agent.agent_id, str(error))
+            raise
+        self._connections.refused.pop(agent.agent_id, None)
+        return session
+
+    async def _note_refusal(self, agent_id: str, why: str) -> None:
+        """Keep for administrators why an agent is refused; it tries again for ever, and is noted once."""
+        if self._connections.refused.get(agent_id) == why:
+            return
+        self._connections.refused[agent_id] = why
+
+        def note(turn: Turn) -> None:
+            audit.note(turn, audit.CLUSTER, "agent.refuse", f"agent {agent_id}", why)
+            turn.changed_cluster()
+
+        await self._shell.write(note)
+
+    async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
         if hello.agent_id != agent.agent_id:
-            raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id}")
+            raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id[:80]}")
         check_protocol(hello.protocol)
-        await self._shell.read(lambda s: check_key(s, agent))  # before it takes over from another connection
+        check_hello(hello, self._shell.settings)
+
+        def vet(s: Session) -> None:
+            check_key(s, agent)
+            uids.check_agent(s, self._shell.settings.uids, hello)
+
+        await self._shell.read(vet)  # before it takes over from another connection, and is missed when that ends
         hello = with_shares(hello, self._shell.settings.pools)
         rival = self._connections.rival_of(hello, self._shell.clock())
         if rival is not None:
@@ -235,6 +266,7 @@ class Agents:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
             return caller_of(row), 0 if part is None else part.rank
 
+        batch = lograte.thinned(self._shell, allocation_id, batch)
         found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
         def take(turn: Turn) -> RecordAck:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.errors import CheckpointError
-from detlab_hub.services.files import open_found, open_verified
+from detlab_hub.services.files import open_found, verifying
 
 _CHUNK = 1024 * 1024
 _END = bytes(2 * tarfile.BLOCKSIZE)
@@ -26,7 +26,8 @@ class Archive:
     Attributes:
         name: For the file that it becomes.
         size: Bytes over all chunks.
-        chunks: None is empty. Raises what `open_verified` raises when a file is not what was committed.
+        chunks: One that is empty says that it takes longer: files are checked before they are sent. Raises what
+            `open_verified` raises when a file is not what was committed.
     """
 
     name: str
@@ -76,10 +77,10 @@ class Packing:
 
     def _chunks(self) -> Generator[bytes]:
         for path, entry in sorted(self.files.items()):
-            file, left = open_verified(
-                self.storage, self.uuid, path, str(entry["digest"]), int(entry["size"]), self.owner
-            )
-            with file:
+            left = int(entry["size"])
+            with open_found(self.storage, self.uuid, path, left, self.owner) as file:
+                for _ in verifying(file, self.uuid, path, str(entry["digest"]), left):
+                    yield b""
                 yield self._header(path)
                 while left:
                     chunk = file.read(min(_CHUNK, left))

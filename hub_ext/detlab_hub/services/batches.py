@@ -7,14 +7,14 @@ are those of the snapshot in which the look was taken (I9).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import Event
-from detlab_hub.services.access import Right
+from detlab_hub.services.access import Hidden, Right
 from detlab_hub.services.callers import Caller
 from detlab_hub.store.queries import grants
 
@@ -46,6 +46,14 @@ class Wants:
     groups: frozenset[str] | None = None
     follows: tuple[Follow, ...] = ()
     """Whose metrics come with the states of all; an experiment that is not the reader's adds nothing."""
+
+    @cached_property
+    def follows_of(self) -> Mapping[int, Sequence[Follow]]:
+        """The follows by experiment."""
+        found: dict[int, list[Follow]] = {}
+        for follow in self.follows:
+            found.setdefault(follow.experiment, []).append(follow)
+        return found
 
     @cached_property
     def metrics_of(self) -> frozenset[int]:
@@ -114,6 +122,7 @@ class Part:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
+        self._text: bytes | None = None
         self.last = lines[-1].event.id
         self.framed: bytes | None = None
         """How whoever sends it has written it down, so that it is done once for all readers."""
@@ -126,7 +135,29 @@ class Part:
     @property
     def text(self) -> bytes:
         """Their lines."""
-        return b"".join(line.encoded for line in self._lines)
+        return self._text or b"".join(line.encoded for line in self._lines)
+
+    def encode(self) -> None:
+        """Make the text now, in this thread."""
+        self._text = self.text
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one reader is told of a stretch of the log that it catches up with."""
+
+    part: Part | None
+    upto: int
+    more: bool
+
+    def tell(self, reader: Reader, put: Callable[[Part], bool]) -> bool:
+        """Hand it over; False: there is no room, and the reader stays where it was."""
+        if self.part is not None:
+            if not put(self.part):
+                return False
+            reader.told = self.part.last
+        reader.cursor = self.upto
+        return True
 
 
 @dataclass
@@ -176,6 +207,13 @@ class Batch:
         found = self._parts[key]
         return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
 
+    def slice_for(self, reader: Reader) -> Slice:
+        """What a reader is told, encoded in this thread and without the rest; raises what `part` does."""
+        part = self.part(reader)
+        if part is not None:
+            part.encode()
+        return Slice(part, self.upto, self.more)
+
     def _single(self, kind: Any) -> Part | None:
         if kind not in self._parts:
             self._parts[kind] = Part([Line(Event(id=self.upto, kind=kind, time=self.time))])
@@ -190,7 +228,8 @@ class Batch:
             self._rights[key] = tuple(Right.NONE if held is None else held.right_of(caller) for held in about)
         found = self._rights[key]
         if one is not None and found[0] is Right.NONE:
-            raise NotFound(f"there is no experiment {one}", hint="det experiment list")
+            missing = NotFound if self.holders.get(one) is None else Hidden
+            raise missing(f"there is no experiment {one}", hint="det experiment list")
         return found
 
     def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
@@ -230,7 +269,7 @@ def _holder_of(event: Event) -> int | str | None:
 def _filtered(line: Line, wants: Wants) -> list[Line]:
     """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
     if wants.experiment_id is None:
-        return _followed(line, wants.follows)
+        return _followed(line, wants.follows_of.get(line.event.experiment_id or 0, ()))
     if wants.groups is not None and line.event.data.get("group") not in wants.groups:
         return []
     return _named(line, wants.names)
@@ -240,13 +279,7 @@ def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
     """A metrics event with what any of the follows wants of it."""
     event = line.event
     group = event.data.get("group")
-    fitting = [
-        follow
-        for follow in follows
-        if follow.experiment == event.experiment_id
-        and follow.trial in {None, event.trial_id}
-        and follow.group in {None, group}
-    ]
+    fitting = [follow for follow in follows if follow.trial in {None, event.trial_id} and follow.group in {None, group}]
     if not fitting:
         return []
     names = {follow.name for follow in fitting}

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import select
@@ -18,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab_hub.services.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.services.limits import uploads
 from detlab_hub.services.liverows import PLACED
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.shell import Shell
@@ -47,9 +49,17 @@ class Bundles:
         Raises:
             BundleTooLarge: It is over the cap.
             BundleError: Its bytes have another digest.
+            TooFast: The caller has uploaded too much today.
         """
         target = bundle_file(self._shell.settings, digest)
-        size = await asyncio.to_thread(_accept, upload, target, digest, self._shell.settings.bundle_limit)
+        run = partial(self._shell.workers.uploads.run, caller.name)
+        try:
+            size = (await run(upload.stat)).st_size
+            await uploads.count(self._shell, caller.name, caller.groups, size)
+        except BaseException:
+            await asyncio.to_thread(upload.unlink, missing_ok=True)
+            raise
+        size = await run(_accept, upload, target, digest, self._shell.settings.bundle_limit)
 
         def note(turn: Turn) -> bool:
             return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)

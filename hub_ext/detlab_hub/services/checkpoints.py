@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
-from detlab_hub.services import files, views
-from detlab_hub.services.access import Right, right_to
+from detlab_hub.services import files, uids, views
+from detlab_hub.services.access import Hidden, Right, right_to
 from detlab_hub.services.archives import Archive, Packing
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+_VERIFIED = object()
 
 
 class Checkpoints:
@@ -39,12 +41,21 @@ class Checkpoints:
             CheckpointError: The bytes are not those that were committed.
         """
 
-        row, owner = await self._found(caller, uuid)
+        row, uid = await self._found(caller, uuid)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
         if path is None or row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
-        uid, size = self._shell.settings.files_of(owner), int(row.files[path]["size"])
-        return await asyncio.to_thread(files.open_verified, row.storage, uuid, path, digest, size, uid)
+        size = int(row.files[path]["size"])
+        run = partial(self._shell.workers.downloads.run, caller.name)
+        file = await run(files.open_found, row.storage, uuid, path, size, uid)
+        try:
+            steps = files.verifying(file, uuid, path, digest, size)
+            while await run(next, steps, _VERIFIED) is not _VERIFIED:
+                pass
+        except BaseException:  # also when the client is gone
+            file.close()
+            raise
+        return file, size
 
     async def open_archive(self, caller: Caller, uuid: str) -> Archive:
         """All files as one tar.
@@ -53,16 +64,19 @@ class Checkpoints:
             StorageError: The checkpoint does not lie where this master can read.
             CheckpointError: A file has not the size that was committed.
         """
-        row, owner = await self._found(caller, uuid)
+        row, uid = await self._found(caller, uuid)
         if row.state != "COMPLETED":
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
-        uid = self._shell.settings.files_of(owner)
-        return await asyncio.to_thread(Packing(row.storage, uuid, row.files, row.created_at, uid).archive)
+        packing = Packing(row.storage, uuid, row.files, row.created_at, uid)
+        return await self._shell.workers.downloads.run(caller.name, packing.archive)
 
-    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, str]:
-        def find(s: Session) -> tuple[CheckpointRow, str]:
+    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
+        """A checkpoint and the uid that its files must have."""
+
+        def find(s: Session) -> tuple[CheckpointRow, int | None]:
             row = _readable(s, caller, uuid)
-            return row, s.get_one(ExperimentRow, row.experiment_id).owner
+            owner = s.get_one(ExperimentRow, row.experiment_id).owner
+            return row, uids.file_owner(s, self._shell.settings.uids, owner)
 
         return await self._shell.read(find)
 
@@ -71,5 +85,6 @@ def _readable(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
-        raise NotFound(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
+        missing = NotFound if experiment is None else Hidden
+        raise missing(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
     return row

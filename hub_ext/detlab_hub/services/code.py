@@ -6,7 +6,6 @@ unpacked, and only so far.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import tarfile
@@ -22,6 +21,7 @@ from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.access import experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.shell import Shell
 from detlab_hub.store.tables import clean_text
 
@@ -42,7 +42,7 @@ class Code:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
-        self._turn = asyncio.Semaphore(1)
+        self._turn = FairPlaces(1)
 
     async def list(self, caller: Caller, experiment_id: int) -> CodeList:
         """The files of an experiment's code by path; none if it was submitted without.
@@ -52,7 +52,7 @@ class Code:
             BundleError: Its code cannot be shown.
         """
         bundle = await self._bundle(caller, experiment_id)
-        return CodeList(items=[] if bundle is None else [*await self._files(bundle)])
+        return CodeList(items=[] if bundle is None else [*await self._files(caller, bundle)])
 
     async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
         """The bytes of one file.
@@ -66,13 +66,14 @@ class Code:
         absent = NotFound(f"the code of experiment {experiment_id} has no file {digest[:80]}")
         if bundle is None or _DIGEST.fullmatch(digest) is None:
             raise absent
-        known = next((file for file in await self._files(bundle) if file.digest == digest), None)
+        known = next((file for file in await self._files(caller, bundle) if file.digest == digest), None)
         if known is None:
             raise absent
         if known.size > FILE_LIMIT:
             raise BundleTooLarge(f"{known.path} is over the {FILE_LIMIT:,} bytes that are shown", hint=_WHOLE)
-        async with self._turn:
-            data = await asyncio.to_thread(_read_one, bundle_file(self._shell.settings, bundle), known)
+        async with self._turn.of(caller.name):
+            archive = bundle_file(self._shell.settings, bundle)
+            data = await self._shell.workers.code.run(caller.name, _read_one, archive, known)
         if data is None:
             raise absent
         return data
@@ -83,11 +84,11 @@ class Code:
 
         return await self._shell.read(look)
 
-    async def _files(self, bundle: str) -> Sequence[CodeFile]:
-        async with self._turn:
+    async def _files(self, caller: Caller, bundle: str) -> Sequence[CodeFile]:
+        async with self._turn.of(caller.name):
             if bundle not in self._lists:
                 archive = bundle_file(self._shell.settings, bundle)
-                self._lists[bundle] = await asyncio.to_thread(list_files, archive)
+                self._lists[bundle] = await self._shell.workers.code.run(caller.name, list_files, archive)
                 while len(self._lists) > REMEMBERED:
                     self._lists.popitem(last=False)
             self._lists.move_to_end(bundle)

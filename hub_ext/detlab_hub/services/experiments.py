@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -27,10 +26,11 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.scheduling import Job, Task
-from detlab_hub.services import audit, feasibility, offers, placement, removal, views, waiting
+from detlab_hub.services import audit, feasibility, offers, placement, removal, uids, views, waiting
 from detlab_hub.services.access import Right, experiment_for
 from detlab_hub.services.bundles import bundle_file
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.limits.checks import check_queued
 from detlab_hub.services.lives import apply_experiment, finish_turn, start_search
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
@@ -40,13 +40,15 @@ from detlab_hub.services.scene import is_single_node
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import with_source
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import checkpoints, events, experiments, metrics, trial_order, trials, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, metrics, trial_order, trials, workspaces
 from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
 
 _log = logging.getLogger(__name__)
 NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
 KEY_CHARS = 200
+PER_READ = 20
+"""Experiments that a list reads at a time: a config may be a megabyte, and is needed only while its line is made."""
 
 
 class Experiments:
@@ -65,17 +67,24 @@ class Experiments:
             ConfigError: The config has mistakes.
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
+            NoUid: No uid is left for the caller.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
         """
         if request.idempotency_key:
             known = await self._shell.read(lambda s: self._known(s, caller, request))
             if known is not None:
                 return known
+        if not request.dry_run:
+            self._shell.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: nobody else should wait for it.
-        prepared = await asyncio.to_thread(prepare, request, self._shell.settings, self._draw)
+        workers = self._shell.workers
+        prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         prepared.warnings += await self._check_resources(caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
-        prepared.warnings += await asyncio.to_thread(check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,
@@ -135,6 +144,9 @@ class Experiments:
         if known is not None:
             return known
         check_references(turn.session, caller, prepared.config, request.bundle)
+        uids.assign(turn, caller.name)
+        jobs = limits.live_jobs(turn.session, caller.name)
+        check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
         row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
         if request.idempotency_key:
             turn.session.add(
@@ -167,11 +179,17 @@ class Experiments:
         viewer = None if caller.admin else (caller.name, caller.groups)
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            rows = experiments.page(s, limit + 1, before, state, owner, name, viewer)
-            more = len(rows) > limit
-            shown = rows[:limit]
-            items = views.experiment_views(s, shown, caller, self._shell.pending_reasons)
-            return items, shown[-1].id if more else None
+            items: list[ExperimentView] = []
+            cursor = before
+            while len(items) <= limit:
+                count = min(PER_READ, limit + 1 - len(items))
+                rows = experiments.page(s, count, cursor, state, owner, name, viewer)
+                items += views.experiment_views(s, rows, caller, self._shell.pending_reasons)
+                s.expunge_all()
+                if len(rows) < count:
+                    return items, None
+                cursor = rows[-1].id
+            return items[:limit], items[limit - 1].id
 
         return await self._shell.read(page)
 

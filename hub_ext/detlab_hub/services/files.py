@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import stat
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from detlab_hub.services.manifests import check_path, is_uuid
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
+_STEP = 32 * _CHUNK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -58,10 +60,8 @@ def open_verified(
         CheckpointError: Its bytes are not those that were committed.
     """
     file = open_found(storage, uuid, path, size, owner)
-    if _digest(file, size) != digest:
-        file.close()
-        raise _altered(path, uuid)
-    file.seek(0)
+    for _ in verifying(file, uuid, path, digest, size):
+        pass
     return file, size
 
 
@@ -94,17 +94,54 @@ def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: 
     return file
 
 
-def _altered(path: str, uuid: str) -> CheckpointError:
-    return CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
+def check_sizes(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> None:
+    """Compare what a checkpoint says of its files with the files, where this master can see them.
+
+    What cannot be seen from here (another machine's disk, a network file system that lags behind) is not judged.
+
+    Raises:
+        CheckpointError: A file has another size.
+    """
+    root = storage_root(storage)
+    if root is None or not is_uuid(uuid) or not (root / uuid).is_dir():
+        return
+    for path, size in sizes.items():
+        try:
+            with _open_below(root, (uuid, *path.split("/"))) as file:
+                found = os.fstat(file.fileno()).st_size
+        except OSError:
+            continue
+        if found != size:
+            raise CheckpointError(
+                f"the file {path[:80]} of checkpoint {uuid} has {found:,} bytes in the storage, not the {size:,} that"
+                " its manifest says",
+                hint="Something wrote to it after it was uploaded, or its upload is not complete: save it again.",
+            )
 
 
-def _digest(file: BinaryIO, size: int) -> str:
-    """Digest at most `size` bytes, and one chunk more if the file grows meanwhile."""
+def verifying(file: BinaryIO, uuid: str, path: str, digest: str, size: int) -> Generator[None]:
+    """Check the bytes of a file that `open_found` has opened, in steps of a fraction of a second; it is then rewound.
+
+    A sparse file of a terabyte takes hours: whoever waits for it may be gone by then, and others want the thread.
+
+    Raises:
+        CheckpointError: They are not those that were committed; the file is closed.
+    """
     found, done = hashlib.sha256(), 0
+    # at most `size` bytes, and one chunk more if the file grows meanwhile
     while done <= size and (chunk := file.read(_CHUNK)):
         found.update(chunk)
         done += len(chunk)
-    return f"sha256:{found.hexdigest()}"
+        if done % _STEP == 0:
+            yield
+    if f"sha256:{found.hexdigest()}" != digest:
+        file.close()
+        raise _altered(path, uuid)
+    file.seek(0)
+
+
+def _altered(path: str, uuid: str) -> CheckpointError:
+    return CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
 
 
 def _open_below(root: Path, parts: tuple[str, ...]) -> BinaryIO:

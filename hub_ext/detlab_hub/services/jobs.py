@@ -24,6 +24,7 @@ from detlab_hub.services.access import Right, experiment_for, trial_for
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.forecasts import Forecasts
 from detlab_hub.services.joblines import Entry, entries, entry_of, lines, views
+from detlab_hub.services.limits.checks import check_priority
 from detlab_hub.services.queue import by_priority
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -102,7 +103,8 @@ class Jobs:
         Raises:
             ConfigError: There is no such pool, or no agent of it could run the job's image.
             Conflict: It has ended, or stands in another line than the job that it shall be beside.
-            Forbidden: It is somebody else's, or would overtake somebody else's.
+            Forbidden: It is somebody else's, or would overtake somebody else's, or its priority is not the caller's to
+                give.
             ResourcesError: No agent of the pool could ever run it.
         """
         shell = self._shell
@@ -116,6 +118,11 @@ class Jobs:
         def run(turn: Turn) -> None:
             row = _owned(turn.session, caller, job_id)
             _check_lives(row)
+            wanted = (change.priority or row.priority, change.pool or row.resource_pool)
+            if wanted != (row.priority, row.resource_pool):
+                pool = pools.get(wanted[1])
+                default = row.priority if pool is None else pool.priority
+                check_priority(shell.settings.limits, caller, wanted[0], default)
             done = _set(turn, row, change)
             done |= self._move(turn, caller, row, change)
             if done:
@@ -238,8 +245,8 @@ def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
 def _task(s: Session, caller: Caller, job_id: str) -> TaskRow:
     try:
         return owned_task(s, caller, job_id)
-    except NotFound:
-        raise NotFound(f"there is no job {job_id[:80]!r}", hint="det job list") from None
+    except NotFound as error:
+        raise type(error)(f"there is no job {job_id[:80]!r}", hint="det job list") from None
 
 
 def _is_number(text: str) -> bool:

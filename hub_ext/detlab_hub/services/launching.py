@@ -12,6 +12,7 @@ from detlab.schemas import expconf
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
+from detlab_hub.services import uids
 from detlab_hub.services.sources import as_asked, lost_source, source_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.store.queries import checkpoints, parts, tokens
@@ -86,11 +87,14 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
+    earlier = checkpoints.before(turn.session, checkpoint) if checkpoint is not None and own else []
     config, agent = as_asked(experiment.config), seat.agent
+    uid = uids.assign(turn, experiment.owner)
     token, expires_at = _token(turn, row)
     info = _info(turn, row, seat, config).model_copy(
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
+            "earlier_checkpoints": earlier,
             "trial_id": trial.id,
             "trial_index": trial.idx,
             "experiment_id": experiment.id,
@@ -102,6 +106,8 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         allocation_id=row.id,
         run=row.run,
         owner=experiment.owner,
+        uid=uid.uid,
+        account=uids.is_account(turn, uid),
         slots=seat.slots,
         entrypoint=expconf.command_of(config["entrypoint"], sum(seat.counts)),
         environment=_environment(config, agent),
@@ -122,7 +128,7 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
     secrets = turn.spawn_secrets.get(task.id) if kind.served_by_hub else {}
     if secrets is None:
         return None
-    agent = seat.agent
+    agent, uid = seat.agent, uids.assign(turn, task.owner)
     token, expires_at = _token(turn, row)
     runs = "hold" if task.source.get("hold") else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
@@ -131,6 +137,8 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         allocation_id=row.id,
         run=row.run,
         owner=task.owner,
+        uid=uid.uid,
+        account=uids.is_account(turn, uid),
         slots=row.slots,
         entrypoint=entrypoint,
         environment={**_environment(config, agent), **secrets},

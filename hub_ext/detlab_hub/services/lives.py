@@ -34,7 +34,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
-from detlab_hub.services import accounting, failures, logpolicies, losses, tasklives
+from detlab_hub.services import accounting, failures, gonecheckpoints, logpolicies, losses, tasklives
 from detlab_hub.services.diagnosis import is_lasting
 from detlab_hub.services.launching import build_launches
 from detlab_hub.services.queuing import request_fields
@@ -50,6 +50,7 @@ from detlab_hub.services.rows import (
 from detlab_hub.services.searches import SearchLostError
 from detlab_hub.services.servercerts import NoCertificate
 from detlab_hub.services.turn import Turn
+from detlab_hub.services.uids import NoUid
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
 from detlab_hub.store.session import insert_row
@@ -144,8 +145,8 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
     """
     try:
         turn.outbox.messages += build_launches(turn, row, only)
-    except NoCertificate as error:
-        _cannot_launch(turn, row, error.message)
+    except (NoCertificate, NoUid) as error:
+        _cannot_launch(turn, row, str(error))
     except (LookupError, TypeError, ValueError) as error:
         # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
         _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")
@@ -182,7 +183,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     turn.outbox.wake_logs.add(row.trial_id)
     trial = turn.trial(row.trial_id)
     condemned = trial.state == TrialState.STOPPING_ERROR
-    lasting = False
+    retry = trials.Retry.COUNTED
     heard = turn.exits.get(row.id)
     own = heard is not None and heard.reason in _OWN_FAILURES
     slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
@@ -198,15 +199,25 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             message="" if heard is None else heard.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
-        lasting = trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message)
-        if lasting:
-            card = failures.without_restart(card)
-        elif (why := logpolicies.canceled_retries(trial)) is not None:
-            lasting, card = True, logpolicies.without_retries(card, why)
+        retry, card = _judge(turn, experiment, trial, row, card)
         trial.failure = card.model_dump()
     elif (given_up := losses.given_up(turn, trial, row, kind)) is not None:
-        kind, lasting, trial.failure = allocations.EndKind.FAILED, True, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, lasting, slain))
+        kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, slain))
+
+
+def _judge(
+    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+) -> tuple[trials.Retry, FailureView]:
+    """What a failure means for the next attempt, and its card with that on it."""
+    # A trial that has reported could import its code before: then a restart may help.
+    if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, failures.without_restart(card)
+    if (found := gonecheckpoints.judge(turn, experiment, trial, row, card)) is not None:
+        return found
+    if (why := logpolicies.canceled_retries(trial)) is not None:
+        return trials.Retry.NEVER, logpolicies.without_retries(card, why)
+    return trials.Retry.COUNTED, card
 
 
 # --- trials

@@ -21,8 +21,12 @@ from detlab_hub.services.callers import Caller
 from detlab_hub.store.queries import events, grants
 from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
 
-BATCH = 2000
+BATCH = 1000
 """Most events of one look."""
+CHARS = 128 * 1024
+"""About so much data is the most of one look, unless a single event has more: what a slow reader holds in memory."""
+STEP = 100
+"""Events that are read at a time, until there are so many or so much."""
 LAG = 50_000
 """A reader that is further behind is told to take the snapshot again."""
 FEW = 3
@@ -66,20 +70,37 @@ class Look:
         metrics_of = self.metrics_of if self.experiment_id is None else frozenset({self.experiment_id})
         if not floor <= self.after <= head or head - self.after > LAG:
             return Batch(self.after, head, self.now, metrics_of, lost=True)
-        found = self._found(s) if head > self.after else []
-        more = len(found) == BATCH
+        found, more = self._found(s) if head > self.after else ([], False)
         upto = found[-1].id if more else head
         lines = [Line(event) for event in _with_views(s, found, self.reasons, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
         holders = self._holders(s, found, {} if more else self.known)
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
-    def _found(self, s: Session) -> list[Event]:
+    def _found(self, s: Session) -> tuple[list[Event], bool]:
+        """What there is beyond the cursor, and whether there is more than one look takes."""
+        found: list[Event] = []
+        chars, cursor = 0, self.after
+        while True:
+            step = min(STEP, BATCH - len(found))
+            some = self._some(s, cursor, step)
+            for place, event in enumerate(some):
+                found.append(event)
+                chars += len(str(event.data))
+                if chars >= CHARS:
+                    return found, len(some) == step or place + 1 < len(some)
+            if len(some) < step:
+                return found, False
+            if len(found) >= BATCH:
+                return found, True
+            cursor = found[-1].id
+
+    def _some(self, s: Session, cursor: int, count: int) -> list[Event]:
         if self.experiment_id is not None:
-            return events.after(s, self.after, BATCH, self.experiment_id)
+            return events.after(s, cursor, count, self.experiment_id)
         if self.metrics_of is None:
-            return events.after(s, self.after, BATCH)
-        return events.after(s, self.after, BATCH, kinds=STATE_KINDS, followed=self.metrics_of)
+            return events.after(s, cursor, count)
+        return events.after(s, cursor, count, kinds=STATE_KINDS, followed=self.metrics_of)
 
     def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
         """Whose what the events are about is, and whom they let look at it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -33,6 +34,7 @@ from detlab_hub.services.grants import Grants
 from detlab_hub.services.health import Health
 from detlab_hub.services.hubservers import HubServers
 from detlab_hub.services.jobs import Jobs
+from detlab_hub.services.limits.overview import UserLimits
 from detlab_hub.services.lives import apply_allocation, send_kill
 from detlab_hub.services.logretention import LogRetention
 from detlab_hub.services.matching import PolicyLooks
@@ -43,6 +45,7 @@ from detlab_hub.services.pools import PoolViews
 from detlab_hub.services.provisioning import Provisioning
 from detlab_hub.services.queue import Queue
 from detlab_hub.services.quotas import Quotas
+from detlab_hub.services.refusals import Refusals
 from detlab_hub.services.remembered import KnownTasks
 from detlab_hub.services.retention import Retention
 from detlab_hub.services.servers import Servers
@@ -133,6 +136,8 @@ class Services:
         self.code = Code(self.shell)
         self.usage = Usage(self.shell)
         self.audit = Audit(self.shell)
+        self.refusals = Refusals(self.shell)
+        self.limits = UserLimits(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
         self.health = Health(self.shell, connections, self.loops)
@@ -170,6 +175,8 @@ class Services:
             (RETRY_PERIOD, self._look_again),
             (GUARD_PERIOD, self.spawns.guard),
             (GUARD_PERIOD, self.servers.look_for_idle),
+            (GUARD_PERIOD, self.refusals.write_refusals),
+            (GUARD_PERIOD, self.limits.write_hits),
             (RECONCILE_PERIOD, self.servers.reconcile),
         ]
         if self.provisioning.elastic:
@@ -190,7 +197,10 @@ class Services:
         await self.stream.stop()
         await self.servers.stop()
         await self.policies.close()
+        with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
+            await self.refusals.write_refusals(closing=True)
         await self.shell.settle()
+        self.shell.workers.close()
 
     def loops(self) -> dict[str, bool]:
         """Name -> whether it runs and its last step went well, of every loop that was started."""
@@ -294,7 +304,7 @@ class Services:
         self.agents.heartbeat()
 
     async def _renew_lease(self) -> None:
-        await asyncio.to_thread(self.shell.store.renew_lease)
+        await self.shell.store.renew()
 
     async def _look_again(self) -> None:
         if self.shell.pending_reasons:

@@ -24,8 +24,10 @@ from detlab.errors import BundleTooLarge, Conflict, DetlabError, NotFound
 from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.services.callers import Caller, TaskCaller
 from detlab_hub.services.fencing import current_holder
+from detlab_hub.services.limits import uploads
 from detlab_hub.services.settings import MIB, Settings
 from detlab_hub.services.shell import Shell
+from detlab_hub.services.threads import user_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.usertasks import owned_task
 from detlab_hub.store.tables import OutputRow, TaskRow
@@ -74,18 +76,21 @@ class Outputs:
             OutputsTooLarge: The task's quota is used up.
             Conflict: The task is a trial, whose files are checkpoints.
             StaleAttempt: The attempt is over.
+            TooFast: Its owner has uploaded too much today.
         """
         settings = self._shell.settings
         try:
             check_name(name)
-            size = (await asyncio.to_thread(upload.stat)).st_size
-            await self._shell.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
-            digest = await asyncio.to_thread(_digest_of, upload)
+            run = partial(self._shell.workers.uploads.run, user_of(task))
+            size = (await run(upload.stat)).st_size
+            owner, groups = await self._shell.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
+            await uploads.count(self._shell, owner, groups, size)
+            digest = await run(_digest_of, upload)
             async with self._moving:
-                await asyncio.to_thread(_move, upload, output_file(settings, digest))
+                await run(_move, upload, output_file(settings, digest))
                 view, orphan = await self._shell.write(lambda turn: _note(turn, task, name, size, digest))
                 if orphan is not None:
-                    await asyncio.to_thread(_remove, output_file(settings, orphan))
+                    await run(_remove, output_file(settings, orphan))
         finally:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
         return view
@@ -122,7 +127,8 @@ class Outputs:
 
         size = await self._shell.read(find)
         try:
-            return await asyncio.to_thread(output_file(self._shell.settings, digest).open, "rb"), size
+            path = output_file(self._shell.settings, digest)
+            return await self._shell.workers.downloads.run(caller.name, path.open, "rb"), size
         except FileNotFoundError as error:  # replaced just now
             raise _none(task_id, digest) from error
 
@@ -134,7 +140,8 @@ class Outputs:
             async with self._moving:
                 named = await self._shell.read(partial(_named, digests=part))
                 for digest in sorted(set(part) - named):
-                    removed += await asyncio.to_thread(_remove, output_file(self._shell.settings, digest))
+                    file = output_file(self._shell.settings, digest)
+                    removed += await self._shell.workers.removals.run("", _remove, file)
         return removed
 
 
@@ -173,7 +180,8 @@ def _holder(s: Session, task: TaskCaller) -> TaskRow:
     return holder
 
 
-def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Settings) -> None:
+def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Settings) -> tuple[str, Sequence[str]]:
+    """Refuse what is too much for a task; return its owner, with their groups."""
     others = (OutputRow.task_id == holder.id, OutputRow.name != name)
     count, used = s.execute(select(func.count(), func.coalesce(func.sum(OutputRow.size), 0)).where(*others)).one()
     if used + size > settings.outputs_limit:
@@ -187,6 +195,7 @@ def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Se
         raise OutputsTooLarge(
             f"{holder.id} has handed over {count} files; a task may hold {MOST_FILES}", hint="put them into one archive"
         )
+    return holder.owner, holder.owner_groups
 
 
 def _note(turn: Turn, task: TaskCaller, name: str, size: int, digest: str) -> tuple[OutputView, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -28,6 +29,8 @@ from detlab_hub.services.sources import check_source
 MAX_SEED = 2**31 - 1
 MAX_AT_ONCE = 10_000
 """Trials that a search may have at a time."""
+MAX_FIRST_BYTES = 32 * 1024 * 1024
+"""Hyperparameters, as JSON, of the trials that a search has at a time: the first ones are made in one transaction."""
 MAX_RUNGS = 100
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
@@ -80,7 +83,7 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     _refuse(problems)
     try:
         made = make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
-        problems += _too_many_at_once(config["searcher"], made.trials_total)
+        problems += _too_many_at_once(config, made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
         place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
@@ -134,13 +137,17 @@ def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
     return [Problem("searcher", f"has {rungs:,} rungs or brackets; at most {MAX_RUNGS}", "use a larger divisor")]
 
 
-def _too_many_at_once(searcher: dict[str, Any], total: int) -> list[Problem]:
-    """A search makes its first trials in one transaction: it must not be one that never ends."""
-    places = searcher.get("max_concurrent_trials")
+def _too_many_at_once(config: dict[str, Any], total: int) -> list[Problem]:
+    """A search makes its first trials in one transaction: it must not be one that never ends, or fills the memory."""
+    places = config["searcher"].get("max_concurrent_trials")
     at_once = total if places == 0 else min(total, places or 1)
-    if at_once <= MAX_AT_ONCE:
+    each = len(json.dumps(config.get("hyperparameters") or {}))
+    if at_once <= MAX_AT_ONCE and at_once * each <= MAX_FIRST_BYTES:
         return []
-    message = f"{at_once:,} trials at a time; at most {MAX_AT_ONCE:,}"
+    most = max(1, min(MAX_AT_ONCE, MAX_FIRST_BYTES // each))
+    message = f"{at_once:,} trials at a time; at most {most:,}"
+    if most < MAX_AT_ONCE:
+        message += f" with hyperparameters of {each:,} bytes each"
     return [Problem("searcher.max_concurrent_trials", message, "the trials wait for slots anyway: say fewer")]
 
 

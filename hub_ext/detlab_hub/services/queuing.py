@@ -8,6 +8,7 @@ from typing import Any
 from detlab.errors import ConfigError, Problem
 from detlab_hub.core.scheduling import PoolConfig
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.limits.checks import check_priority
 from detlab_hub.services.settings import Settings
 
 WHERE = "resources.resource_pool"
@@ -39,10 +40,12 @@ def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owne
 
     Raises:
         ConfigError: It names a pool that does not exist.
+        NotAllowed: Its priority is better than its owner may give.
     """
     resources = config.get("resources") or {}
     pool = pool_for(settings, resources, slots)
     priority, weight = resources.get("priority"), resources.get("weight")
+    check_priority(settings.limits, owner, None if priority is None else int(priority), pool.priority)
     most = resources.get("max_slots")
     return {
         "resource_pool": pool.name,

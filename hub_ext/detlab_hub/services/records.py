@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.wire import (
+    CheckpointGoneRecord,
     EarlyExitRecord,
     LogRecord,
     MetricsRecord,
@@ -25,7 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
-from detlab_hub.services import gangs, logpolicies
+from detlab_hub.services import gangs, gonecheckpoints, logpolicies
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_holder
 from detlab_hub.services.lives import apply_trial, condemn_trial, tell_search
@@ -39,6 +40,8 @@ from detlab_hub.store.values import as_scalar
 VALIDATION = "validation"
 STATUS_CHARS = 1000
 MAX_SEQ = 2**53
+SURPLUS = "too many names of metrics"
+"""Begins the warning of a trial of which some are left out."""
 MAX_RANK = 2**31
 STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
 """Time metrics that a report's own steps_completed stands for when they are not in it."""
@@ -156,6 +159,8 @@ def _take_one(taking: _Taking, record: Record) -> None:
             _take_early_exit(taking, record)
         case ResumedRecord():
             _take_resumed(taking, record)
+        case CheckpointGoneRecord():
+            gonecheckpoints.note(taking.turn, taking.trial, taking.row, record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 
@@ -201,6 +206,7 @@ def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
 
 def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     turn, row, trial = taking.turn, taking.row, taking.trial
+    record = _without_surplus(taking, record)
     try:
         numbers = metrics.check_report(record.group, record.steps_completed, record.metrics)
     except BadReport as error:
@@ -228,6 +234,30 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     turn.changed_trial(trial)
     if record.group == VALIDATION:
         _take_validation(turn, trial, record)
+
+
+def _without_surplus(taking: _Taking, record: MetricsRecord) -> MetricsRecord:
+    """Leave out the names that are too many for one trial; a warning of the trial says so, once."""
+    turn, row, trial, limits = taking.turn, taking.row, taking.trial, taking.turn.settings.limits
+    if not limits.metric_names or not limits.binds(row.owner):
+        return record
+    session, always = turn.session, set[str]()
+    if record.group == VALIDATION:
+        always = {turn.experiment(trial.experiment_id).metric}
+    beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
+    if not beyond:
+        return record
+    turn.outbox.limit_hits.append((row.owner, "metric_names"))
+    if not any(one.startswith(SURPLUS) for one in trial.warnings):
+        told = (
+            f"{SURPLUS}: a trial may report {limits.metric_names:,}, all groups together; others are left out, such"
+            f" as {min(beyond)[:80]!r} of {record.group[:80]!r}. Report fewer names (an array counts as one), or ask an"
+            " administrator to raise c.UserLimits.metric_names"
+        )
+        trial.warnings = [*trial.warnings, told]
+        turn.changed_trial(trial)
+    kept = {name: value for name, value in record.metrics.items() if name not in beyond}
+    return record.model_copy(update={"metrics": kept})
 
 
 def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:

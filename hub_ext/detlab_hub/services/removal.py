@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -11,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import StorageError
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.services import files
+from detlab_hub.services import files, uids
 from detlab_hub.services.looks import SHARED
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.turn import Turn
@@ -40,12 +39,12 @@ async def remove_experiment(shell: Shell, experiment_id: int) -> None:
 
 async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[str, Any], str]]) -> None:
     try:
-        uid = await asyncio.to_thread(shell.settings.files_of, owner)
+        uid = await shell.read(lambda s: uids.file_owner(s, shell.settings.uids, owner))
     except StorageError as error:
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
     for storage, uuid in checkpoints:
-        await asyncio.to_thread(files.remove_checkpoint, storage, uuid, uid)
+        await shell.workers.removals.run(owner, files.remove_checkpoint, storage, uuid, uid)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

@@ -172,6 +172,8 @@ class Scene:
             tasks=tuple(tasks),
             quotas=self._quotas(pool.name),
             private=True,
+            zero_slot_tasks=self.settings.limits.zero_slot_tasks or None,
+            unbound=frozenset(self.settings.limits.exempt_users),
         )
 
     def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:

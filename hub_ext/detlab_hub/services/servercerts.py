@@ -29,7 +29,8 @@ class NoCertificate(DetlabError):
 
 YEARS = 10
 """Of the authority, and so of what it signs: it is known by its file on the master's machine only."""
-_WEEK = datetime.timedelta(days=7)
+_BEGIN = datetime.datetime(1971, 1, 1, tzinfo=datetime.UTC)
+"""Clocks of nodes differ, and are put back."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _begin(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.datetime.now(datetime.UTC) - _WEEK)  # clocks of nodes differ
+        .not_valid_before(_BEGIN)
         .not_valid_after(until)
     )
 

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detlab.errors import StorageError
-from detlab.launch.identity import IdentityError, UserIds
+from detlab.launch.identity import DEFAULT_RANGE
 from detlab_hub.core.scheduling import Pools
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.services.servercerts import ServerAuthority
 
 MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class UidPolicy:
+    """What an operator decides about uids.
+
+    Attributes:
+        range: First and last uid that may be assigned.
+        mapped: Hub user -> uid of an account, by the operator; wins over assignment.
+        given: Hub user -> uid that the agents of earlier versions kept in a file; taken over once.
+        taken: Whether a uid belongs to an account of the master's machine.
+        checks_files: Whether the master reads and removes files for users only if they belong to their uid: it is root.
+    """
+
+    range: tuple[int, int] = DEFAULT_RANGE
+    mapped: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+    taken: Callable[[int], bool] = lambda uid: False
+    checks_files: bool = False
+
+
+def mistakes_in(policy: UidPolicy) -> list[str]:
+    """Return what is wrong with a user map."""
+    found, owners = [], dict[int, str]()
+    for name, uid in policy.mapped.items():
+        if isinstance(uid, bool) or not isinstance(uid, int) or uid < 1:
+            found.append(f"{name!r} has the uid {uid!r}: tasks never run as root")
+        elif uid in owners:
+            found.append(f"{name!r} and {owners[uid]!r} have the same uid {uid}: each would read the other's files")
+        else:
+            owners[uid] = name
+    return found
 
 
 @dataclass(frozen=True)
@@ -79,29 +112,22 @@ class Settings:
     """How tasks run that do not say it: process or docker."""
     default_image: dict[str, str] = field(default_factory=dict)
     """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
-    users: UserIds | None = None
-    """Whose files a master run by root may read and remove for a user; None for one that is not root."""
+    uids: UidPolicy = field(default_factory=UidPolicy)
+    """Under which uids tasks run."""
+    agent_slots_limit: int = 1024
+    """So many slots an agent may offer …"""
+    agent_zero_slot_tasks_limit: int = 1000
+    """… and so many tasks without slots at a time."""
+    streams_per_user: int = 100
+    """Streams of events and output that a user may have open."""
+    stream_bytes_per_user: int = 16 * MIB
+    """Bytes that may wait in all of them together for readers who do not read."""
+    stream_slow_limit: float = 30.0
+    """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
+    limits: Limits = field(default_factory=Limits)
+    """What one user may ask for."""
 
     @property
     def outputs_dir(self) -> Path:
         """Where the files lie that user tasks hand over."""
         return self.state_dir / "outputs"
-
-    def files_of(self, owner: str) -> int | None:
-        """Return the uid that checkpoint files of a user must have; None: the kernel judges by itself.
-
-        Raises:
-            StorageError: This master is root, and does not know under which uid the user's tasks run.
-        """
-        if self.users is None:
-            return None
-        try:
-            uid = self.users.known(owner)
-        except IdentityError as error:
-            raise StorageError(str(error)) from error
-        if uid is None:
-            raise StorageError(
-                f"the master runs as root and does not know under which uid the tasks of {owner!r} run",
-                hint="set DetHub.users_file (and DetHub.user_map_file) to the agents' own",
-            )
-        return uid

@@ -20,11 +20,14 @@ from detlab_hub.backends.base import Backend
 from detlab_hub.services.fairplaces import FairPlaces
 from detlab_hub.services.fewagents import Remembered
 from detlab_hub.services.knowntasks import KnownTasks
+from detlab_hub.services.limits.limiter import Limiter
+from detlab_hub.services.limits.metricnames import MetricNames
 from detlab_hub.services.lives import finish_turn
 from detlab_hub.services.pending import Pending
 from detlab_hub.services.searches import Searches
 from detlab_hub.services.settings import Settings
 from detlab_hub.services.sparing import Saving
+from detlab_hub.services.threads import Workers
 from detlab_hub.services.turn import Outbox, Turn
 from detlab_hub.services.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
@@ -34,7 +37,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 STREAM_PERIOD = 0.1
 """Least seconds between two batches of one stream."""
-LINES_PER_BATCH = 2000
+LINES_PER_BATCH = 500
+CHARS_PER_BATCH = 100_000
+"""Text of the lines that a stream of output reads at a time."""
+CATCHING_UP = 2
+"""Streams that read what they have missed at a time, fewer than the database has readers."""
 SEARCHES = 2
 """Filters of output that are asked for at a time, fewer than the database has readers: others wait, and nobody else."""
 
@@ -70,10 +77,21 @@ class Shell:
     """How often grants were changed since the start: what a stream knows of rights is of one such number."""
     searching: FairPlaces = field(default_factory=lambda: FairPlaces(SEARCHES))
     """Places of filters of output."""
+    catching_up: FairPlaces = field(default_factory=lambda: FairPlaces(CATCHING_UP))
+    """Places of streams that read what they have missed, slice by slice."""
+    workers: Workers = field(default_factory=Workers)
+    """Threads for what users cause beside the database."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0
+    metric_names: MetricNames = field(default_factory=MetricNames)
+    """Of the trials that were heard lately."""
+    limiter: Limiter = field(init=False)
+    """What each user has asked for lately."""
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.limiter = Limiter(self.settings.limits, self.clock)
 
     async def write(self, fn: Callable[[Turn], T]) -> T:
         """Run `fn` in one transaction and then carry out its outbox.
@@ -93,7 +111,14 @@ class Shell:
 
         def run(session: Session) -> T:
             self.searches.begin()
-            turn = Turn(session, self.clock(), self.settings, self.searches, spawn_secrets=self.spawn_secrets)
+            turn = Turn(
+                session,
+                self.clock(),
+                self.settings,
+                self.searches,
+                spawn_secrets=self.spawn_secrets,
+                metric_names=self.metric_names,
+            )
             try:
                 result = fn(turn)
                 finish_turn(turn)
@@ -133,30 +158,38 @@ class Shell:
             self.scheduler_kick.set()
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
+        for user, name in outbox.limit_hits:
+            self.limiter.hits.note(user, name, self.clock())
 
     async def follow_lines(
-        self, holder: int | str, ended: Callable[[Session], bool], after: int = 0
+        self, user: str, holder: int | str, ended: Callable[[Session], bool], after: int = 0
     ) -> AsyncIterator[list[LogLine]]:
         """Batches of the output of a trial or a user task, at most ten a second; ends when all is said.
 
         Args:
+            user: Who reads.
             holder: The trial's number or the user task's id.
             ended: Whether it has ended; judged in the same read as the lines.
             after: The last line that is known.
         """
 
-        def look(s: Session) -> tuple[list[LogLine], bool]:
+        def look(s: Session) -> tuple[list[LogLine], int | None, bool]:
             over = ended(s)
-            return logs.page(s, holder, after or None, LINES_PER_BATCH), over
+            wanted = logs.Wanted(after or None, limit=LINES_PER_BATCH, chars=CHARS_PER_BATCH)
+            lines, edges = logs.pick(s, holder, wanted)
+            return lines, edges.next, over
 
         with self.wakeups.listen(("logs", holder)) as news:
             while not self.stopped:
                 news.clear()
-                lines, over = await self.read(look)
+                async with self.catching_up.of(user):
+                    lines, more, over = await self.read(look)
                 if lines:
                     after = lines[-1].id
-                    yield lines
-                if len(lines) == LINES_PER_BATCH:
+                    batch = [lines]
+                    del lines
+                    yield batch.pop()  # not kept here while the reader does not read
+                if more is not None:
                     continue
                 if over:
                     return

@@ -60,6 +60,9 @@ class Spawns:
             ConfigError: With every mistake.
             ResourcesError: No agent could ever run it.
             Conflict: The key is another server's.
+            TooFast: Its owner starts too many jobs lately.
+            TooMany: Its owner has too many jobs that have not ended.
+            NotAllowed: Its priority is better than its owner may give.
         """
         del hub  # its token is all it takes
         _check(request)
@@ -67,6 +70,7 @@ class Spawns:
         if request.hold:
             config["runtime"] = "process"
         if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
+            self._shell.limiter.submission(request.owner, request.groups)
             await feasible(self._shell, request.owner, request.kind, config)
 
         def make(turn: Turn) -> SpawnView:
@@ -224,7 +228,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         bundle=request.bundle,
         experiment_ids=request.experiment_ids,
         trial_ids=request.trial_ids,
-        source={"hold": True} if request.hold else {},
+        source={"hold": True} if request.hold else {"server_host": request.server_host} if request.server_host else {},
     )
     row = create_row(
         turn,

@@ -21,7 +21,7 @@ from detlab_hub.services.batches import Follow, Part, Reader, Wants
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.looks import Look
 from detlab_hub.services.shell import Shell
-from detlab_hub.services.tails import Sink, Tail, Tails, tell
+from detlab_hub.services.tails import Sink, Tail, Tails
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import TrialRow
 
@@ -92,7 +92,7 @@ class Stream:
             # Judged before the lines are read: a right that was taken back ends the stream.
             return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
 
-        async for lines in self._shell.follow_lines(trial_id, ended, after):
+        async for lines in self._shell.follow_lines(caller.name, trial_id, ended, after):
             yield lines
 
     async def stop(self) -> None:
@@ -132,14 +132,21 @@ class EventStream:
         tail.enter(reader)
         try:
             while not self._shell.stopped:
-                batch = await self._shell.read(self._look(reader))
-                while not tell(reader, batch, sink):
-                    await sink.room()
-                if not batch.more:
+                if await self._caught_up(reader, sink):
                     await self._with_others(reader, tail, sink)
-                    await sink.room()
+                await sink.room()
         finally:
             tail.leave(reader)
+
+    async def _caught_up(self, reader: Reader, sink: Sink) -> bool:
+        """Tell the reader a slice of what it has missed; whether that was the last.
+
+        A slice that finds no room is dropped, not kept: it is in the database.
+        """
+        look = self._look(reader)
+        async with self._shell.catching_up.of(self._caller.name):
+            found = await self._shell.read(lambda s: look(s).slice_for(reader))
+        return found.tell(reader, sink.put) and not found.more
 
     async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
         """Be told what the tail finds until it lets the reader go."""

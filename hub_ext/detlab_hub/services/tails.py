@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from typing import Protocol
 
-from detlab_hub.services.batches import Batch, Holders, Part, Reader
+from detlab_hub.services.batches import Batch, Holders, Part, Reader, Slice
 from detlab_hub.services.looks import Look
 from detlab_hub.services.shell import Shell
 
@@ -31,6 +32,8 @@ MOST_FOLLOWED = 500
 """A tail that follows the metrics of more experiments reads those of all."""
 MOST_HOLDERS = 10_000
 """Owners and grants that a tail remembers."""
+BREATH = 0.02
+"""Seconds after which the handing out of what a look has found lets others run."""
 AGAIN = (0.1, 0.5, 2.0)
 """Seconds to wait before a look that has failed is taken again; then its readers end with the error."""
 
@@ -90,13 +93,7 @@ def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
     Raises:
         NotFound: The reader may not look, or no longer.
     """
-    part = batch.part(reader)
-    if part is not None:
-        if not sink.put(part):
-            return False
-        reader.told = part.last
-    reader.cursor = batch.upto
-    return True
+    return Slice(batch.part(reader), batch.upto, batch.more).tell(reader, sink.put)
 
 
 class Tail:
@@ -192,13 +189,22 @@ class Tail:
                 # Of a look that was under way when grants changed: the next one begins with forgetting it.
                 self._holders.update(batch.holders)
                 self._cursor = batch.upto
-                for member in list(self._members.values()):
-                    member.take(batch)
+                await self._hand_out(batch)
                 if batch.more:
                     continue
                 await news.wait()
                 if self._members and not self._shell.stopped:
                     await asyncio.sleep(self._pause())
+
+    async def _hand_out(self, batch: Batch) -> None:
+        """Tell each reader; others run in between when that takes long, as with many different wishes."""
+        began = time.monotonic()
+        for member in list(self._members.values()):
+            if self._members.get(member.reader) is member:
+                member.take(batch)
+            if time.monotonic() - began > BREATH:
+                await asyncio.sleep(0)
+                began = time.monotonic()
 
     async def _read(self) -> Batch:
         """Take a look; if it fails, again after a while: readers need not come back for what passes.

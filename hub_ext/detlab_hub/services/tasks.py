@@ -23,9 +23,11 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.services import records, rendezvous, views
+from detlab_hub.services import files, records, rendezvous, views
+from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import TaskCaller
 from detlab_hub.services.fencing import current_attempt, current_holder
+from detlab_hub.services.limits import lograte
 from detlab_hub.services.lives import apply_allocation
 from detlab_hub.services.manifests import check_commit, check_metadata
 from detlab_hub.services.matching import PolicyLooks
@@ -33,6 +35,7 @@ from detlab_hub.services.rows import graces_of
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.sources import is_source
 from detlab_hub.services.standing import Standing
+from detlab_hub.services.threads import user_of
 from detlab_hub.services.turn import Turn
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store.queries import checkpoints, tokens
@@ -56,6 +59,7 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
+        batch = lograte.thinned(self._shell, task.allocation_id, batch)
         found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
         ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
         self._policies.written(task.allocation_id, found)
@@ -113,12 +117,15 @@ class Tasks:
         """Make what was uploaded a checkpoint. Committing the same again changes nothing.
 
         Raises:
-            CheckpointError: The manifest is not one.
+            CheckpointError: The manifest is not one, or the files that it names have other sizes.
             Conflict: The uuid is taken by another checkpoint.
             Forbidden: The harness of another trial made the uuid.
             StaleAttempt: The attempt is over.
         """
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
+        storage = await self._shell.read(lambda s: _storage_of(s, task))
+        sizes = {path: entry.size for path, entry in commit.files.items()}
+        await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
         return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
@@ -131,7 +138,8 @@ class Tasks:
         def get(s: Session) -> CheckpointView:
             row = s.get(CheckpointRow, uuid)
             if row is None or row.state != "COMPLETED" or not _may_read(s, task, row):
-                raise NotFound(f"there is no checkpoint {uuid[:80]} for this trial")
+                missing = NotFound if row is None else Hidden
+                raise missing(f"there is no checkpoint {uuid[:80]} for this trial")
             return views.checkpoint_view(s, row)
 
         return await self._shell.read(get)
@@ -148,7 +156,8 @@ class Tasks:
             _, trial = current_attempt(turn.session, task)
             row = turn.session.get(CheckpointRow, uuid)
             if row is None or row.trial_id != trial.id:
-                raise NotFound(f"this trial has no checkpoint {uuid[:80]}")
+                missing = NotFound if row is None else Hidden
+                raise missing(f"this trial has no checkpoint {uuid[:80]}")
             row.state = "DELETED"
             turn.session.flush()
             newest = checkpoints.latest(turn.session, trial.id)
@@ -229,6 +238,11 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
     origin = s.get(ExperimentRow, row.experiment_id)
     # Whether the owner may see the source was judged at submit; ids are never used again.
     return origin is not None
+
+
+def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
+    experiment = s.get(ExperimentRow, task.experiment_id)
+    return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
 
 
 def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:

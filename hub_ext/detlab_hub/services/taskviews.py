@@ -62,6 +62,8 @@ def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full
         image=_image(row.config),
         priority=row.priority,
         server_name=row.server_name,
+        # what people say of the source of their tasks counts for nothing here: tokens are sent to this host
+        server_host=str(row.source.get("server_host", "")) if row.base_url and kind.served_by_hub else "",
         url=f"{row.base_url}{_PAGES[kind]}" if up and row.base_url and kind.served_by_hub else None,
         created_at=row.created_at,
         started_at=row.started_at,

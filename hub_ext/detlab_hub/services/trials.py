@@ -48,7 +48,11 @@ class Trials:
 
         return await self._shell.write(kill)
 
-    async def metrics(
+    async def metrics(self, caller: Caller, trial_id: int, **wanted: Any) -> list[SeriesView]:
+        """The trial's curves; see `curves`."""
+        return (await self.curves(caller, trial_id, **wanted))[0]
+
+    async def curves(
         self,
         caller: Caller,
         trial_id: int,
@@ -56,12 +60,14 @@ class Trials:
         group: str | None = None,
         names: Sequence[str] | None = None,
         max_points: int = 1000,
-    ) -> list[SeriesView]:
-        """The trial's curves, down-sampled to `max_points` each."""
+    ) -> tuple[list[SeriesView], int]:
+        """The trial's curves, down-sampled to `max_points` each, and how many were left out as too many."""
 
-        def get(s: Session) -> list[SeriesView]:
+        def get(s: Session) -> tuple[list[SeriesView], int]:
             trial_for(s, caller, trial_id)
-            return metrics.series(s, [trial_id], group, names or None, max_points)
+            found = metrics.series(s, [trial_id], group, names or None, max_points, limit=views.NAMES_SHOWN)
+            full = len(found) >= views.NAMES_SHOWN
+            return found, metrics.count_series(s, trial_id, group, names or None) - len(found) if full else 0
 
         return await self._shell.read(get)
 

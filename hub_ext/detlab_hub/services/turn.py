@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import MasterMessage, TaskExited
 from detlab_hub.core.searchers import Event as SearchEvent
+from detlab_hub.services.limits.metricnames import MetricNames
 from detlab_hub.services.settings import Settings
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
@@ -40,6 +41,8 @@ class Outbox:
     """Trials and user tasks with new log lines, or an end."""
     wake_streams: bool = False
     kick_scheduler: bool = False
+    limit_hits: list[tuple[str, str]] = field(default_factory=list)
+    """(user, limit) that was reached and refused nothing as a whole."""
     saved_allocations: set[str] = field(default_factory=set)
     """Allocations that have committed a checkpoint: who is to leave after one may be asked now."""
 
@@ -60,6 +63,8 @@ class Turn:
     """Experiments of which a trial ended in this turn: looked at once, when the turn is over."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
+    metric_names: MetricNames = field(default_factory=MetricNames)
+    """What trials have reported."""
     _told: set[tuple[str, int | str]] = field(default_factory=set)
     _events: list[dict[str, Any]] = field(default_factory=list)
     """Written at the end, with one statement: single ones cost more than what they tell of."""

@@ -15,10 +15,11 @@ from detlab.schemas import expconf, taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.services import audit, feasibility, taskviews
-from detlab_hub.services.access import may_look
+from detlab_hub.services import audit, feasibility, taskviews, uids
+from detlab_hub.services.access import Hidden, may_look
 from detlab_hub.services.bundles import may_use
 from detlab_hub.services.callers import Caller
+from detlab_hub.services.limits.checks import check_queued
 from detlab_hub.services.logsearch import LogSearch
 from detlab_hub.services.masking import masked_config
 from detlab_hub.services.preparing import named_images
@@ -26,7 +27,7 @@ from detlab_hub.services.queuing import queue_fields
 from detlab_hub.services.shell import Shell
 from detlab_hub.services.tasklives import apply_task
 from detlab_hub.services.turn import Turn
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries import limits, logs
 from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
@@ -57,11 +58,16 @@ class UserTasks:
             ConfigError: With every mistake.
             ResourcesError: No agent could ever run it.
             Conflict: The kind is a server of the Hub.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
         config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
         if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+            if not request.dry_run:
+                self._shell.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._shell, caller.name, request.kind, config)
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
@@ -86,7 +92,11 @@ class UserTasks:
         states: Sequence[str] = (),
         owner: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first; administrators see everybody's."""
+        """A page of tasks, newest first; administrators see everybody's.
+
+        Raises:
+            NotFound: `before` is no task that the caller may know of.
+        """
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
@@ -98,8 +108,8 @@ class UserTasks:
                 query = query.where(TaskRow.kind.in_(list(kinds)))
             if states:
                 query = query.where(TaskRow.state.in_(list(states)))
-            last = s.get(TaskRow, before) if before else None
-            if last is not None:
+            if before:
+                last = _last_shown(s, caller, before)
                 earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
                 query = query.where((TaskRow.created_at < last.created_at) | earlier)
             rows = list(s.scalars(query))
@@ -143,8 +153,20 @@ class UserTasks:
             row = s.get(TaskRow, known)
             return row is None or TrialState(row.state).terminal
 
-        async for lines in self._shell.follow_lines(known, ended, after):
+        async for lines in self._shell.follow_lines(caller.name, known, ended, after):
             yield lines
+
+
+def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
+    """The task before which a page begins. Were another's one used, the page would tell when it was made."""
+    row = s.get(TaskRow, task_id)
+    if row is None or not caller.sees(row.owner):
+        missing = NotFound if row is None else Hidden
+        raise missing(
+            f"there is no task {task_id[:80]!r} before which a page could begin",
+            hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
+        )
+    return row
 
 
 # --- in a transaction
@@ -157,10 +179,15 @@ def create_row(
 
     Raises:
         ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
+        NoUid: No uid is left for the owner.
+        TooMany: The owner has too many jobs that have not ended.
+        NotAllowed: Its priority is better than the owner may give.
     """
+    uids.assign(turn, caller.name)
     problems = unknown(turn.session, caller, request)
     if problems:
         raise ConfigError(problems)
+    check_queued(turn.settings.limits, caller.name, caller.groups, limits.live_jobs(turn.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
     row = TaskRow(
         id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
@@ -240,7 +267,8 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     if row is None:
         row = _of_server(s, caller, task_id)
     if row is None or not caller.sees(row.owner):
-        raise NotFound(f"there is no task {task_id[:80]}", hint="det task list")
+        missing = NotFound if row is None else Hidden
+        raise missing(f"there is no task {task_id[:80]}", hint="det task list")
     return row
 
 

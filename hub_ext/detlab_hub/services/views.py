@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import select
@@ -24,7 +22,8 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
-from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.core.searchers import SearcherConfigError
+from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.services import endings
 from detlab_hub.services.access import Right, rights_to
 from detlab_hub.services.callers import Caller
@@ -40,6 +39,8 @@ from detlab_hub.store.tables import (
 
 Reasons = Pending
 CHUNK = 500
+NAMES_SHOWN = 5000
+"""Metrics of one trial that one answer holds."""
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
 
 
@@ -129,15 +130,8 @@ def trials_total(config: dict[str, Any]) -> int | None:
     if searcher.get("name") != "grid":
         total = searcher.get("max_trials")
         return 1 if searcher.get("name") == "single" else total
-    return _grid_size(json.dumps([searcher, config.get("hyperparameters") or {}]))
-
-
-@lru_cache(maxsize=2000)
-def _grid_size(config: str) -> int | None:
-    """Of a grid's searcher and hyperparameters as JSON; kept, since it is counted out and lists ask again and again."""
-    searcher, hyperparameters = json.loads(config)
     try:
-        return make_searcher(searcher, hyperparameters, 0).trials_total
+        return Grid(config.get("hyperparameters") or {}).size
     except SearcherConfigError:
         return None
 
@@ -227,6 +221,9 @@ def _trial_view(
     s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
 ) -> TrialView:
     state = TrialState(row.state)
+    shown = metrics.summaries(s, row.id, NAMES_SHOWN) if summary else {}
+    full = sum(map(len, shown.values())) >= NAMES_SHOWN
+    left_out = metrics.count_series(s, row.id) - NAMES_SHOWN if full else 0
     return TrialView(
         id=row.id,
         index=row.idx,
@@ -255,7 +252,8 @@ def _trial_view(
         policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         card=endings.of_trial(s, row, current) if summary else None,
-        summary=metrics.summaries(s, row.id) if summary else {},
+        summary=shown,
+        summary_left_out=left_out,
         metadata=row.metadata_,
     )
 

@@ -164,6 +164,7 @@ class AllocationMixin(Spawner):
             trial_ids=wish.trial_ids,
             bundle=wish.bundle,
             base_url=self.server.base_url if self.server else "/",
+            server_host=self.user.host if self.user.settings.get("subdomain_host") else "",
             environment={name: str(value) for name, value in self.get_env().items() if value is not None},
         )
 

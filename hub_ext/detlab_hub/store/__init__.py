@@ -1,5 +1,6 @@
 """The master's database: tables, the `Store` that runs transactions, and queries per resource."""
 
+from detlab_hub.store.copies import CannotCopy, CopyPolicy
 from detlab_hub.store.errors import (
     BadReport,
     LeaseHeld,
@@ -16,7 +17,9 @@ from detlab_hub.store.writer import InlineExecutor
 
 __all__ = [
     "BadReport",
+    "CannotCopy",
     "Clock",
+    "CopyPolicy",
     "InlineExecutor",
     "LeaseHeld",
     "LeaseLost",

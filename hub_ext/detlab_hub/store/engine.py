@@ -6,13 +6,15 @@ read. SQLite runs with `synchronous=FULL`: an acknowledged commit has been fsync
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
@@ -219,6 +221,17 @@ def failure_in(error: BaseException) -> DBAPIError | None:
             return seen
         seen = seen.__context__
     return None
+
+
+@contextlib.contextmanager
+def patient(connection: Connection) -> Iterator[None]:
+    """Let the transaction of the writer do nothing for as long as what is inside takes."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout TO 0"))
+    yield
+    connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout TO {IDLE_MS}"))
 
 
 def in_transaction(connection: Connection) -> bool:

@@ -4,7 +4,8 @@ DetlabError
  ├─ StoreError              store.failed     the database cannot be opened
  │   ├─ StoreDamaged        store.damaged    there is something, but not a database of ours
  │   ├─ StoreTooNew         store.too_new    written by a newer detlab
- │   └─ LeaseHeld           store.lease_held another live master has it
+ │   ├─ LeaseHeld           store.lease_held another live master has it
+ │   └─ CannotCopy          store.cannot_copy  no copy of it can be made, or put back (in `copies`)
  ├─ BadReport               report.refused   a record that can never be taken
  └─ Unavailable (503)
      ├─ StoreBusy           store.busy       rolled back, may be tried again

@@ -70,12 +70,17 @@ class ProcessIdentity:
         """Return it as text."""
         return json.dumps(asdict(self), sort_keys=True)
 
-    def seen_dead(self) -> bool:
-        """Whether the process is certainly gone; False also when that cannot be seen from here."""
-        here = self.boot and self.boot == _boot_id() and self.namespace == _pid_namespace()
-        if not here:
-            return False
-        return _start_time(self.pid) != self.start
+    def seen_dead(self, *, this_machine: bool = False) -> bool:
+        """Whether the process is certainly gone; False also when that cannot be seen from here.
+
+        Args:
+            this_machine: It can only have run on this machine, so that one of an earlier boot is gone.
+        """
+        boot = _boot_id()
+        if self.boot and boot and self.boot != boot:
+            return this_machine
+        here = self.boot and self.namespace == _pid_namespace()
+        return bool(here) and _start_time(self.pid) != self.start
 
 
 def _boot_id() -> str:
@@ -109,7 +114,9 @@ def check_free(session: Session, now: float) -> None:
     if row is None or row.expires_at <= now:
         return
     process = ProcessIdentity.parse(row.process)
-    if process is not None and process.seen_dead():
+    # a lease of before a restart, after which the clock was put back, would else last until the clock is where it was
+    one_machine = session.get_bind().dialect.name == "sqlite"
+    if process is not None and process.seen_dead(this_machine=one_machine):
         return
     raise LeaseHeld(row.holder, row.expires_at, now)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from detlab_hub.store import lease, migrate
+from detlab_hub.store.copies import CopyPolicy, copy_before_migration
 from detlab_hub.store.engine import (
     Verdict,
     failure_in,
@@ -28,6 +30,7 @@ from detlab_hub.store.engine import (
     in_transaction,
     judge,
     parse_url,
+    patient,
     reader_engine,
     sqlite_path,
     writer_engine,
@@ -41,6 +44,7 @@ from detlab_hub.store.writer import reader_threads
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+_log = logging.getLogger(__name__)
 
 READERS = 4
 OPEN_LOCK = 0x6465746C6162
@@ -101,6 +105,7 @@ class Store:
         writer: Executor | None = None,
         process: ProcessIdentity | None = None,
         upgrading: Callable[[], None] = lambda: None,
+        copies: CopyPolicy | None = None,
     ) -> Self:
         """Open the database, take the lease and bring the schema up to date, in one transaction.
 
@@ -113,8 +118,10 @@ class Store:
                 `InlineExecutor` (reads then run there, too).
             process: Who holds the lease; a simulation may give another than this process.
             upgrading: Called before an older schema is brought up to date, which may take minutes.
+            copies: How an older database is copied before that; None makes no copy.
 
         Raises:
+            CannotCopy: No copy can be made, and one is required.
             LeaseHeld: Another live master has it.
             StoreDamaged: Not a sound database of ours.
             StoreTooNew: Written by a newer detlab.
@@ -124,13 +131,13 @@ class Store:
         migrate.check_file(parsed)
         store = cls(parsed, holder=holder, clock=clock, lease_ttl=lease_ttl, writer=writer, process=process)
         try:
-            store._writer.submit(store._start, upgrading).result()
+            store._writer.submit(store._start, upgrading, copies).result()
         except BaseException:
             store._dispose()
             raise
         return store
 
-    def _start(self, upgrading: Callable[[], None]) -> None:
+    def _start(self, upgrading: Callable[[], None], copies: CopyPolicy | None) -> None:
         try:
             with Session(self._write_engine) as session, session.begin():
                 connection = session.connection()
@@ -141,9 +148,12 @@ class Store:
                 if current is not None:
                     # Before the migration: never alter a database under a master that uses it.
                     lease.check_free(session, now)
-                    if current != migrate.revisions()[-1]:
-                        upgrading()
-                migrate.upgrade(connection)
+                if current is not None and current != migrate.revisions()[-1]:
+                    upgrading()
+                    self._migrate(connection, copies)
+                    now = self._clock()
+                else:
+                    migrate.upgrade(connection)
                 self.epoch = lease.take(session, holder=self.holder, process=self._process, now=now, ttl=self._ttl)
         except DBAPIError as error:
             reason = str(error.orig).strip()
@@ -159,6 +169,28 @@ class Store:
                     "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
                 )
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
+
+    def _migrate(self, connection: Connection, copies: CopyPolicy | None) -> None:
+        """Bring an older schema up to date, after a copy of what there is."""
+        schema = migrate.revisions()[-1]
+        copy = None
+        if copies is not None:
+            with patient(connection):
+                copy = copy_before_migration(self._url, schema, copies, _log.warning)
+        if copy is not None:
+            _log.warning("the database from before schema %s is kept in %s", schema, copy)
+        try:
+            migrate.upgrade(connection)
+        except Exception as error:  # whatever it is, it is said with the way back
+            reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            kept = f"; the copy from before is {copy}" if copy is not None else ""
+            cause = hint_of(error.orig, self._url) if isinstance(error, DBAPIError) else None
+            back = "or install the version of detlab that you had: the database still fits it"
+            raise StoreError(
+                f"the database {self.url} cannot be brought to schema {schema}: {type(error).__name__}: {reason}."
+                f" The change was undone{kept}",
+                hint=f"{cause or 'see the whole error in the log, and report it'}; {back}",
+            ) from error
 
     def close(self, *, release: bool = True) -> None:
         """Finish the writes under way, give the lease back and close. Doing it twice is harmless.
@@ -257,7 +289,14 @@ class Store:
         Raises:
             LeaseLost: Another master has it: stop.
         """
-        self.write_sync(lambda session: lease.extend(session, self.epoch, self._clock() + self._ttl))
+        self.write_sync(self._extend)
+
+    async def renew(self) -> None:
+        """`renew_lease` from the event loop; takes no thread but the writer's own."""
+        await self.write(self._extend)
+
+    def _extend(self, session: Session) -> None:
+        lease.extend(session, self.epoch, self._clock() + self._ttl)
 
     def _write(self, fn: Callable[[Session], T]) -> T:
         if self._broken is not None:

@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     MasterMessage,
     RecordAck,
     RecordBatch,
+    Refused,
     Wire,
 )
 from detlab_hub.web.base import Guarded
@@ -28,6 +29,19 @@ from detlab_hub.web.scopes import needs
 log = logging.getLogger("detlab.web")
 
 _MESSAGE: TypeAdapter[Any] = TypeAdapter(AgentMessage)
+REASON_BYTES = 120
+"""The protocol of WebSockets allows 123."""
+_FIELDS_SHOWN = 3
+
+
+def said_of(error: ValidationError) -> str:
+    """The first fields that are wrong, and how: a message of megabytes can have as many mistakes."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:_FIELDS_SHOWN]
+    return "; ".join(f"{'.'.join(map(str, one['loc']))[:60]}: {one['type']}" for one in found)
+
+
+def _cut(reason: str) -> str:
+    return reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
 
 
 class EnrolmentRequest(Wire):
@@ -122,11 +136,13 @@ class Connect(Guarded, WebSocketHandler):
             else:
                 self.close(4002, "the first message must be hello")
         except ValidationError as error:
-            log.warning("agent %s: a message that is none: %s", self.agent.agent_id, error)
-            self.close(4002, "not a message of this protocol")
+            log.warning("agent %s: a message that is none: %s", self.agent.agent_id, said_of(error))
+            self.close(4002, _cut(f"not a message of this protocol: {said_of(error)}"))
         except DetlabError as error:
             log.warning("agent %s: %s", self.agent.agent_id, error)
-            self.close(4003, error.message[:120])
+            if self._session is None:
+                self.say(Refused(message=str(error)))
+            self.close(4003, _cut(error.message))
 
     async def _greet(self, hello: Hello) -> None:
         if self._timer is not None:

@@ -32,6 +32,9 @@ CONFIRMED_TOKENS = 10_000
 
 HUB_PATIENCE_SECONDS = 10
 
+COOKIES = {"samesite": "Lax"}
+"""They come along when a person follows a link to a page, and not when another site's page asks for something."""
+
 _HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
 
@@ -87,6 +90,7 @@ def make_hub_auth(*, api_url: str, api_token: str, base_url: str, hub_prefix: st
         oauth_redirect_uri=f"{base_url}oauth_callback",
         cache_max_age=HUB_CACHE_SECONDS,
         allow_websocket_cookie_auth=False,
+        cookie_options=COOKIES,
     )
 
 
@@ -142,6 +146,7 @@ class Identifier:
     async def _by_cookie(self, handler: Guarded, rule: CrossSite) -> Caller | None:
         person = self._person(await self._ask(self.hub.get_user(handler, sync=False)))
         if person is not None:  # the Hub's client asks reading scripts for no XSRF token if they say no Sec-Fetch-Mode
+            handler.known_as = person.name
             check_session(handler, rule)
         return person
 

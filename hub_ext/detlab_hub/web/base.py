@@ -14,9 +14,11 @@ from pydantic import BaseModel, Field, ValidationError
 from tornado import web
 
 from detlab import errors
-from detlab.schemas.wire import ErrorView, ProblemView
+from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.limits.reached import Reached, TooFast
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
@@ -30,6 +32,7 @@ STATUS: dict[type[Exception], int] = {
     errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.Conflict: 409,
+    errors.LimitReached: 429,
     errors.Unavailable: 503,
     errors.ConfigError: 422,
     errors.ResourcesError: 422,
@@ -55,6 +58,11 @@ SECURITY_HEADERS = {
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
 
+TOKEN_KINDS = {"dttask": "of a task", "dtagent": "of an agent", "dtenrol": "for enrolment", "dthub": "of a spawner"}
+"""What the prefix of a token says that it is, in the audit log of refusals."""
+
+RETRY_AFTER = "5"
+"""Seconds after which it is worth asking again, when the master is busy or cannot write."""
 BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
@@ -114,6 +122,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     _stream_request_body = True  # bodies are read only after `prepare` has let the caller in
 
     caller: AnyCaller | None = None
+    known_as: str | None = None
+    """Whose session it is, while it is not yet certain that the request is theirs."""
     _refusal: Exception | None = None
     _to_login = False
 
@@ -199,6 +209,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
 
         Raises:
             AuthError: Nobody we know.
+            TooFast: They ask too often.
             Forbidden: Somebody without the scope.
         """
         identifier: Identifier = self.settings["identifier"]
@@ -211,6 +222,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
                 "no valid token came with the request",
                 hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
             )
+        self.services.limits.limiter.request(self.caller)
         if not granted(self.caller) & operation.scopes:
             wanted = " or ".join(sorted(scope_name(scope) for scope in operation.scopes))
             raise errors.Forbidden(
@@ -323,10 +335,36 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         """Answer with an `ErrorView`."""
         error = kwargs.get("exc_info", (None, web.HTTPError(status_code), None))[1]
         self.set_status(status_of(error))
+        self._note_refusal(error)
+        if isinstance(error, TooFast):
+            self.set_header("Retry-After", str(error.retry_after))
         if self.get_status() == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="detlab"')
+        if self.get_status() == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.set_header("Retry-After", RETRY_AFTER)
         self.set_header("Content-Type", "application/json")
         self.finish(error_view(error).model_dump_json())
+
+    def _note_refusal(self, error: Any) -> None:
+        """Note access that was refused, to whoever is known or shows a token, and limits that were reached."""
+        if isinstance(error, Reached):
+            self.services.limits.note(error)
+            return
+        if not isinstance(error, errors.AuthError | errors.Forbidden | Hidden):
+            return
+        actor = _actor_of(self)
+        if actor is None:
+            return
+        prefix: str = self.settings["prefix"]
+        path = urlsplit(self.request.uri or "").path.removeprefix(prefix).removeprefix(API_PREFIX)
+        self.services.refusals.note(
+            actor=actor,
+            verb=self.request.method or "",
+            route=self.settings["templates"].get(type(self), "-"),
+            path=path,
+            reason=f"not theirs, told {error.code}" if isinstance(error, Hidden) else error.code,
+            address=self.request.remote_ip or "-",
+        )
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what the master did wrong with its traceback; what the caller did wrong, or the database, in one line."""
@@ -348,6 +386,28 @@ class NoSuchRoute(Guarded):
         )
 
     head = post = put = patch = delete = options = get
+
+
+def _actor_of(handler: Guarded) -> str | None:
+    """Who is refused, as the audit log names them; None: they show nothing that could be a token of theirs."""
+    match handler.caller:
+        case Caller(name=name):
+            return name
+        case TaskCaller(allocation_id=allocation):
+            return f"task {allocation}"
+        case AgentCaller(agent_id=agent):
+            return f"agent {agent}"
+        case HubCaller():
+            return "the Hub's spawner"
+        case EnrolCaller():
+            return "an enrolment token"
+    if handler.known_as is not None:
+        return handler.known_as
+    said = handler.request.headers.get("Authorization", "").split()
+    if not said:
+        return None
+    kind = TOKEN_KINDS.get(said[-1].partition("_")[0], "of the Hub")
+    return f"an unknown token {kind}"
 
 
 def access_log(handler: web.RequestHandler) -> None:

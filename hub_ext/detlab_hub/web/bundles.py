@@ -7,7 +7,7 @@ from pathlib import Path
 from detlab.errors import BundleTooLarge, DetlabError
 from detlab.schemas.wire import Wire
 from detlab_hub.services import AgentCaller
-from detlab_hub.web.files import send_file
+from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
@@ -20,7 +20,7 @@ class BundleStored(Wire):
     """False if the caller had sent it before; of others it says nothing."""
 
 
-class Bundle(Upload):
+class Bundle(Upload, Download):
     """One bundle, by the digest of its bytes."""
 
     def initialize(self) -> None:
@@ -57,4 +57,4 @@ class Bundle(Upload):
         """Download a bundle that a task of the caller runs."""
         holder = self.agent if isinstance(self.caller, AgentCaller) else self.task
         path = await self.services.bundles.path_for(holder, digest)
-        await send_file(self, path.open("rb"), "application/gzip")
+        await self.send_path(path, "application/gzip")

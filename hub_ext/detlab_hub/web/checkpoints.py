@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.web.base import Guarded
-from detlab_hub.web.files import send_chunks, send_file
+from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 
 
@@ -19,22 +17,20 @@ class Checkpoint(Guarded):
         return await self.services.checkpoints.get(self.person, uuid)
 
 
-class CheckpointFileBytes(Guarded):
+class CheckpointFileBytes(Download):
     """One file of a checkpoint."""
 
     @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, uuid: str, digest: str) -> None:
         """Download one file by its digest, as the manifest names it."""
-        source, size = await self.services.checkpoints.open_file(self.person, uuid, digest)
-        await send_file(self, source, "application/octet-stream", size)
+        opening = self.services.checkpoints.open_file(self.person, uuid, digest)
+        await self.send_file(opening, "application/octet-stream")
 
 
-class CheckpointArchive(Guarded):
+class CheckpointArchive(Download):
     """All files of a checkpoint."""
 
     @needs("read", cross_site="link", media="application/x-tar")
     async def get(self, uuid: str) -> None:
         """Download all files as a tar with one folder, named by the checkpoint's uuid."""
-        archive = await self.services.checkpoints.open_archive(self.person, uuid)
-        with closing(archive.chunks) as chunks:
-            await send_chunks(self, chunks, "application/x-tar", archive.size, archive.name)
+        await self.send_archive(self.services.checkpoints.open_archive(self.person, uuid), "application/x-tar")

@@ -19,7 +19,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
-from detlab_hub.web.files import send_file
+from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 
 
@@ -163,14 +163,14 @@ class LogRetention(Guarded):
         return await self.services.log_retention.keep(self.person, body)
 
 
-class Bundle(Guarded):
+class Bundle(Download):
     """The code of an experiment."""
 
     @needs("read", cross_site="xsrf", media="application/gzip")
     async def get(self, experiment_id: int) -> None:
         """Download the code that the experiment runs, a tar.gz."""
         path: Path = await self.services.experiments.bundle_path(self.person, experiment_id)
-        await send_file(self, path.open("rb"), "application/gzip")
+        await self.send_path(path, "application/gzip")
 
 
 class Trials(Guarded):

@@ -1,64 +1,131 @@
-"""Sending bytes without holding the loop or the memory."""
+"""Sending bytes without holding the loop, the memory or a thread for a client who is gone."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from tornado.iostream import StreamClosedError
 
 from detlab.errors import DetlabError
+from detlab_hub.services.archives import Archive
+from detlab_hub.services.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 
 _CHUNK = 1024 * 1024
+PATIENCE = 120.0
+"""Seconds that a client may leave a chunk unread before the download is cut."""
 _log = logging.getLogger(__name__)
 
 
-async def send_file(handler: Guarded, source: BinaryIO, media: str, size: int | None = None) -> None:
-    """Send an open file, as a download, and close it.
+class Download(Guarded):
+    """Base of routes that send files: so many at a time for each user, and none for a client who is gone."""
 
-    Args:
-        handler: The request to answer.
-        source: Open binary file.
-        media: Its media type; browsers are told not to guess another.
-        size: Bytes, when known already.
-    """
-    with source:
-        length = os.fstat(source.fileno()).st_size if size is None else size
-        await send_chunks(handler, iter(lambda: source.read(_CHUNK), b""), media, length)
+    def initialize(self) -> None:
+        """Nothing is sent yet."""
+        super().initialize()
+        self._sending: asyncio.Task[None] | None = None
 
+    def on_connection_close(self) -> None:
+        """Stop the work when the client has gone."""
+        super().on_connection_close()
+        if self._sending is not None:
+            self._sending.cancel()
 
-async def send_chunks(
-    handler: Guarded, chunks: Iterator[bytes], media: str, size: int, name: str | None = None
-) -> None:
-    """Send bytes as they are made, as a download.
+    async def send_path(self, path: Path, media: str) -> None:
+        """Send a file of the master's own, as a download.
 
-    An error before the first of them is answered as any other; after that the connection is closed, and whoever reads
-    it sees from its length that the rest is missing.
+        Raises:
+            Unavailable: Too many downloads are under way.
+        """
+        await self._while_here(lambda: self._send_file(path.open("rb"), media))
 
-    Args:
-        handler: The request to answer.
-        chunks: Made in threads; none is empty.
-        media: Their media type; browsers are told not to guess another.
-        size: Bytes over all chunks.
-        name: For the file that they become: letters, digits, dots and dashes.
-    """
-    handler.set_header("Content-Type", media)
-    handler.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")
-    handler.set_header("Content-Length", str(size))
-    begun = False
-    try:
-        while chunk := await asyncio.to_thread(next, chunks, b""):
-            begun = True
-            handler.write(chunk)
-            await handler.flush()
-    except StreamClosedError:
-        return
-    except DetlabError as problem:
-        if not begun:
-            raise
-        _log.warning("%s broke off: %s", handler.request.path, problem.message)
-        handler.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
+    async def send_file(self, opening: Coroutine[Any, Any, tuple[BinaryIO, int]], media: str) -> None:
+        """Send a file that is still to be found and checked, as a download; it is closed.
+
+        Args:
+            opening: Finds the file and its size.
+            media: Its media type; browsers are told not to guess another.
+
+        Raises:
+            Unavailable: Too many downloads are under way.
+        """
+
+        async def send() -> None:
+            source, size = await opening
+            await self._send_file(source, media, size)
+
+        await self._while_here(send, opening.close)
+
+    async def send_archive(self, packing: Coroutine[Any, Any, Archive], media: str) -> None:
+        """Send an archive as it is packed; see `send_file`."""
+
+        async def send() -> None:
+            archive = await packing
+            with closing(archive.chunks) as chunks:
+                await self._send_chunks(chunks, media, archive.size, archive.name)
+
+        await self._while_here(send, packing.close)
+
+    async def _while_here(
+        self, send: Callable[[], Coroutine[Any, Any, None]], unused: Callable[[], None] | None = None
+    ) -> None:
+        try:
+            with self._workers.open_downloads.of(user_of(self.caller)):
+                self._sending = asyncio.ensure_future(send())
+                await asyncio.wait({self._sending})
+        finally:
+            if self._sending is None and unused is not None:
+                unused()
+            elif self._sending is not None:
+                self._sending.cancel()
+        if self._sending.cancelled():
+            _log.debug("%s: the client has gone", self.request.path)
+        else:
+            self._sending.result()
+
+    @property
+    def _workers(self) -> Workers:
+        return self.services.shell.workers
+
+    async def _send_file(self, source: BinaryIO, media: str, size: int | None = None) -> None:
+        with source:
+            length = os.fstat(source.fileno()).st_size if size is None else size
+            await self._send_chunks(iter(partial(source.read, _CHUNK), b""), media, length)
+
+    async def _send_chunks(self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None) -> None:
+        """Send bytes as they are made, as a download.
+
+        An error before the first of them is answered as any other; after that the connection is closed, and whoever
+        reads it sees from its length that the rest is missing.
+
+        Args:
+            chunks: Made in threads; one that is empty says that the next takes longer.
+            media: Their media type.
+            size: Bytes over all chunks.
+            name: For the file that they become: letters, digits, dots and dashes.
+        """
+        self.set_header("Content-Type", media)
+        self.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")
+        self.set_header("Content-Length", str(size))
+        run = partial(self._workers.downloads.run, user_of(self.caller))
+        begun = False
+        try:
+            while (chunk := await run(next, chunks, None)) is not None:
+                if chunk:
+                    begun = True
+                    self.write(chunk)
+                    await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self.flush())), PATIENCE)
+        except StreamClosedError:
+            return
+        except (DetlabError, TimeoutError) as problem:
+            if not begun:
+                raise
+            _log.warning("%s broke off: %s", self.request.path, str(problem) or "the client does not read")
+            self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one

@@ -8,7 +8,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.services.outputs import OutputsTooLarge
 from detlab_hub.web.base import Guarded
-from detlab_hub.web.files import send_file
+from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
@@ -48,11 +48,10 @@ class Outputs(Guarded):
         return await self.services.outputs.list(self.person, task_id)
 
 
-class OutputBytes(Guarded):
+class OutputBytes(Download):
     """One of them."""
 
     @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, task_id: str, digest: str) -> None:
         """Download a file that a task has handed over."""
-        file, size = await self.services.outputs.open(self.person, task_id, digest)
-        await send_file(self, file, "application/octet-stream", size)
+        await self.send_file(self.services.outputs.open(self.person, task_id, digest), "application/octet-stream")

@@ -25,6 +25,7 @@ from detlab_hub.web import (
     grants,
     instances,
     jobs,
+    limits,
     nodes,
     outputs,
     overview,
@@ -41,7 +42,7 @@ from detlab_hub.web import (
 )
 from detlab_hub.web.base import Guarded, access_log
 from detlab_hub.web.openapi import describe
-from detlab_hub.web.streaming import Streams
+from detlab_hub.web.openstreams import Streams
 
 API: list[tuple[str, type[Guarded]]] = [
     ("openapi.json", cluster.OpenApi),
@@ -85,6 +86,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("jobs/{job_id}/why", jobs.Why),
     ("pools", pools.Pools),
     ("quotas", quotas.Quotas),
+    ("limits", limits.UserLimits),
     ("usage", usage.Usage),
     ("audit", audit.Audit),
     ("tokens", service.Tokens),
@@ -176,21 +178,29 @@ class WebSettings:
 
 def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> web.Application:
     """Return the tornado application of the master."""
+    told = services.settings
     return web.Application(
         [(pattern + "$", cls) for pattern, cls in rules(settings.prefix)],
         default_handler_class=pages.Nowhere,
         log_function=access_log,
         services=services,
         identifier=identifier,
-        streams=Streams(),
+        streams=Streams(told.streams_per_user, told.stream_bytes_per_user, told.stream_slow_limit),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
+        prefix=settings.prefix,
+        templates={cls: path for path, cls in [*reversed(PAGES), *reversed(API)]},
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
+        xsrf_cookie_kwargs=dict(auth.COOKIES),
         websocket_ping_interval=20,
         websocket_ping_timeout=20,
-        websocket_max_message_size=4 * 1024 * 1024,
+        websocket_max_message_size=AGENT_MESSAGE_LIMIT,
     )
+
+
+AGENT_MESSAGE_LIMIT = 2 * 1024 * 1024
+"""Bytes of one message of an agent; one with more ends the connection."""
 
 
 class Background:

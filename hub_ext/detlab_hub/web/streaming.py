@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
@@ -13,32 +14,14 @@ from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
 from detlab_hub.services.batches import Part
+from detlab_hub.services.callers import Caller
 from detlab_hub.services.stream import EventStream
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.openstreams import Account, Streams
 
 log = logging.getLogger("detlab.web")
-
-
-class Streams:
-    """The open streams, so that a stopping server can end them."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def add(self, task: asyncio.Task[None]) -> None:
-        """Remember a stream until it ends."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """End all streams; their readers come back with their cursors."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+SEND_BUFFER = 128 * 1024
+"""Bytes that the kernel keeps for the reader of a stream (it takes twice as much)."""
 
 
 class StreamHandler(Guarded):
@@ -48,8 +31,6 @@ class StreamHandler(Guarded):
     """Seconds of silence after which an empty line goes out; readers give up after `client.session`'s 12."""
     header_wait: ClassVar[float] = 0.2
     """Seconds that the source has to refuse or to say something before the headers go out."""
-    slow_limit: ClassVar[float] = 30.0
-    """Seconds that a reader may leave a flush unread before it is dropped."""
     recheck: ClassVar[float] = 60.0
     """Seconds after which the token is looked at again."""
 
@@ -65,11 +46,26 @@ class StreamHandler(Guarded):
             self._pump.cancel()
 
     async def stream(self, batches: AsyncIterator[Sequence[BaseModel]] | EventStream) -> None:
-        """Send batches until the source ends, the reader goes, lags too far, or loses its permission."""
+        """Send batches until the source ends, the reader goes, lags too far, or loses its permission.
+
+        Raises:
+            ApiError: 429, the caller has too many streams.
+        """
+        streams: Streams = self.settings["streams"]
+        user = self.caller.name if isinstance(self.caller, Caller) else None
+        account = streams.account_of(user)
+        try:
+            await self._stream(batches, streams, account)
+        finally:
+            streams.leave(user, account)
+
+    async def _stream(
+        self, batches: AsyncIterator[Sequence[BaseModel]] | EventStream, streams: Streams, account: Account
+    ) -> None:
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")
-        streams: Streams = self.settings["streams"]
-        sending = self._run(batches) if isinstance(batches, EventStream) else self._send_all(batches)
+        wire = _Wire(self, account, streams.slow_limit)
+        sending = self._run(batches, wire) if isinstance(batches, EventStream) else self._send_all(batches, wire)
         self._pump = asyncio.create_task(sending)
         streams.add(self._pump)
         try:
@@ -97,9 +93,8 @@ class StreamHandler(Guarded):
         """Close the connection without the end mark, so that the reader knows that there was more."""
         self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
 
-    async def _run(self, source: EventStream) -> None:
+    async def _run(self, source: EventStream, wire: _Wire) -> None:
         """Let the source write to the connection by itself; look after it when it is silent."""
-        wire = _Wire(self)
         checked = time.monotonic()
         running = asyncio.ensure_future(source.run(wire))
         try:
@@ -116,17 +111,17 @@ class StreamHandler(Guarded):
                     await self._still_allowed()
                 if not self._headers_written or time.monotonic() - wire.written >= self.keep_alive:
                     wire.beat()
-                    await wire.room()
+                    await wire.sent()
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    async def _send_all(self, batches: AsyncIterator[Sequence[BaseModel]]) -> None:
+    async def _send_all(self, batches: AsyncIterator[Sequence[BaseModel]], wire: _Wire) -> None:
         checked = time.monotonic()
         pending: asyncio.Task[Any] | None = None
         try:
             while True:
-                pending = pending or asyncio.ensure_future(anext(batches))
+                pending = pending or asyncio.ensure_future(_next(batches, wire))
                 # a reader of a silent source gets its headers soon; a refusal comes before them
                 patience = self.keep_alive if self._headers_written else self.header_wait
                 done, _ = await asyncio.wait({pending}, timeout=patience)
@@ -134,20 +129,19 @@ class StreamHandler(Guarded):
                     checked = time.monotonic()
                     await self._still_allowed()
                 if not done:
-                    await self._flush(b"\n")
+                    wire.beat()
+                    await wire.sent()
                     continue
                 try:
-                    batch = pending.result()
+                    text = _lines(pending.result())
                 except StopAsyncIteration:
                     return
-                pending = None
-                await self._flush(b"".join(line.model_dump_json().encode() + b"\n" for line in batch))
+                pending = None  # and with it what was read: while nobody reads, nothing but the text is kept
+                wire.send(text)
+                del text
+                await wire.room()
         finally:
             await _close(batches, pending)
-
-    async def _flush(self, chunk: bytes) -> None:
-        self.write(chunk)
-        await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self.flush())), self.slow_limit)
 
     async def _still_allowed(self) -> None:
         """End the stream of whom the Hub no longer knows, or knows otherwise: its source goes by what they were."""
@@ -169,11 +163,15 @@ class _Wire:
     readers, and written past the handler: what it does for each chunk costs more than the sending.
     """
 
-    def __init__(self, handler: StreamHandler) -> None:
+    def __init__(self, handler: StreamHandler, account: Account, slow_limit: float) -> None:
         connection: Any = handler.request.connection
         self._handler = handler
+        self._account = account
+        self._slow_limit = slow_limit
         self._stream: IOStream = connection.stream
         self._stream.set_nodelay(True)
+        # else the kernel takes megabytes for each reader who does not read
+        self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._chunked = handler.request.version == "HTTP/1.1"
         self._unsent: asyncio.Future[None] | None = None
         """Done when what was written has left the process."""
@@ -182,11 +180,15 @@ class _Wire:
 
     def put(self, part: Part) -> bool:
         """Write a part; False: what was written before has not left yet, or the reader has gone."""
-        if self._full():
+        if self._full() or self._account.full:
             return False
         if part.framed is None:
             part.framed = _chunk(part.text)
         return self._write(part.framed if self._chunked else part.text)
+
+    def send(self, text: bytes) -> None:
+        """Write lines that are for this reader alone, once there is room."""
+        self._write(_chunk(text) if self._chunked else text)
 
     def beat(self) -> None:
         """Write an empty line, if there is room."""
@@ -194,16 +196,25 @@ class _Wire:
             self._write(_chunk(b"\n") if self._chunked else b"\n")
 
     async def room(self) -> None:
-        """Wait until what was written has left the process.
+        """Wait until what was written has left the process, and the user's other streams are not full.
 
         Raises:
             TimeoutError: The reader has not taken it in `slow_limit` seconds.
             StreamClosedError: The reader has gone.
         """
+        await self.sent()
+        await self.others_sent()
+
+    async def others_sent(self) -> None:
+        """Wait until the user's streams together are not full."""
+        await self._account.room()
+
+    async def sent(self) -> None:
+        """Wait until what was written has left the process; raises what `room` does."""
         if self._stream.closed():
             raise StreamClosedError(self._stream.error)
         if self._unsent is not None:
-            await asyncio.wait_for(asyncio.shield(self._unsent), self._handler.slow_limit)
+            await asyncio.wait_for(asyncio.shield(self._unsent), self._slow_limit)
 
     def _full(self) -> bool:
         if self._unsent is not None and self._unsent.done():
@@ -220,6 +231,7 @@ class _Wire:
         sent = 0 if self._stream.writing() else self._sent_at_once(data)
         if sent < len(data):
             self._unsent = self._stream.write(memoryview(data)[sent:])
+            self._account.wait_for(self._unsent, len(data) - sent)
         return True
 
     def _sent_at_once(self, data: bytes) -> int:
@@ -228,6 +240,15 @@ class _Wire:
             return self._stream.write_to_fd(memoryview(data)) or 0
         except OSError:  # full, or broken: `write` finds out and acts
             return 0
+
+
+async def _next(batches: AsyncIterator[Sequence[BaseModel]], wire: _Wire) -> Sequence[BaseModel]:
+    await wire.others_sent()
+    return await anext(batches)
+
+
+def _lines(batch: Sequence[BaseModel]) -> bytes:
+    return b"".join(line.model_dump_json().encode() + b"\n" for line in batch)
 
 
 def _chunk(data: bytes) -> bytes:

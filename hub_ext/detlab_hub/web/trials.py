@@ -17,6 +17,8 @@ class SeriesList(Wire):
     """Curves."""
 
     items: list[SeriesView]
+    left_out: int = 0
+    """So many are not here, because they are too many: name those that are wanted."""
 
 
 class ValueView(Wire):
@@ -121,10 +123,10 @@ class Metrics(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
         """Return curves, down-sampled so that extremes and the last point stay exact."""
-        items = await self.services.trials.metrics(
+        items, left_out = await self.services.trials.curves(
             self.person, trial_id, group=query.group, names=query.name or None, max_points=query.max_points
         )
-        return SeriesList(items=items)
+        return SeriesList(items=items, left_out=left_out)
 
 
 class Values(Guarded):

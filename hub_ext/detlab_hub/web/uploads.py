@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
+from detlab.errors import Unavailable
+from detlab_hub.services.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 
 
@@ -24,18 +25,31 @@ class Upload(Guarded):
         """Nothing has come yet."""
         super().initialize()
         self._upload: BinaryIO | None = None
+        self._ticket: str | None = None
+
+    @property
+    def _workers(self) -> Workers:
+        return self.services.shell.workers
 
     async def prepare(self) -> None:
-        """Open the temporary file once the caller is let in."""
+        """Open the temporary file once the caller is let in, and has not too many under way."""
         await super().prepare()
         if self.request.method == "PUT" and self._refusal is None:
-            self._upload = await asyncio.to_thread(_temporary, self.folder)
+            user = user_of(self.caller)
+            try:
+                self._workers.open_uploads.take(user)
+                self._ticket = user
+                self._upload = await self._workers.uploads.run(user, _temporary, self.folder)
+            except Unavailable as error:
+                self._refusal = error
+            if self._ticket is None:  # the sender has gone meanwhile
+                self._discard()
 
     async def data_received(self, chunk: bytes) -> None:
         """Write what comes to the temporary file, up to the limit."""
         self._received += len(chunk)
         if self._upload is not None and self._received <= self.body_limit:
-            await asyncio.to_thread(self._upload.write, chunk)
+            await self._workers.uploads.run(user_of(self.caller), self._upload.write, chunk)
 
     async def uploaded(self) -> Path:
         """Return the file that has come.
@@ -46,7 +60,7 @@ class Upload(Guarded):
         if self._received > self.body_limit:
             raise self.too_large()
         assert self._upload is not None
-        await asyncio.to_thread(_finish, self._upload)
+        await self._workers.uploads.run(user_of(self.caller), _finish, self._upload)
         return Path(self._upload.name)
 
     def on_finish(self) -> None:
@@ -59,6 +73,9 @@ class Upload(Guarded):
         self._discard()
 
     def _discard(self) -> None:
+        if self._ticket is not None:
+            self._workers.open_uploads.give_back(self._ticket)
+            self._ticket = None
         if self._upload is not None:
             self._upload.close()
             with contextlib.suppress(FileNotFoundError):

@@ -328,6 +328,31 @@ export interface JobWhy {
   waiting: number;
 }
 
+/** The limits of one user. */
+export interface LimitList {
+  items: LimitView[];
+  exempt_users: string[];
+}
+
+/** A user who is at or near a limit, or has met it since the master started. */
+export interface LimitUse {
+  user: string;
+  used: number | null;
+  hits: number;
+  last_hit: number | null;
+}
+
+/** What one user may ask for. */
+export interface LimitView {
+  name: string;
+  setting: string;
+  value: Float | null;
+  most: number | null;
+  unit: string;
+  about: string;
+  users: LimitUse[];
+}
+
 /** One line of a task's output. */
 export interface LogLine {
   id: number;
@@ -606,6 +631,7 @@ export interface TrialView {
   failure: FailureView | null;
   card: FailureView | null;
   summary: Record<string, Record<string, SummaryView>>;
+  summary_left_out: number;
   metadata: Record<string, unknown>;
 }
 

@@ -39,7 +39,7 @@ def forked():
 
 @pytest.fixture
 def agent(master, open_tmp, request, forked):
-    options = ("--uid-range", "23000-23099") if os.geteuid() == 0 else ("--serves-user", "alice")
+    options = () if os.geteuid() == 0 else ("--serves-user", "alice")
     process = AgentProcess(master, open_tmp / "agent", *options, forked=forked)
     process.start()
     try:
@@ -61,7 +61,7 @@ def docker_agents(master, open_tmp, docker_engine, request, forked):
         shared.mkdir(exist_ok=True)
         shared.chmod(0o777)
         allowed = [part for path in [*docker_images.host_mounts(), shared] for part in ("--allow-mount", str(path))]
-        always = ("--uid-range", "23000-23099", "--runtime", "process,docker", "--docker-host", docker_engine.url)
+        always = ("--runtime", "process,docker", "--docker-host", docker_engine.url)
         process = AgentProcess(url, open_tmp / "agent", *always, *allowed, *options, forked=forked)
         process.engine, process.shared = docker_engine, shared
         process.environ = environ or {}

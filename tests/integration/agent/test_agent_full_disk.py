@@ -26,7 +26,7 @@ def disk(open_tmp: Path) -> Iterator[Disk]:
 @pytest.fixture
 def cramped(master: MasterDouble, disk: Disk) -> Iterator[Any]:
     """An agent on that disk."""
-    options = ("--uid-range", "23000-23099") if os.geteuid() == 0 else ("--serves-user", "alice")
+    options = () if os.geteuid() == 0 else ("--serves-user", "alice")
     agent = AgentProcess(master, disk.folder, *options)
     agent.start()
     try:

@@ -78,12 +78,52 @@ def test_each_user_has_a_uid_and_reaches_torch_but_no_secret(master, agent, open
     master.wait_for(exited(other))
 
 
+SHOW = [sys.executable, "-c", "import os; print(os.getuid())"]
+
+
 @needs_root
-def test_a_user_keeps_the_uid(master, agent):
-    show = [sys.executable, "-c", "import os; print(os.getuid())"]
-    uids = [report(master, master.launch(show)) for _ in range(2)]
-    users = json.loads((agent.directory / "users.json").read_text())
-    assert uids == [users["alice"]] * 2
+def test_a_task_runs_under_the_uid_that_the_master_says(master, agent):
+    uids = [report(master, master.launch(SHOW, owner=owner)) for owner in ("alice", "bob", "alice")]
+    assert uids == [master.uids[owner] for owner in ("alice", "bob", "alice")]
+    assert not (agent.directory / "users.json").exists(), "the master keeps them"
+    assert master.hellos[-1].uids == {}
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("uid", "account", "why"),
+    [
+        (0, False, "uid 0"),
+        (0, True, "uid 0"),
+        (33, True, "system's"),
+        (999, False, "uid-range"),
+        (65534, False, "account 'nobody'"),
+        (None, False, "update the master"),
+    ],
+)
+def test_uids_of_root_of_the_system_and_of_accounts_are_refused(master, agent, uid, account, why):
+    task = master.launch(SHOW, uid=uid, account=account)
+    master.wait_for(exited(task))
+    assert task.exits[0].reason == "refused"
+    assert why in task.exits[0].message
+
+
+@needs_root
+def test_a_node_says_what_it_gave_before_and_gives_nobody_the_files_of_another(master, open_tmp):
+    agent = AgentProcess(master, open_tmp / "agent")
+    agent.directory.mkdir()
+    (agent.directory / "users.json").write_text(json.dumps({"alice": master.uids_from + 1, "bob": master.uids_from}))
+    agent.start()
+    try:
+        master.wait_for(master.connected)
+        assert master.hellos[-1].uids == {"alice": 23001, "bob": 23000}
+        task = master.launch(SHOW)
+        master.wait_for(exited(task))
+        assert task.exits[0].reason == "refused"
+        assert all(word in task.exits[0].message for word in ("23001", "23000", "'alice'", "chown -R"))
+        assert report(master, master.launch(SHOW, uid=23001)) == 23001
+    finally:
+        agent.end()
 
 
 @needs_root
@@ -167,6 +207,20 @@ def test_become_never_runs_as_root(uid, gid):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 126
     assert "never runs as root" in done.stderr
+
+
+@needs_root
+def test_become_leaves_no_way_back_to_more_rights():
+    look = "import json; print(json.dumps(dict(line.split(':', 1) for line in open('/proc/self/status'))))"
+    command = [sys.executable, "-P", "-m", "detlab.launch.become", "--uid", "23050", "--gid", "23050", "--"]
+    done = subprocess.run([*command, sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd="/")
+    found = {name: value.split() for name, value in json.loads(done.stdout).items()}
+    assert found["NoNewPrivs"] == ["1"]
+    assert (found["Uid"], found["Gid"]) == (["23050"] * 4, ["23050"] * 4)
+    assert set(found["Groups"]) <= {"23050"}
+    assert {name: int(found[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == dict.fromkeys(
+        ("CapInh", "CapPrm", "CapEff", "CapAmb"), 0
+    )
 
 
 @needs_root

@@ -78,7 +78,8 @@ def test_another_users_task_and_the_agent_cannot_be_read_steered_or_ended(master
 @pytest.fixture
 def agent(master, open_tmp):
     """With users of its own: what ends all processes of a user ends none of another test's, which may run beside it."""
-    process = AgentProcess(master, open_tmp / "agent", "--uid-range", "23300-23399", forked=False)
+    master.uids_from = 23_300
+    process = AgentProcess(master, open_tmp / "agent", forked=False)
     process.start()
     master.wait_for(master.connected, what="the agent connects")
     yield process
@@ -87,7 +88,8 @@ def agent(master, open_tmp):
 
 @pytest.fixture
 def agent_with_secrets(master, open_tmp):
-    process = AgentProcess(master, open_tmp / "agent", "--uid-range", "23300-23399", forked=False)
+    master.uids_from = 23_300
+    process = AgentProcess(master, open_tmp / "agent", forked=False)
     process.token_file.chmod(0o644)
     process.environ = {"OPERATORS_TOKEN": "operators-secret", "JUPYTERHUB_API_TOKEN": "hubs-secret"}
     process.start()

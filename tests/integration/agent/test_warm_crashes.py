@@ -96,7 +96,7 @@ class Place:
 
     def __init__(self, master, root):
         self.root = root
-        options = ("--uid-range", "23100-23199") if os.geteuid() == 0 else ("--serves-user", "alice")
+        options = () if os.geteuid() == 0 else ("--serves-user", "alice")
         self.agent = AgentProcess(master, root / "agent", *options, "--runtime", "process", "--warm-pool")
         program = AGENT.format(root=str(root), zygote=ZYGOTE.format(root=str(root)))
         self.agent.prefix = [sys.executable, "-P", "-c", program]

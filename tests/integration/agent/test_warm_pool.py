@@ -33,7 +33,7 @@ def agent(master):
     with tempfile.TemporaryDirectory(prefix="detlab-warm-") as name:
         root = Path(name)
         root.chmod(0o711)
-        options = ("--uid-range", "23000-23099") if os.geteuid() == 0 else ("--serves-user", "alice")
+        options = () if os.geteuid() == 0 else ("--serves-user", "alice")
         process = AgentProcess(master, root / "agent", *options, "--runtime", "process", "--warm-pool", forked=False)
         process.start()
         try:

@@ -127,6 +127,8 @@ def squat(path: Path, what: str) -> None:
     if what == "folder":
         path.mkdir()
         path.chmod(0o777)
+    elif what == "closed":
+        path.mkdir(mode=0o700)
     elif what == "link":
         elsewhere = path.parents[1] / "bobs" / "open"
         elsewhere.mkdir(exist_ok=True)
@@ -176,7 +178,7 @@ def test_no_uuid_of_a_checkpoint_is_seen_by_another_user_before_it_is_published(
     assert alice(stored, root) == {"state": SECRET}
 
 
-@pytest.mark.parametrize("what", ["folder", "link", "file"])
+@pytest.mark.parametrize("what", ["folder", "closed", "link", "file"])
 def test_who_takes_the_names_of_what_another_user_begins_reads_nothing_and_stops_nothing(
     root: Path, place: Path, both: list[User], what: str
 ) -> None:

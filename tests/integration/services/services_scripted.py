@@ -19,6 +19,7 @@ from typing import Any
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.wire import (
     CheckpointFile,
+    CheckpointGoneRecord,
     CommitCheckpoint,
     CreateExperiment,
     EarlyExitRecord,
@@ -42,6 +43,7 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -185,6 +187,8 @@ class ScriptedTask:
                 return ProgressRecord(seq=self._next("metrics"), time=self.world.now, progress=value)
             case ("early_exit", reason):
                 return EarlyExitRecord(seq=self._next("metrics"), time=self.world.now, reason=reason)
+            case ("gone", gone, instead):
+                return CheckpointGoneRecord(seq=self._next("metrics"), time=self.world.now, gone=gone, instead=instead)
             case ("log", rank, text):
                 return LogRecord(seq=self._next("logs"), time=self.world.now, rank=rank, text=text)
             case ("save", step):
@@ -207,7 +211,7 @@ class ScriptedTask:
             case ("resume",):
                 uuid = self.launch.info.latest_checkpoint
                 self.answer = 0 if uuid is None else (await tasks.get_checkpoint(self.caller, uuid)).steps_completed
-            case ("metrics", *_) | ("progress", *_) | ("early_exit", *_):
+            case ("metrics", *_) | ("progress", *_) | ("early_exit", *_) | ("gone", *_):
                 await self.send("metrics", self.prepared)
             case ("log", *_):
                 await self.send("logs", self.prepared)
@@ -250,6 +254,7 @@ class ScriptedAgent:
     serves_user: str | None = None
     address: str = "127.0.0.1"
     process: str = "one"
+    uids: dict[str, int] | None = field(default_factory=dict)
     tasks: dict[tuple[str, int], ScriptedTask] = field(default_factory=dict)
     inbox: deque[MasterMessage] = field(default_factory=deque)
     session: Any = None
@@ -263,6 +268,7 @@ class ScriptedAgent:
             process=self.process,
             serves_user=self.serves_user,
             address=self.address,
+            uids=self.uids,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
                 RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
@@ -362,6 +368,7 @@ class World:
         self.stale = 0
         self.crashes = 0
         self.refused: list[Any] = []
+        settings.setdefault("limits", Limits(min_priority=1))
         self.settings = Settings(
             state_dir=folder,
             bundles_dir=folder / "bundles",

@@ -26,7 +26,7 @@ async def enrol(world, token, name):
 
 
 def hello(name):
-    return Hello(agent_id=name, slots=[SlotView(id=f"{name}-0")])
+    return Hello(uids={}, agent_id=name, slots=[SlotView(id=f"{name}-0")])
 
 
 async def connect(world, agent):

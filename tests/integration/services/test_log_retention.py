@@ -196,9 +196,8 @@ async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, m
     known = LINES
     line = LogRecord(seq=1, time=world.now, text="continued")
     await world.services.shell.write(lambda turn: logs.append(turn.session, trial_id, 2, [line]))
-    followed = [
-        line async for part in world.services.shell.follow_lines(trial_id, lambda s: True, known) for line in part
-    ]
+    parts = world.services.shell.follow_lines("ada", trial_id, lambda s: True, known)
+    followed = [line async for part in parts for line in part]
     assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]
 
 

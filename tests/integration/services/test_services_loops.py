@@ -38,7 +38,7 @@ class LiveAgent:
         self.heard: list[str] = []
 
     async def run(self) -> None:
-        hello = Hello(agent_id="live", slots=[SlotView(id="0")])
+        hello = Hello(uids={}, agent_id="live", slots=[SlotView(id="0")])
         session = await self.services.agents.connect(AgentCaller("live"), hello, self.inbox.put_nowait)
         while True:
             message = await self.inbox.get()

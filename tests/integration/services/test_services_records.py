@@ -251,6 +251,20 @@ async def test_records_checkpoint_files_are_served_by_digest_and_verified(make_w
         await world.services.checkpoints.open_file(ALICE, UUID, digest)
 
 
+async def test_records_a_manifest_whose_sizes_are_not_those_of_the_files_is_refused(make_world, tmp_path):
+    world, made, task = await one_task(make_world)
+    folder = tmp_path / "checkpoints" / UUID
+    folder.mkdir(parents=True)
+    (folder / "b.pt").write_bytes(b"weights")
+    with pytest.raises(CheckpointError, match="has 7 bytes in the storage, not the 6"):
+        await world.services.tasks.commit_checkpoint(
+            task.caller, commit(files={"b.pt": CheckpointFile(size=6, digest=DIGEST)})
+        )
+    assert await world.services.experiments.checkpoints(ALICE, made.id) == []
+    seen_elsewhere = {"b.pt": CheckpointFile(size=7, digest=DIGEST), "c.pt": CheckpointFile(size=9, digest=DIGEST)}
+    await world.services.tasks.commit_checkpoint(task.caller, commit(files=seen_elsewhere))
+
+
 async def test_records_object_stores_are_not_read_through_the_master(make_world):
     from detlab_hub.services.files import open_verified
 

@@ -230,3 +230,16 @@ async def test_usertask_pages_go_on_where_the_last_one_ended(make_world):
     second = await world.services.usertasks.list(ALICE, limit=10, before=first.next)
     assert [view.id for view in [*first.items, *second.items]] == made[::-1]
     assert second.next is None
+
+
+async def test_usertask_pages_begin_at_no_task_of_another(make_world):
+    """A page that began there would tell when it was made; one that is not there is refused in the same words."""
+    world = await make_world(by_kind())
+    task = await start(world, command())
+    refused = []
+    for name in (task.id, "command-000000000000"):
+        with pytest.raises(NotFound) as caught:
+            await world.services.usertasks.list(BOB, before=name)
+        refused.append(caught.value.message.replace(name, "ID"))
+    assert refused[0] == refused[1]
+    assert (await world.services.usertasks.list(ROOT, before=task.id)).items == []

@@ -24,8 +24,8 @@ from testbed.master_forks import Masters, masters
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A whole cluster with two users, `det up` to `det down`."""
-    config = "c.EmbeddedCluster.extra_users = ['ben']\n"
+    """A whole cluster with three users, `det up` to `det down`."""
+    config = "c.EmbeddedCluster.extra_users = ['ben', 'ada']\n"
     with running_cluster(tmp_path_factory.mktemp("cluster"), slots=2, config=config) as running:
         yield running
 

@@ -58,7 +58,9 @@ async def enrol(master: Any, client: httpx.AsyncClient, name: str) -> str:
 async def connect(master: Any, key: str, name: str) -> Any:
     url = master.base.replace("http", "ws", 1) + "api/v1/agents/connect"
     socket = await websocket_connect(HTTPRequest(url, headers={"Authorization": f"Bearer {key}"}))
-    await socket.write_message(Hello(agent_id=name, slots=[SlotView(id="a"), SlotView(id="b")]).model_dump_json())
+    await socket.write_message(
+        Hello(uids={}, agent_id=name, slots=[SlotView(id="a"), SlotView(id="b")]).model_dump_json()
+    )
     assert json.loads(await socket.read_message())["type"] == "welcome"
     return socket
 
@@ -187,9 +189,9 @@ async def test_faces_a_second_process_of_an_agent_is_told_why_it_is_not_let_in(m
         key = await enrol(master, admin, name)
         request = HTTPRequest(url, headers={"Authorization": f"Bearer {key}"})
         first, second = [await websocket_connect(request) for _ in range(2)]
-        await first.write_message(Hello(agent_id=name, process="a", slots=[]).model_dump_json())
+        await first.write_message(Hello(uids={}, agent_id=name, process="a", slots=[]).model_dump_json())
         assert json.loads(await first.read_message())["type"] == "welcome"
-        await second.write_message(Hello(agent_id=name, process="b", slots=[]).model_dump_json())
+        await second.write_message(Hello(uids={}, agent_id=name, process="b", slots=[]).model_dump_json())
         assert await end_of(second) == 4003
         assert (second.close_reason or "").startswith("another process, at 127.0.0.1, is connected as this agent")
         (seen,) = [view for view in (await admin.get("agents")).json() if view["id"] == name]

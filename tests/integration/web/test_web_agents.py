@@ -11,6 +11,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.web.agents import Connect
+from detlab_hub.web.routes import AGENT_MESSAGE_LIMIT
 
 pytestmark = pytest.mark.hub
 
@@ -28,7 +29,7 @@ async def connect(master: Any, key: str) -> WebSocketClientConnection:
 
 
 def hello(name: str) -> str:
-    return Hello(agent_id=name, slots=[SlotView(id="cpu0")]).model_dump_json()
+    return Hello(uids={}, agent_id=name, slots=[SlotView(id="cpu0")]).model_dump_json()
 
 
 async def closed_with(connection: WebSocketClientConnection) -> int | None:
@@ -58,7 +59,7 @@ async def test_hello_is_answered_and_the_slots_appear(master: Any) -> None:
         ("not json", 4002),
         ('{"type": "launch"}', 4002),
         (hello("somebody else"), 4003),
-        (Hello(agent_id="host", slots=[], protocol=0).model_dump_json(), 4003),
+        (Hello(uids={}, agent_id="host", slots=[], protocol=0).model_dump_json(), 4003),
     ],
 )
 async def test_what_is_no_hello_of_ones_own_ends_the_connection(master: Any, message: str, code: int) -> None:
@@ -79,3 +80,38 @@ async def test_a_key_is_void_after_the_agent_has_enrolled_again(master: Any) -> 
     async with master.client(old) as client:
         reply = await client.post("agents/records?allocation_id=1", json={"stream": "logs", "records": []})
     assert reply.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"slots": [{"id": "cpu0"}, {"id": "cpu0"}]}, ["slots", "'cpu0'"]),
+        ({"max_zero_slot_tasks": 10**9}, ["max_zero_slot_tasks", "1000"]),
+        ({"uids": None}, ["update detlab on that node"]),
+    ],
+)
+async def test_an_agent_is_told_in_full_why_it_is_refused(master: Any, said: dict[str, Any], words: list[str]) -> None:
+    connection = await connect(master, await enrol(master, "host"))
+    await connection.write_message(json.dumps({**json.loads(hello("host")), **said}))
+    answer = json.loads(await connection.read_message() or "{}")
+    assert answer["type"] == "refused"
+    assert all(word in answer["message"] for word in words), answer
+    assert await closed_with(connection) == 4003
+    async with master.client() as client:
+        (agent,) = (await client.get("agents")).json()
+    assert (agent["state"], agent["refused"]) == ("lost", answer["message"])
+
+
+async def test_a_field_that_is_wrong_is_named(master: Any) -> None:
+    connection = await connect(master, await enrol(master, "host"))
+    await connection.write_message(json.dumps({**json.loads(hello("host")), "cpus": -1}))
+    assert await closed_with(connection) == 4002
+    assert "cpus" in (connection.close_reason or "")
+
+
+async def test_a_hello_of_megabytes_ends_the_connection(master: Any) -> None:
+    connection = await connect(master, await enrol(master, "host"))
+    await connection.write_message(json.dumps({**json.loads(hello("host")), "more": "x" * AGENT_MESSAGE_LIMIT}))
+    assert await closed_with(connection) is not None
+    async with master.client() as client:
+        assert [agent["state"] for agent in (await client.get("agents")).json()] == ["lost"]

@@ -95,7 +95,7 @@ async def test_a_stopping_server_cuts_streams_so_that_readers_come_back(master: 
 
 
 async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StreamHandler, "slow_limit", 0.3)
+    master.application.settings["streams"].slow_limit = 0.3
     big = {"kind": "experiment", "id": 1, "data": {"text": "x" * 200_000}}
 
     async def flood(*_: Any, **__: Any):
@@ -135,10 +135,8 @@ def ask(master: Any, path: str, version: str, *, buffer: int | None = None) -> s
     return connection
 
 
-async def test_events_are_not_queued_for_a_reader_who_does_not_read_and_it_is_dropped(
-    master: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StreamHandler, "slow_limit", 0.3)
+async def test_events_are_not_queued_for_a_reader_who_does_not_read_and_it_is_dropped(master: Any) -> None:
+    master.application.settings["streams"].slow_limit = 0.3
     async with master.client() as client:
         made = await create(client)
         connection = ask(master, f"experiments/{made}/stream", "HTTP/1.1", buffer=4096)

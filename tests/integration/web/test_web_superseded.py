@@ -68,7 +68,7 @@ class Agent:
     session: Any = None
 
     async def connect(self) -> None:
-        hello = Hello(agent_id=self.name, slots=[SlotView(id=f"{self.name}-0")], tasks=self.tasks)
+        hello = Hello(uids={}, agent_id=self.name, slots=[SlotView(id=f"{self.name}-0")], tasks=self.tasks)
         caller = AgentCaller(self.name, hashlib.sha256(self.key.encode()).hexdigest())
         self.heard = []
         self.session = await self.master.services.agents.connect(caller, hello, self.heard.append)

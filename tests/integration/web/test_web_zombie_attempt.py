@@ -72,7 +72,7 @@ class Agent:
 
     def __init__(self, name: str, service: Service, folder: Path, token: Path, environment: dict[str, str]) -> None:
         self.folder = folder / name
-        options = ("--uid-range", "23200-23299") if os.geteuid() == 0 else ("--serves-user", os.environ["USER"])
+        options = () if os.geteuid() == 0 else ("--serves-user", os.environ["USER"])
         command = [sys.executable, "-P", "-m", "detlab_agent", "--master", service.base, "--dir", str(self.folder)]
         command += ["--name", name, "--slots", "1", "--enrolment-token-file", str(token), *options]
         with (folder / f"{name}.log").open("wb") as log:

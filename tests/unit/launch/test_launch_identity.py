@@ -1,54 +1,100 @@
-"""uids of hub users."""
+"""As whom a hub user's tasks run on a node: what a root agent takes of the uids that the master assigns."""
 
-import json
-import os
 import pwd
-import subprocess
-import sys
 
 import pytest
 
-from detlab.launch.identity import IdentityError, UserIds, parse_range
+from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, UidRules, parse_range, read_uids
+
+NOBODY = {}
 
 
-def users(path, uid_range=(100, 104), mapped=None, taken=lambda uid: False):
-    return UserIds(path, uid_range, mapped, taken)
+def rules(accounts=NOBODY, **more):
+    return UidRules(name_of=accounts.get, **more)
 
 
-def test_a_user_gets_one_uid_for_ever(tmp_path):
-    path = tmp_path / "users.json"
-    assert users(path).uid_for("alice") == 100
-    assert users(path).uid_for("bob") == 101
-    assert users(path).uid_for("alice") == 100
-    assert json.loads(path.read_text()) == {"alice": 100, "bob": 101}
+def test_an_assigned_uid_has_no_home_and_no_further_groups():
+    identity = rules().identity("alice", 20_000, account=False)
+    assert (identity.uid, identity.gid, identity.groups, identity.home) == (20_000, 20_000, (), None)
 
 
-def test_uids_of_the_system_and_mapped_ones_are_never_allocated(tmp_path):
-    ids = users(tmp_path / "u", mapped={"carol": 101}, taken=lambda uid: uid == 100)
-    assert ids.uid_for("alice") == 102
-    assert ids.uid_for("carol") == 101
+@pytest.mark.parametrize("account", [False, True])
+@pytest.mark.parametrize("uid", [-1, 0, 1, 33, 999])
+def test_root_and_the_systems_own_accounts_are_nobodys(uid, account):
+    with pytest.raises(IdentityError, match=f"uid {uid}"):
+        rules(accounts={uid: "daemon"}).identity("alice", uid, account=account)
 
 
-def test_the_uid_of_a_removed_user_is_the_last_to_be_given_again(tmp_path):
-    path = tmp_path / "u"
-    path.write_text('{"bob": 102}')
-    given = [users(path).uid_for(name) for name in ("a", "b", "c", "d")]
-    assert given == [103, 104, 100, 101]
+@pytest.mark.parametrize("uid", [ACCEPTED_RANGE[1] + 1, 2**32 - 1])
+def test_a_uid_that_the_kernel_takes_for_none_is_refused(uid):
     with pytest.raises(IdentityError, match="uid-range"):
-        users(path).uid_for("e")
+        rules().identity("alice", uid, account=False)
 
 
-@pytest.mark.parametrize("uid", [0, -1, True, "7"])
-def test_nobody_is_mapped_to_root_or_nonsense(tmp_path, uid):
-    with pytest.raises(IdentityError):
-        users(tmp_path / "u", mapped={"alice": uid})
+def test_a_node_may_accept_fewer_uids():
+    node = rules(accepted=(30_000, 30_999))
+    assert node.identity("alice", 30_999, account=False).uid == 30_999
+    with pytest.raises(IdentityError, match="uid_range"):
+        node.identity("alice", 31_000, account=False)
+    assert node.identity("alice", 1005, account=True).uid == 1005, "accounts are the operator's decision"
+
+
+def test_a_master_that_assigns_no_uids_is_to_be_updated():
+    with pytest.raises(IdentityError, match="update the master"):
+        rules().identity("alice", None, account=False)
+
+
+@pytest.mark.parametrize("name", ["carol", "alice"])
+def test_the_uid_of_an_account_is_used_only_if_the_operator_says_so(name):
+    """An account that happens to have the user's name is no exception: people choose names of Hub users."""
+    with pytest.raises(IdentityError, match=f"account '{name}'"):
+        rules(accounts={20_000: name}).identity("alice", 20_000, account=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "uid", "told"),
+    [
+        ({"alice": 20_007}, 20_000, "alice"),
+        ({"ben": 20_000}, 20_000, "ben"),
+        ({"ben": 20_000, "alice": 20_001}, 20_000, "ben"),
+    ],
+)
+def test_files_of_earlier_tasks_are_not_given_to_others(given, uid, told):
+    with pytest.raises(IdentityError, match="chown -R") as error:
+        rules(given=given).identity("alice", uid, account=False)
+    assert repr(told) in str(error.value)
+    assert str(given[told]) in str(error.value)
+
+
+def test_what_the_node_gave_before_and_the_master_gives_now_may_be_the_same():
+    node = rules(given={"alice": 20_000, "ben": 20_001})
+    assert [node.identity(name, uid, account=False).uid for name, uid in node.given.items()] == [20_000, 20_001]
+    assert node.identity("carol", 20_002, account=False).uid == 20_002
+
+
+def test_a_mapped_account_brings_its_groups_and_home_but_never_roots(monkeypatch):
+    account = pwd.struct_passwd(("dora", "x", 1101, 0, "", "/home/dora", "/bin/sh"))
+    monkeypatch.setattr("detlab.launch.identity.pwd.getpwuid", lambda uid: account)
+    monkeypatch.setattr("detlab.launch.identity.os.getgrouplist", lambda name, gid: [gid, 0, 44, 27])
+    identity = UidRules().identity("alice", 1101, account=True)
+    assert (identity.uid, identity.gid, identity.groups) == (1101, 1101, (27, 44))
+    assert str(identity.home) == "/home/dora"
+
+
+def test_a_mapped_account_that_this_node_does_not_have_is_a_number():
+    identity = rules().identity("alice", 1101, account=True)
+    assert (identity.uid, identity.gid, identity.groups, identity.home) == (1101, 1101, (), None)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 0}', '{"a": "7"}', '{"a": true}'])
 def test_a_damaged_map_stops_everything(tmp_path, text):
     (tmp_path / "u").write_text(text)
     with pytest.raises(IdentityError, match="damaged"):
-        users(tmp_path / "u").uid_for("alice")
+        read_uids(tmp_path / "u")
+
+
+def test_no_map_is_an_empty_one(tmp_path):
+    assert read_uids(tmp_path / "u") == {}
 
 
 @pytest.mark.parametrize("text", ["", "5", "a-b", "0-10", "9-3", "-5-6"])
@@ -59,32 +105,3 @@ def test_bad_ranges(text):
 
 def test_a_range():
     assert parse_range("20000-29999") == (20000, 29999)
-
-
-def test_processes_that_ask_at_once_get_different_uids(tmp_path):
-    path = tmp_path / "users.json"
-    program = (
-        "import sys; from detlab.launch.identity import UserIds; from pathlib import Path\n"
-        "ids = UserIds(Path(sys.argv[1]), (70000, 70999))\n"
-        "for n in range(20): ids.uid_for(f'{sys.argv[2]}{n}')\n"
-    )
-    runs = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "abcd"]
-    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
-    given = json.loads(path.read_text())
-    assert len(given) == len(set(given.values())) == 80
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert os.getuid() not in given.values()
-
-
-def test_a_mapped_account_brings_its_groups_and_home_but_never_roots(tmp_path, monkeypatch):
-    account = pwd.struct_passwd(("dora", "x", 101, 0, "", "/home/dora", "/bin/sh"))
-    monkeypatch.setattr("detlab.launch.identity.pwd.getpwuid", lambda uid: account)
-    monkeypatch.setattr("detlab.launch.identity.os.getgrouplist", lambda name, gid: [gid, 0, 44, 27])
-    identity = users(tmp_path / "u", mapped={"alice": 101}).identity_for("alice")
-    assert (identity.uid, identity.gid, identity.groups) == (101, 101, (27, 44))
-    assert str(identity.home) == "/home/dora"
-
-
-def test_an_allocated_uid_has_no_home_and_no_further_groups(tmp_path):
-    identity = users(tmp_path / "u").identity_for("alice")
-    assert (identity.uid, identity.gid, identity.groups, identity.home) == (100, 100, (), None)

@@ -244,12 +244,24 @@ def test_lifecycle_what_is_never_counted_runs_again(kind):
 
 
 def test_lifecycle_a_failure_that_lasts_ends_a_trial_at_once_and_only_a_failure_does():
-    step = t.step(live(restarts=1), t.AttemptEnded(EndKind.FAILED, lasting=True))
+    step = t.step(live(restarts=1), t.AttemptEnded(EndKind.FAILED, t.Retry.NEVER))
     assert (step.state.state, step.state.end_reason, step.state.restarts) == (TrialState.ERROR, EndReason.ERROR, 1)
     assert closed(step)
     assert requested(step) == []
-    invalid = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, lasting=True))
+    invalid = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, t.Retry.NEVER))
     assert invalid.state.end_reason is EndReason.INVALID_HP
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 5])
+def test_lifecycle_an_attempt_whose_checkpoint_was_gone_burns_no_restart_where_an_earlier_one_serves(restarts):
+    old = live(restarts=restarts)
+    step = t.step(old, t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    assert requested(step) == [old.run + 1]
+    assert (step.state.state, step.state.restarts) == (TrialState.ACTIVE, restarts)
+    paused = t.step(live(state=TrialState.PAUSED), t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
+    told = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    assert told.state.end_reason is EndReason.INVALID_HP
 
 
 @pytest.mark.parametrize(

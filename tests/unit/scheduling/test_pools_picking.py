@@ -103,13 +103,13 @@ def test_the_setting_is_a_whole_number_from_1_to_64() -> None:
 
 def test_devices_of_an_older_agent_are_left_whole_and_no_agent_may_name_a_slot_like_a_share() -> None:
     pools, _ = read_pools({"default": {"slots_per_device": 2}})
-    hello = Hello(agent_id="a", slots=[SlotView(id="cuda0")])
+    hello = Hello(uids={}, agent_id="a", slots=[SlotView(id="cuda0")])
     assert [slot.id for slot in with_shares(hello, pools).slots] == ["cuda0"]
     new = hello.model_copy(update={"shares": True})
     assert [slot.id for slot in with_shares(new, pools).slots] == ["cuda0.0", "cuda0.1"]
     assert [slot.id for slot in with_shares(new, read_pools({})[0]).slots] == ["cuda0"]
     with pytest.raises(Conflict, match=r"cannot call a slot 'cuda0.1'"):
-        with_shares(Hello(agent_id="a", slots=[SlotView(id="cuda0.1")]), pools)
+        with_shares(Hello(uids={}, agent_id="a", slots=[SlotView(id="cuda0.1")]), pools)
 
 
 def test_a_device_that_is_held_as_it_was_divided_before_is_nobodys_and_a_closed_one_stays_closed() -> None:

@@ -307,7 +307,7 @@ def test_odd_keys_are_quoted_in_paths() -> None:
 
 
 def test_a_flood_of_mistakes_is_cut_and_stays_quick() -> None:
-    raw = {**{f"unknown_{i}": i for i in range(50_000)}, "labels": [None] * 50_000}
+    raw = {**{f"unknown_{i}": i for i in range(20_000)}, "labels": [None] * 20_000}
     found = check(raw)
     assert 100 <= len(found) <= 200
     assert errors_of(found)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from schemas_problems import GOOD, errors, warnings
 
-from detlab.schemas.expconf import check, errors_of, parse
+from detlab.schemas.expconf import check, errors_of, parse, resolve
+from detlab.schemas.expconf.spaces import MAX_GRID_POINTS, grid_points
+from detlab_hub.core.searchers import Started, make_searcher
 
 # --- searchers ----------------------------------------------------------------------------------------------
 
@@ -206,3 +210,79 @@ def test_a_forgotten_type_is_pointed_at() -> None:
         "hyperparameters": {"lr": {"minval": 0, "maxval": 1}, "n": {"o": {"vals": [1, 2]}}, "minval": 1, "maxval": 2}
     }
     assert set(warnings(raw)) == {"hyperparameters.lr", "hyperparameters.n.o"}
+
+
+# --- how large a search may be -------------------------------------------------------------------------------
+
+
+def _grid(hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    return {**GOOD, "searcher": {"name": "grid", "metric": "loss"}, "hyperparameters": hyperparameters}
+
+
+def _axis(count: int, **more: Any) -> dict[str, Any]:
+    return {"type": "double", "minval": 0, "maxval": 1, "count": count, **more}
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "points"),
+    [
+        ({"x": _axis(10**9)}, "1,000,000,000"),
+        ({"x": _axis(100_001)}, "100,001"),
+        ({f"b{i}": {"type": "categorical", "vals": [True, False]} for i in range(63)}, f"{2**63:,}"),
+        ({f"x{i}": _axis(10) for i in range(20)}, f"{10**20:,}"),
+        ({"x": {"nested": {"deep": _axis(1e6)}}, "list": [_axis(7)], "c": {"type": "const", "val": 1}}, "1,000,000"),
+        ({f"x{i}": _axis(10**9) for i in range(2000)}, "more than 10**30"),
+    ],
+)
+def test_a_grid_of_too_many_points_is_refused_with_their_number(hyperparameters: dict[str, Any], points: str) -> None:
+    found = errors(_grid(hyperparameters), complete=True)
+    assert found["hyperparameters"].startswith(f"the grid has {points} points")
+    assert found.keys() == {"hyperparameters"}
+    assert errors(_grid(hyperparameters)) == found, "also before it is complete"
+
+
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {"x": _axis(100_000)},
+        {"x": {"type": "int", "minval": 1, "maxval": 10, "count": 10**9}},
+        {"x": _axis(10**9), "y": {"type": "double", "minval": 0, "maxval": 1}},  # the missing count is what is said
+    ],
+)
+def test_a_grid_is_not_refused_for_points_that_it_has_not(hyperparameters: dict[str, Any]) -> None:
+    assert "hyperparameters" not in errors(_grid(hyperparameters), complete=True)
+
+
+def test_many_points_are_no_mistake_where_no_grid_walks_them() -> None:
+    assert errors({**_grid({"x": _axis(10**9)}), "searcher": {"name": "random", "metric": "x", "max_trials": 3}}) == {}
+
+
+_NUMBERS = st.one_of(st.integers(-(2**63) + 1, 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False))
+_SPECS = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["int", "double"]), "minval": _NUMBERS, "maxval": _NUMBERS, "count": _NUMBERS}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("log"), "base": _NUMBERS, "minval": _NUMBERS, "maxval": _NUMBERS, "count": _NUMBERS}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("int"), "minval": st.integers(-5, 0), "maxval": st.integers(1, 9), "count": st.integers(1, 99)}
+    ),
+    st.fixed_dictionaries({"type": st.just("categorical"), "vals": st.lists(st.booleans(), max_size=40)}),
+    st.just({"type": "const", "val": [1, 2]}),
+    st.lists(st.integers(), max_size=2),
+)
+_SPACES = st.dictionaries(st.sampled_from("abcde"), st.one_of(_SPECS, st.dictionaries(st.sampled_from("pq"), _SPECS)))
+
+
+@settings(deadline=None)
+@given(_SPACES)
+def test_what_check_accepts_can_be_searched_and_has_as_many_points_as_it_counts(space: dict[str, Any]) -> None:
+    raw = _grid(space)
+    if errors(raw, complete=True):
+        return
+    resolved = resolve(raw)["hyperparameters"] or {}
+    grid = make_searcher({"name": "grid"}, resolved, 0)
+    assert grid.trials_total == grid_points(space) <= MAX_GRID_POINTS
+    make_searcher({"name": "random", "max_trials": 2}, resolved, 0).step(Started())
+    grid.step(Started())

@@ -262,3 +262,17 @@ def test_searchers_preview_reads_standard_input_and_names_it():
     broken = preview("a: [")
     assert broken.exit_code == 2
     assert broken.stderr.startswith("standard input: line 1")
+
+
+def test_a_search_of_a_billion_trials_is_refused_before_it_is_run(run, tmp_path):
+    (tmp_path / "grid.yaml").write_text(
+        "hyperparameters: {x: {type: double, minval: 0, maxval: 1, count: 1000000000}}\n"
+        "searcher: {name: grid, metric: loss}\n"
+    )
+    result = run("grid.yaml")
+    assert result.exit_code == 2
+    assert "1,000,000,000 points" in result.output
+    (tmp_path / "many.yaml").write_text(RANDOM.replace("max_trials: 4", "max_trials: 1000000000"))
+    result = run("many.yaml")
+    assert result.exit_code == 2
+    assert "1,000,000,000 trials" in result.output

@@ -1,12 +1,16 @@
 """The stream of random numbers: NumPy's, draw by draw, in the documented order."""
 
+import math
+import tracemalloc
 import uuid
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from detlab_hub.core.searchers import CreateTrial, SearcherConfigError, Started, make_searcher
-from detlab_hub.core.searchers.hyperparameters import Grid, check_space, round_half_away, sample
+from detlab_hub.core.searchers.hyperparameters import Grid, check_space, even_point, int_point, sample
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 SPACE = {
@@ -122,11 +126,43 @@ def test_searchers_sampled_values_do_not_share_state_with_the_config():
 
 
 @pytest.mark.parametrize(
-    ("value", "rounded"),
-    [(0.5, 1), (1.5, 2), (2.5, 3), (-0.5, -1), (-2.5, -3), (0.49999999999999994, 0), (2.4, 2), (-2.6, -3)],
+    ("ends", "rounded"),
+    [((0, 1), 1), ((1, 2), 2), ((2, 3), 3), ((-1, 0), -1), ((-3, -2), -3), ((2, 2), 2), ((-5, 2), -2)],
 )
-def test_searchers_rounding_takes_halves_away_from_zero(value, rounded):
-    assert round_half_away(value) == rounded
+def test_searchers_rounding_takes_halves_away_from_zero(ends, rounded):
+    assert int_point(*ends, 1, 0) == rounded
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.integers(2, 1000), st.data())
+def test_searchers_points_of_an_int_are_those_of_the_formula_in_floats_where_floats_are_exact(low, width, count, data):
+    place = data.draw(st.integers(0, count - 1))
+    value = low + place * width / (count - 1)
+    whole = math.trunc(value)
+    rounded = whole + (math.copysign(1, value) if abs(value - whole) >= 0.5 else 0)
+    assert int_point(low, low + width, count, place) == rounded
+
+
+@pytest.mark.parametrize(("low", "high"), [(-(2**62), 2**62 - 1), (2**53 + 1, 2**63 - 1), (-(2**63), -(2**62) + 3)])
+def test_searchers_points_of_a_wide_int_are_exact_and_within_its_range(low, high):
+    grid = Grid({"p": {"type": "int", "minval": low, "maxval": high, "count": 10**9}})
+    assert (grid.point(0)["p"], grid.point(10**9 - 1)["p"]) == (low, high)
+    some = [grid.point(i)["p"] for i in range(0, 10**9, 10**7)]
+    assert some == sorted(set(some))
+    assert low <= some[0] <= some[-1] <= high
+
+
+@given(st.floats(-8e307, 8e307), st.floats(-8e307, 8e307), st.integers(1, 10**12), st.data())
+def test_searchers_points_of_a_double_are_finite_and_exact_at_the_ends(low, high, count, data):
+    low, high = min(low, high), max(low, high)
+    place = data.draw(st.integers(0, count - 1))
+    assert math.isfinite(even_point(low, high, count, place))
+    if count > 1:
+        assert (even_point(low, high, count, 0), even_point(low, high, count, count - 1)) == (low, high)
+
+
+def test_searchers_points_of_a_double_do_not_overflow_on_the_way():
+    assert even_point(-8e307, 8e307, 1001, 500) == pytest.approx(0.0, abs=1e300)
+    assert even_point(1.6e308, 1.7e308, 1, 0) == pytest.approx(1.65e308)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +186,7 @@ def test_searchers_rounding_takes_halves_away_from_zero(value, rounded):
 )
 def test_searchers_grid_axis(spec, values):
     grid = Grid({"p": spec})
-    assert [grid.point(i)["p"] for i in range(len(grid))] == values
+    assert [grid.point(i)["p"] for i in range(grid.size)] == values
 
 
 def test_searchers_grid_last_sorted_axis_is_fastest_nested_maps_included():
@@ -163,7 +199,7 @@ def test_searchers_grid_last_sorted_axis_is_fastest_nested_maps_included():
             "a": {"type": "categorical", "vals": [10, 20]},
         }
     )
-    points = [grid.point(i) for i in range(len(grid))]
+    points = [grid.point(i) for i in range(grid.size)]
     assert [(p["a"], p["b"]["p"], p["b"]["q"]) for p in points] == [
         (10, "x", 1),
         (10, "x", 2),
@@ -176,10 +212,17 @@ def test_searchers_grid_last_sorted_axis_is_fastest_nested_maps_included():
     ]
 
 
-def test_searchers_a_huge_grid_costs_nothing_until_it_is_walked():
-    grid = Grid({name: {"type": "int", "minval": 1, "maxval": 1000, "count": 1000} for name in "abcdef"})
-    assert len(grid) == 10**18
-    assert grid.point(10**18 - 1) == dict.fromkeys("abcdef", 1000)
+def test_searchers_a_huge_grid_costs_nothing_and_is_counted_exactly():
+    space = {f"p{i:02}": {"type": "double", "minval": 0, "maxval": 1, "count": 10**9} for i in range(20)}
+    tracemalloc.start()
+    try:
+        grid = Grid(space)
+        assert grid.size == 10**180
+        assert grid.point(10**180 - 1) == dict.fromkeys(space, 1.0)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert Grid({f"b{i}": {"type": "categorical", "vals": [True, False]} for i in range(63)}).size == 2**63
 
 
 @pytest.mark.parametrize(
@@ -191,6 +234,7 @@ def test_searchers_a_huge_grid_costs_nothing_until_it_is_walked():
         ({"a": {"type": "categorical", "vals": []}}, "at least one value"),
         ({"a": {"type": "log", "base": 10, "minval": 0, "maxval": 400}}, "too large for a float"),
         ({"a": {"type": "log", "base": -1, "minval": 0, "maxval": 1}}, "base -1 must be above 0"),
+        ({"a": {"type": "log", "base": 1, "minval": -1.7e308, "maxval": 1.7e308}}, "too large for a float"),
         ({"a": {"type": "int", "minval": -(2**63), "maxval": 2**62}}, "below 2\\*\\*63"),
     ],
 )

@@ -5,10 +5,8 @@ import os
 
 import pytest
 
-from detlab.errors import CheckpointError, NotFound, StorageError
-from detlab.launch.identity import UserIds
+from detlab.errors import CheckpointError, NotFound
 from detlab_hub.services.files import open_verified, remove_checkpoint
-from detlab_hub.services.settings import Settings
 
 UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
 ALICE, EVE = 23091, 23092
@@ -56,16 +54,3 @@ def test_a_sparse_file_of_a_terabyte_is_not_digested(tmp_path):
     storage = {"type": "directory", "container_path": str(tmp_path)}
     with pytest.raises(CheckpointError, match="not what was committed"):
         open_verified(storage, UUID, "file", DIGEST, 6)
-
-
-def test_the_uid_comes_from_the_agents_own_map(tmp_path):
-    ids = UserIds(tmp_path / "users.json", mapped={"carol": 1005})
-    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path, users=ids)
-    assert settings.files_of("carol") == 1005
-    with pytest.raises(StorageError, match="eve"):
-        settings.files_of("eve")  # nothing of hers ever ran here
-    assert settings.files_of("carol") != ids.uid_for("eve") == settings.files_of("eve")
-    (tmp_path / "users.json").write_text("{")
-    with pytest.raises(StorageError, match="damaged"):
-        settings.files_of("eve")
-    assert Settings(state_dir=tmp_path, bundles_dir=tmp_path).files_of("eve") is None

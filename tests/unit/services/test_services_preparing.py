@@ -22,7 +22,7 @@ def judge(searcher):
         "name": "x",
         "entrypoint": "true",
         "searcher": searcher,
-        "hyperparameters": {"a": count, "b": count},
+        "hyperparameters": {"a": count, "b": {**count, "count": 100}},
     }
     settings = Settings(state_dir=Path("/tmp"), bundles_dir=Path("/tmp"))
     return prepare(CreateExperiment(config=config), settings, random.Random(1))
@@ -43,6 +43,21 @@ def test_a_search_of_a_billion_trials_at_once_is_refused(searcher):
     """They are made in one transaction: it held the only writer until the memory was full."""
     with pytest.raises(ConfigError, match=r"trials at a time|rungs or brackets"):
         judge(searcher)
+
+
+def test_large_hyperparameters_of_many_trials_at_once_are_refused():
+    config = {
+        "entrypoint": "python3 train.py",
+        "searcher": {**RANDOM, "max_trials": 10_000, "max_concurrent_trials": 0},
+        "hyperparameters": {"table": {"type": "const", "val": "x" * 100_000}},
+    }
+    settings = Settings(state_dir=Path("/tmp"), bundles_dir=Path("/tmp"))
+    with pytest.raises(
+        ConfigError, match=r"10,000 trials at a time; at most 335 with hyperparameters of 100,\d+ bytes"
+    ):
+        prepare(CreateExperiment(config=config), settings, random.Random(1))
+    config["searcher"] = {**RANDOM, "max_trials": 10_000, "max_concurrent_trials": 300}
+    assert prepare(CreateExperiment(config=config), settings, random.Random(1)).config["searcher"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from traitlets.config import Config
 
 from detlab.errors import DetlabError
@@ -16,7 +17,7 @@ from detlab_agent.endpoints import Endpoints
 from detlab_hub.app import DetHub
 from detlab_hub.embedded import parts
 from detlab_hub.embedded.front import Front, Said, choose_front
-from detlab_hub.embedded.settings import EmbeddedCluster
+from detlab_hub.embedded.settings import EmbeddedCluster, subdomain_host_of
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.services.servercerts import ServerAuthority
 from testbed.tls_peers import make_pair
@@ -211,3 +212,51 @@ def shakes_hands(believing: ssl.SSLContext, pair: tuple[Path, Path], name: str) 
             except ssl.SSLCertVerificationError:
                 return False
     return True
+
+
+# --- a host name for each user ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("https://hub.example.org", "https://hub.example.org"),
+        ("hub.example.org:8443", "https://hub.example.org:8443"),
+        ("http://hub.test:8642/", "http://hub.test:8642"),
+        ("", ""),
+    ],
+)
+def test_the_address_below_which_users_have_names(said: str, found: str) -> None:
+    assert subdomain_host_of(Config(JupyterHub={"subdomain_host": said})) == found
+    assert subdomain_host_of(Config()) == ""
+
+
+@pytest.mark.parametrize("said", ["https://127.0.0.1:8642", "https://[::1]", "https://localhost"])
+def test_below_an_address_in_numbers_there_are_no_names(said: str) -> None:
+    with pytest.raises(DetlabError, match="there can be no names") as caught:
+        subdomain_host_of(Config(JupyterHub={"subdomain_host": said}))
+    assert "hub.example.org" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("said", ["https://hub.example.org/prefix", "ftp://hub.example.org", "https://a:b@hub.test"])
+def test_what_is_no_address_of_a_hub_is_refused_with_the_name_of_the_setting(said: str) -> None:
+    with pytest.raises(DetlabError, match=r"JupyterHub\.subdomain_host"):
+        subdomain_host_of(Config(JupyterHub={"subdomain_host": said}))
+
+
+def test_with_names_for_users_the_proxy_looks_at_host_and_the_service_stays_with_the_hub(folder: StateFolder) -> None:
+    found = plan(choose_front(folder, wishes(), Said(tls=True), "https://hub.example.org"))
+    assert found.public_url == "https://hub.example.org"
+    assert "--host-routing" in parts._proxy(folder, found).argv
+    assert "--host-routing" not in parts._proxy(folder, plan(choose_front(folder, wishes(), Said()))).argv
+    assert {"hub.example.org", "127.0.0.1", "localhost"} <= set(found.hosts)
+    names = x509.load_pem_x509_certificate(folder.certificate_file.read_bytes()).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert {"hub.example.org", "*.hub.example.org"} <= set(names.value.get_values_for_type(x509.DNSName))
+
+
+def test_another_public_address_than_that_of_the_names_is_kept(folder: StateFolder) -> None:
+    found = plan(choose_front(folder, wishes(public_url="https://in.example.org"), Said(), "https://hub.example.org"))
+    assert found.public_url == "https://in.example.org"
+    assert {"in.example.org", "hub.example.org"} <= set(found.hosts)

@@ -6,19 +6,24 @@ import json
 import os
 import socket
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import ports
 from detlab_hub.embedded.backoff import Backoff
+from detlab_hub.embedded.certificate import make_certificate
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
-from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name
+from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
+from detlab_hub.services.servercerts import make_authority
 
 
 @pytest.fixture
@@ -126,6 +131,54 @@ def test_ports_taken_and_free() -> None:
     assert ports.is_free(port)
     assert ports.owner_of(port) is None
     assert len(set(ports.free_ports(3))) == 3
+
+
+def test_certificates_hold_before_they_were_made_too_since_clocks_are_put_back(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    make_certificate(certificate, key, ["localhost"])
+    authority, _ = make_authority()
+    for text in (certificate.read_text(), authority):
+        made = x509.load_pem_x509_certificate(text.encode())
+        assert made.not_valid_before_utc.year < 1980
+        assert made.not_valid_after_utc.year > 2030
+
+
+def test_who_looks_whether_a_folder_is_locked_does_not_keep_a_supervisor_out(folder: StateFolder) -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            folder.locked  # noqa: B018  (to look is what is meant)
+
+    with ThreadPoolExecutor(2) as pool:
+        lookers = [pool.submit(look) for _ in range(2)]
+        try:
+            for _ in range(20):
+                with folder.lock():
+                    assert folder.locked
+        finally:
+            ended.set()
+        for looker in lookers:
+            looker.result(10)
+
+
+def test_one_det_up_at_a_time(folder: StateFolder) -> None:
+    with folder.starting(0), pytest.raises(FolderInUse, match="another det up"), folder.starting(0.1):
+        pass
+    with folder.starting(0):
+        pass
+
+
+def test_a_file_that_says_it_already_needs_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_if_changed(path, "one\n", mode=0o600)
+    first = path.stat().st_ino
+    write_if_changed(path, "one\n", mode=0o600)
+    assert path.stat().st_ino == first
+    write_if_changed(path, "one\n", mode=0o644)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    write_if_changed(path, "two\n", mode=0o644)
+    assert path.read_text() == "two\n"
 
 
 def test_tail_of_a_log(tmp_path: Path) -> None:

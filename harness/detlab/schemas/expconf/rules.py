@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from detlab.errors import Problem
-from detlab.schemas.expconf import searchers, storage
+from detlab.schemas.expconf import searchers, spaces, storage
 from detlab.schemas.expconf.hyperparameters import TYPES
 from detlab.schemas.expconf.paths import Part, Path, render
 from detlab.schemas.expconf.scalars import describe
@@ -259,6 +259,8 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     ranges,
     forgotten_types,
     grid_counts,
+    spaces.grid_size,
+    spaces.widths,
     warm_start,
     azure_credentials,
     storage_path,

@@ -82,7 +82,7 @@ class RandomConfig(SearcherBlock):
 
 
 class GridConfig(SearcherBlock):
-    """Every point of the grid once; int, double and log hyperparameters need a `count`."""
+    """Every point of the grid once, at most 100,000; int, double and log hyperparameters need a `count`."""
 
     name: Literal["grid"] = "grid"
     max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 is unlimited.")

@@ -12,7 +12,9 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.paths import Path, render
 
 MAX_DEPTH = 64
-MAX_NODES = 200_000
+MAX_NODES = 50_000
+MAX_CHARS = 1_000_000
+"""Characters of all texts together: what YAML may bring, whichever way the config comes."""
 MAX_INT = 2**64
 MAX_PROBLEMS = 100
 """Problems of each level that one check names; a hostile config could have hundreds of thousands."""
@@ -30,6 +32,7 @@ def _is_storable(text: str) -> bool:
 class _Inspector:
     def __init__(self) -> None:
         self.nodes = 0
+        self.chars = 0
         self.problems: list[Problem] = []
 
     def inspect(self, value: object, path: Path) -> None:
@@ -41,12 +44,20 @@ class _Inspector:
         if isinstance(value, dict):
             for key, item in value.items():
                 self._judge_key(key, path)
+                self._count_chars(key)
                 self.inspect(item, (*path, str(key)))
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 self.inspect(item, (*path, index))
         else:
+            self._count_chars(value)
             self._judge_scalar(value, path)
+
+    def _count_chars(self, value: object) -> None:
+        if isinstance(value, str):
+            self.chars += len(value)
+            if self.chars > MAX_CHARS:
+                raise _TooMuchError(f"holds texts of more than {MAX_CHARS:,} characters once its aliases are spelt out")
 
     def _judge_key(self, key: object, path: Path) -> None:
         if not isinstance(key, str):

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from detlab.schemas.wire.base import PROTOCOL, Wire
 from detlab.schemas.wire.records import ClusterInfoWire
 from detlab.schemas.wire.views import SlotView
+
+
+def _not_huge(value: Any) -> Any:
+    """Refuse an object of very many keys at once: one mistake for each of them would be kept otherwise."""
+    if isinstance(value, dict) and len(value) > MOST_KEYS:
+        raise ValueError(f"more than {MOST_KEYS} keys")
+    return value
+
+
+MOST_KEYS = 50_000
 
 
 class EnrolRequest(Wire):
@@ -48,14 +58,14 @@ class Hello(Wire):
     """Drawn anew by each process of the agent: two that live under one id are told apart by it."""
     serves_user: str | None = None
     """None: any user (root agent); else tasks of others are refused."""
-    slots: list[SlotView]
-    tasks: list[RunningTask] = []
-    runtimes: list[str] = ["process"]
+    slots: Annotated[list[SlotView], FailFast()]
+    tasks: Annotated[list[RunningTask], FailFast()] = []
+    runtimes: Annotated[list[str], FailFast()] = ["process"]
     address: str = "127.0.0.1"
     """Where the ports of its tasks are reached from the Hub's proxy."""
     pool: str = "default"
     """The resource pool that it belongs to."""
-    labels: dict[str, str] = {}
+    labels: Annotated[dict[str, str], BeforeValidator(_not_huge)] = {}
     """Of the operator, for tasks that ask for some."""
     max_zero_slot_tasks: int = 100
     """So many tasks without slots it runs at a time."""
@@ -65,6 +75,9 @@ class Hello(Wire):
     """Bytes of memory, likewise."""
     shares: bool = False
     """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
+    uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
+    """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
+    agent that assigns uids by itself."""
 
 
 class Heartbeat(Wire):
@@ -129,6 +142,13 @@ class Welcome(Wire):
     kill: list[str] = []
 
 
+class Refused(Wire):
+    """Answer to a Hello that the master does not accept; it closes the connection then."""
+
+    type: Literal["refused"] = "refused"
+    message: str
+
+
 class Mount(Wire):
     """A host directory inside a container."""
 
@@ -185,6 +205,10 @@ class Launch(Wire):
     run: int
     owner: str
     """Hub user whose uid the task gets."""
+    uid: int | None = None
+    """That uid, the same on all nodes; agents that are not root run all tasks as themselves."""
+    account: bool = False
+    """Whether it is the uid of an account, by the operator's map: the task gets its groups and its home."""
     slots: list[str]
     entrypoint: list[str] | str
     """argv, or a line for `sh -c`."""
@@ -227,4 +251,4 @@ class ExitAck(Wire):
     clean: bool = True
 
 
-MasterMessage = Annotated[Welcome | Heartbeat | Launch | Kill | ExitAck, Field(discriminator="type")]
+MasterMessage = Annotated[Welcome | Refused | Heartbeat | Launch | Kill | ExitAck, Field(discriminator="type")]

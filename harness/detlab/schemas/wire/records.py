@@ -26,6 +26,8 @@ class ClusterInfoWire(Wire):
     """TRIAL, or a taskwire.TaskKind in capitals: NOTEBOOK, SHELL, COMMAND, TENSORBOARD, CELL, NOTEBOOK_RUN."""
     run: int
     latest_checkpoint: str | None = None
+    earlier_checkpoints: list[str] = []
+    """Of the trial's own, with fewer steps, newest first: one of them serves if the files of the latest are gone."""
     trial_id: int = 0
     """0 unless the task is a trial, as the three below."""
     trial_index: int = 0
@@ -92,6 +94,17 @@ class ResumedRecord(_Numbered):
     steps_completed: int
 
 
+class CheckpointGoneRecord(_Numbered):
+    """Files of the checkpoint that the attempt was given are not where it was stored."""
+
+    kind: Literal["checkpoint_gone"] = "checkpoint_gone"
+    gone: list[str]
+    """That one first, then those of `earlier_checkpoints` whose files are not there either."""
+    instead: str | None = None
+    """The newest of `earlier_checkpoints` that is there. None: nothing can be said of any of them, as where a storage
+    is not mounted."""
+
+
 class LogRecord(_Numbered):
     """One output line, of the `logs` stream; all others are of `metrics`."""
 
@@ -103,7 +116,7 @@ class LogRecord(_Numbered):
 
 
 Record = Annotated[
-    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | ResumedRecord | LogRecord,
+    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | ResumedRecord | CheckpointGoneRecord | LogRecord,
     Field(discriminator="kind"),
 ]
 

@@ -63,6 +63,8 @@ class AgentView(Wire):
     memory: int | None = None
     """Bytes of memory, likewise."""
     memory_asked: int = 0
+    refused: str | None = None
+    """Why the master did not accept its last connection, for administrators."""
 
 
 class ClusterView(Wire):
@@ -94,11 +96,12 @@ class ProblemView(Wire):
 
 FAILURE_KINDS = (
     *("oom", "nan", "import", "hang", "lost", "preempted", "user_stop", "no_metrics", "max_time"),
-    *("disk_full", "config", "exception", "killed", "searcher", "unknown"),
+    *("disk_full", "checkpoint", "config", "exception", "killed", "searcher", "unknown"),
 )
 """Out of memory, a number that is none, a missing module, a rank that does not come, a lost node, slots taken away, a
-user's stop, no searcher metric, a maximum time that is over; a full disk, a command or setup that cannot work, an error
-of the code, a signal, a report that the search cannot use, and an exit code that says nothing."""
+user's stop, no searcher metric, a maximum time that is over; a full disk, a checkpoint whose files are gone, a command
+or setup that cannot work, an error of the code, a signal, a report that the search cannot use, and an exit code that
+says nothing."""
 
 
 class FailureView(Wire):
@@ -284,6 +287,8 @@ class TrialView(Wire):
     only on a single trial."""
     summary: dict[str, dict[str, SummaryView]] = {}
     """group -> metric name -> summary; only on a single trial."""
+    summary_left_out: int = 0
+    """So many metrics are not in `summary`, because they are too many: ask for their curves by name."""
     metadata: dict[str, Any] = {}
 
 

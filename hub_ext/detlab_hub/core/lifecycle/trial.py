@@ -106,18 +106,28 @@ class EarlyExitReported:
     reason: str
 
 
+class Retry(StrEnum):
+    """What a failed attempt means for the next one."""
+
+    COUNTED = "counted"
+    FREE = "free"
+    """It starts from something else that the failed one could not have: not counted."""
+    NEVER = "never"
+    """It would find again what this one failed by."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """Its allocation is over.
 
     Attributes:
         kind: How it ended.
-        lasting: Whether it failed by what the next attempt would find again.
+        retry: What a failure means for the next attempt.
         slain: Whether it failed because somebody else ended its processes: an operator, a machine that shuts down.
     """
 
     kind: EndKind
-    lasting: bool = False
+    retry: Retry = Retry.COUNTED
     slain: bool = False
 
 
@@ -286,7 +296,7 @@ def _judge(trial: Trial, ended: AttemptEnded) -> Step:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)
         case EndKind.FAILED:
-            return _count_failure(trial, ended.lasting)
+            return _count_failure(trial, ended.retry)
         case EndKind.FINISHED:
             return _complete(trial)
         case EndKind.PREEMPTED:
@@ -299,12 +309,14 @@ def _again(trial: Trial) -> Step:
     return _request(trial) if trial.state is TrialState.ACTIVE else Step(trial)
 
 
-def _count_failure(trial: Trial, lasting: bool) -> Step:
+def _count_failure(trial: Trial, retry: Retry) -> Step:
     if trial.early_exit == INVALID_HP:
         # One rank said so and ended well; the others failed for want of it.
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
-    if lasting:
+    if retry is Retry.NEVER:
         return _close(trial, TrialState.ERROR, EndReason.ERROR)
+    if retry is Retry.FREE:
+        return _again(trial)
     failed = replace(trial, restarts=trial.restarts + 1)
     if failed.restarts > failed.max_restarts:
         return _close(replace(failed, restarts=trial.restarts), TrialState.ERROR, EndReason.ERROR)

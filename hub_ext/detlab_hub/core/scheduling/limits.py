@@ -1,4 +1,4 @@
-"""What a job and a user may hold at a time: `max_slots` and quotas, counted while a pass goes on."""
+"""What a job and a user may hold at a time: `max_slots`, quotas and tasks without slots, counted during a pass."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Limits:
             holders.setdefault(quota.user or quota.group or "", []).append(quota)
         self._bounded = {name for name, job in snapshot.jobs.items() if job.max_slots is not None}
         self._no_quotas = not snapshot.quotas
-        self.none = self._no_quotas and not self._bounded
+        self._most_zero_slot, self._unbound = _most_zero_slot(snapshot), snapshot.unbound
+        self._zero_slot: Counter[str] = Counter()
+        self.none = self._no_quotas and not self._bounded and self._most_zero_slot is None
         """Whether nobody is limited."""
         self.by_job: Counter[str] = Counter()
         self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
@@ -70,6 +72,7 @@ class Limits:
     def hold(self, task: Task) -> None:
         """A task holds its slots."""
         if not task.slots:
+            self._zero_slot[task.user] += 1
             return
         self.by_job[task.job] += task.slots
         if not self._no_quotas:
@@ -100,7 +103,9 @@ class Limits:
 
     def now(self, task: Task) -> Reason | None:
         """Why the task may not start now, whatever is free."""
-        if (self._no_quotas and task.job not in self._bounded) or task.slots == 0:
+        if task.slots == 0:
+            return self._without_slots(task)
+        if self._no_quotas and task.job not in self._bounded:
             return None
         most, held = self._jobs[task.job].max_slots, self.by_job[task.job]
         if most is not None and held + task.slots > most:
@@ -114,3 +119,18 @@ class Limits:
                     f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}",
                 )
         return None
+
+    def _without_slots(self, task: Task) -> Reason | None:
+        most = self._most_zero_slot
+        if most is None or self._zero_slot[task.user] < most or task.user in self._unbound:
+            return None
+        detail = f"user {task.user} runs {most} tasks without slots, as many as one user may"
+        return Reason(ReasonCode.AT_ZERO_SLOT_TASKS, detail)
+
+
+def _most_zero_slot(snapshot: Snapshot) -> int | None:
+    """How many tasks without slots a user may run; None where there are not so many that anybody could meet it."""
+    most = snapshot.zero_slot_tasks
+    if most is None or sum(1 for task in snapshot.tasks if task.slots == 0) <= most:
+        return None
+    return most

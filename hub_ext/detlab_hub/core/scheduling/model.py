@@ -240,6 +240,7 @@ class Snapshot:
         jobs: By name.
         tasks: Those that wait for slots of the pool, and those that hold some.
         quotas: Of users and groups.
+        zero_slot_tasks: Tasks without slots that one user may run at a time in this pool; None: any number.
         private: Reasons are told to the owners of tasks: they name no task of another user.
     """
 
@@ -249,6 +250,9 @@ class Snapshot:
     tasks: tuple[Task, ...]
     quotas: tuple[Quota, ...] = ()
     private: bool = False
+    zero_slot_tasks: int | None = None
+    unbound: frozenset[str] = frozenset()
+    """Users who may run any number of tasks without slots."""
 
 
 class ReasonCode(StrEnum):
@@ -268,6 +272,8 @@ class ReasonCode(StrEnum):
     """Its job holds as many slots as it may."""
     AT_QUOTA = "at_quota"
     """Its owner, or a group of theirs, holds as many slots as the quota gives."""
+    AT_ZERO_SLOT_TASKS = "at_zero_slot_tasks"
+    """Its owner runs as many tasks without slots as one user may."""
     AGENTS_UNAVAILABLE = "agents_unavailable"
     """All suitable agents are disabled, draining or out of contact."""
     RELEASING = "releasing"

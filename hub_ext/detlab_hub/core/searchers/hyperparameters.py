@@ -8,7 +8,7 @@ Everything goes in sorted key order, nested maps too, so that a seed alone fixes
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,6 @@ _REQUIRED = {
     "log": ("base", "minval", "maxval"),
     "categorical": ("vals",),
 }
-
-
-def round_half_away(value: float) -> int:
-    """Round to the nearest integer, halves away from zero (unlike `round`, which goes to even)."""
-    whole = math.trunc(value)
-    if abs(value - whole) >= 0.5:
-        whole += 1 if value > 0 else -1
-    return whole
 
 
 def is_nested(spec: object) -> bool:
@@ -65,10 +57,8 @@ def _check_typed(spec: Mapping[str, Any], path: str) -> None:
         raise SearcherConfigError(f"{path}: minval {spec['minval']} must be below maxval {spec['maxval']}")
     if kind == "int" and spec["maxval"] - spec["minval"] >= _INT_RANGE_LIMIT:
         raise SearcherConfigError(f"{path}: the range of an int must be below 2**63")
-    if kind == "double" and not math.isfinite(float(spec["maxval"]) - float(spec["minval"])):
-        raise SearcherConfigError(
-            f"{path}: the range from {spec['minval']} to {spec['maxval']} is too large for a float"
-        )
+    if kind == "double":
+        _check_width(spec, path)
     if kind == "log":
         _check_log(spec, path)
 
@@ -81,6 +71,14 @@ def _check_log(spec: Mapping[str, Any], path: str) -> None:
             math.pow(spec["base"], exponent)
     except OverflowError:
         raise SearcherConfigError(f"{path}: {spec['base']}**{exponent} is too large for a float") from None
+    _check_width(spec, path)
+
+
+def _check_width(spec: Mapping[str, Any], path: str) -> None:
+    if not math.isfinite(float(spec["maxval"]) - float(spec["minval"])):
+        raise SearcherConfigError(
+            f"{path}: the range from {spec['minval']} to {spec['maxval']} is too large for a float"
+        )
 
 
 def sample(space: Mapping[str, Any], rng: SearchRandom) -> dict[str, Any]:
@@ -111,14 +109,17 @@ def _sample_one(spec: Any, rng: SearchRandom) -> Any:
 
 @dataclass(frozen=True)
 class _Axis:
+    """One axis of a grid: how many values it has, and how to compute one."""
+
     route: tuple[str, ...]
-    values: tuple[Any, ...]
+    size: int
+    value: Callable[[int], Any]
 
 
 class Grid:
     """The points of a space, one per combination of its axes' values; the last sorted axis is fastest.
 
-    Points are computed on demand: a grid of millions of points costs no memory.
+    Points are computed on demand, and so are the values of an axis: a grid costs as much memory as its space.
 
     Raises:
         SearcherConfigError: If an int, double or log has no `count`.
@@ -126,18 +127,17 @@ class Grid:
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         self._axes = tuple(_axes(space, ()))
-
-    def __len__(self) -> int:
-        return math.prod(len(axis.values) for axis in self._axes)
+        self.size = math.prod(axis.size for axis in self._axes)
+        """Number of points; exact, however large (`len` cannot say more than 2**63 - 1)."""
 
     def point(self, index: int) -> dict[str, Any]:
-        """Point number `index`, 0 to `len(self) - 1`; a space without axes has one empty point."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"grid has {len(self)} points, asked for number {index}")
+        """Point number `index`, 0 to `size - 1`; a space without axes has one empty point."""
+        if not 0 <= index < self.size:
+            raise IndexError(f"grid has {self.size} points, asked for number {index}")
         chosen: list[tuple[tuple[str, ...], Any]] = []
         for axis in reversed(self._axes):
-            index, place = divmod(index, len(axis.values))
-            chosen.append((axis.route, axis.values[place]))
+            index, place = divmod(index, axis.size)
+            chosen.append((axis.route, axis.value(place)))
         result: dict[str, Any] = {}
         for route, value in reversed(chosen):
             level = result
@@ -154,40 +154,46 @@ def _axes(space: Mapping[str, Any], route: tuple[str, ...]) -> Iterator[_Axis]:
         if is_nested(spec) and spec:
             yield from _axes(spec, here)
         else:
-            yield _Axis(here, tuple(_axis_values(spec, here)))
+            yield _axis(spec, here)
 
 
-def _axis_values(spec: Any, route: tuple[str, ...]) -> list[Any]:
+def _axis(spec: Any, route: tuple[str, ...]) -> _Axis:
     if is_nested(spec):
-        return [{}]
+        return _Axis(route, 1, lambda _: {})
     if not isinstance(spec, Mapping):
-        return [spec]
+        return _Axis(route, 1, lambda _: spec)
     if spec["type"] == "const":
-        return [spec["val"]]
+        return _Axis(route, 1, lambda _: spec["val"])
     if spec["type"] == "categorical":
-        return list(spec["vals"])
-    count = spec.get("count")
-    if count is None or count < 1:
+        return _Axis(route, len(spec["vals"]), lambda place: spec["vals"][place])
+    if spec.get("count") is None or spec["count"] < 1:
         path = ".".join(("hyperparameters", *route))
         raise SearcherConfigError(f"{path}: a grid needs count (1 or more) for {spec['type']}")
-    low, high = spec["minval"], spec["maxval"]
-    match spec["type"]:
-        case "int":
-            return _int_points(int(low), int(high), min(int(count), int(high) - int(low) + 1))
-        case "double":
-            return _even_points(float(low), float(high), int(count))
-        case _:
-            base = float(spec["base"])
-            return [math.pow(base, exponent) for exponent in _even_points(float(low), float(high), int(count))]
+    count = int(spec["count"])
+    if spec["type"] == "int":
+        first, last = int(spec["minval"]), int(spec["maxval"])
+        count = min(count, last - first + 1)
+        return _Axis(route, count, lambda place: int_point(first, last, count, place))
+    low, high = float(spec["minval"]), float(spec["maxval"])
+    if spec["type"] == "double":
+        return _Axis(route, count, lambda place: even_point(low, high, count, place))
+    base = float(spec["base"])
+    return _Axis(route, count, lambda place: math.pow(base, even_point(low, high, count, place)))
 
 
-def _int_points(low: int, high: int, count: int) -> list[int]:
+def int_point(low: int, high: int, count: int, place: int) -> int:
+    """Point `place` of `count` evenly from `low` to `high`, rounded half away from zero, in exact arithmetic."""
+    over, under = (low + high, 2) if count == 1 else (low * (count - 1) + place * (high - low), count - 1)
+    rounded = (2 * abs(over) + under) // (2 * under)
+    return rounded if over >= 0 else -rounded
+
+
+def even_point(low: float, high: float, count: int, place: int) -> float:
+    """Point `place` of `count` evenly from `low` to `high`; the ends are exact, and no step overflows."""
     if count == 1:
-        return [round_half_away((low + high) / 2)]
-    return [round_half_away(low + i * (high - low) / (count - 1)) for i in range(count)]
-
-
-def _even_points(low: float, high: float, count: int) -> list[float]:
-    if count == 1:
-        return [(low + high) / 2]
-    return [low + i * (high - low) / (count - 1) for i in range(count)]
+        middle = (low + high) / 2
+        return middle if math.isfinite(middle) else low / 2 + high / 2
+    if place == count - 1:
+        return high
+    way = place * (high - low)
+    return low + (way / (count - 1) if math.isfinite(way) else (high - low) * (place / (count - 1)))

@@ -68,12 +68,12 @@ class GridSearch(SearchMethod):
     def __init__(self, grid: Grid, max_concurrent: int) -> None:
         self._grid = grid
         self._max_concurrent = max_concurrent
-        self._remaining = len(grid)
+        self._remaining = grid.size
 
     @property
     def budget(self) -> int:
         """Points of the grid."""
-        return len(self._grid)
+        return self._grid.size
 
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
@@ -95,7 +95,7 @@ class GridSearch(SearchMethod):
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Done part of the points; an invalid point is done."""
         running = sum(share for request_id, share in shares.items() if request_id not in closed)
-        return (len(closed) + running) / len(self._grid)
+        return (len(closed) + running) / self._grid.size
 
     def state(self) -> dict[str, Any]:
         """The points left."""

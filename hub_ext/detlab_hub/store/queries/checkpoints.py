@@ -34,6 +34,17 @@ def of_experiment(
     return list(s.scalars(query.order_by(*order).limit(limit)))
 
 
+def before(s: Session, row: CheckpointRow, limit: int = 20) -> list[str]:
+    """Return the checkpoints of a trial that are there and have fewer steps than one of them, newest first."""
+    query = select(CheckpointRow.uuid).where(
+        CheckpointRow.trial_id == row.trial_id,
+        CheckpointRow.state == "COMPLETED",
+        CheckpointRow.steps_completed < row.steps_completed,
+    )
+    order = (CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
+    return list(s.scalars(query.order_by(*order).limit(limit)))
+
+
 def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     """Return the checkpoint a trial resumes from: COMPLETED, most steps, then youngest."""
     s.flush()  # as before any query of the session's own

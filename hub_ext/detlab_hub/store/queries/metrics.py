@@ -69,6 +69,7 @@ def series(
     group: str | None = None,
     names: Sequence[str] | None = None,
     max_points: int | None = 1000,
+    limit: int | None = None,
 ) -> list[SeriesView]:
     """Return the curves of trials, by (trial, group, name).
 
@@ -79,8 +80,9 @@ def series(
         names: Some names, or None for all.
         max_points: Most points per curve, at least `downsample.MIN_POINTS` (less is taken as that); None for
             all of them: only for series that are known to be short.
+        limit: Most curves; None: all.
     """
-    heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names))]
+    heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names).limit(limit))]
     wanted = None if max_points is None else max(max_points, downsample.MIN_POINTS)
     short = [head for head in heads if wanted is None or head.total <= RAW_FACTOR * wanted]
     raw = dict(_raw_points(s, short))
@@ -201,15 +203,25 @@ def _thin(head: Any, points: _Points, max_points: int | None) -> SeriesView:
 # --- summaries ----------------------------------------------------------------------------------------------
 
 
-def summaries(s: Session, trial_id: int) -> dict[str, dict[str, SummaryView]]:
-    """Return group -> name -> summary of one trial."""
-    return summaries_of(s, [trial_id]).get(trial_id, {})
+def summaries(s: Session, trial_id: int, limit: int | None = None) -> dict[str, dict[str, SummaryView]]:
+    """Return group -> name -> summary of one trial, of all its metrics or of the first `limit`."""
+    return summaries_of(s, [trial_id], limit=limit).get(trial_id, {})
+
+
+def count_series(s: Session, trial_id: int, group: str | None = None, names: Sequence[str] | None = None) -> int:
+    """Return how many series a trial has, or how many of one group or some names."""
+    heads = _heads([trial_id], group, names).order_by(None).subquery()
+    return s.scalar(select(func.count()).select_from(heads)) or 0
 
 
 def summaries_of(
-    s: Session, trial_ids: Sequence[int], group: str | None = None, names: Sequence[str] | None = None
+    s: Session,
+    trial_ids: Sequence[int],
+    group: str | None = None,
+    names: Sequence[str] | None = None,
+    limit: int | None = None,
 ) -> dict[int, dict[str, dict[str, SummaryView]]]:
-    """Return trial -> group -> name -> summary, of all metrics or of one group or some names."""
+    """Return trial -> group -> name -> summary, of all metrics or of one group or some names; at most `limit`."""
     found: dict[int, dict[str, dict[str, SummaryView]]] = {}
     for part in chunks(trial_ids):
         query = (
@@ -222,7 +234,7 @@ def summaries_of(
             query = query.where(Series.group_name == clean_text(group))
         if names is not None:
             query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
-        for trial_id, group_name, name, *totals in s.execute(query):
+        for trial_id, group_name, name, *totals in s.execute(query.limit(limit)):
             groups = found.setdefault(trial_id, {})
             groups.setdefault(group_name, {})[name] = scalars.view(scalars.Totals(*totals))
     return found

@@ -11,6 +11,7 @@ from detlab_hub.store.tables.cluster import (
     Meta,
     QuotaRow,
     TokenRow,
+    UidRow,
     UsageRow,
 )
 from detlab_hub.store.tables.experiments import (
@@ -67,6 +68,7 @@ __all__ = [
     "TaskRow",
     "TokenRow",
     "TrialRow",
+    "UidRow",
     "UsageRow",
     "WorkspaceRow",
     "clean_text",

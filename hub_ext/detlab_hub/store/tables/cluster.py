@@ -80,6 +80,18 @@ class QuotaRow(Base):
     set_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
+class UidRow(Base):
+    """The uid under which a Hub user's tasks run on all nodes. Rows are never removed: files outlive their users."""
+
+    __tablename__ = "user_uids"
+
+    owner: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    uid: Mapped[int] = mapped_column(BigInteger, unique=True)
+    account: Mapped[bool]
+    """True: of an account, by the operator's map."""
+    since: Mapped[float] = mapped_column(Double)
+
+
 class TokenRow(Base):
     """A detlab token, by the SHA-256 of its text; the text itself is never stored."""
 

@@ -11,6 +11,8 @@ import { Go, Sheet, View } from './parts';
 
 const PAGE = 100;
 const TYPING_MS = 300;
+/** What the master calls access that was refused. */
+const REFUSED = 'access.refused';
 
 interface Filter {
   actor: string;
@@ -28,7 +30,7 @@ export function Audit(): ReactElement {
   const filtered = Boolean(filter.actor || filter.action);
   return (
     <View
-      title="Audit log" lead="Everything that changed something, and who did it."
+      title="Audit log" lead="Everything that changed something, and who did it; and access that was refused."
       tools={<ActionButton label="Newest" onRun={reload} />}
     >
       <div className="det-adm-filters" role="search">
@@ -45,6 +47,13 @@ export function Audit(): ReactElement {
             className="det-input" type="search" placeholder="anything, as task.create" value={typed.action}
             onChange={event => setTyped({ ...typed, action: event.target.value })}
           />
+        </label>
+        <label className="det-adm-check">
+          <input
+            type="checkbox" checked={typed.action === REFUSED}
+            onChange={event => setTyped({ ...typed, action: event.target.checked ? REFUSED : '' })}
+          />{' '}
+          Refused access only
         </label>
       </div>
       {error && <ErrorBanner error={error} onRetry={reload} what="Audit log" />}

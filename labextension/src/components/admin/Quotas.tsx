@@ -7,6 +7,7 @@ import type { QuotaList, QuotaView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, Progress } from '../common';
 import { useQuotas, whose } from '../jobs';
 import { nameText } from '../logs/text';
+import { Limits } from './Limits';
 import { useAct } from './load';
 import { Ago, Sheet, View } from './parts';
 
@@ -24,6 +25,7 @@ export function Quotas(): ReactElement {
       <SetQuota reload={reload} />
       {data && !data.items.length && <EmptyState title="There is no quota.">Everybody may hold as many slots as are free.</EmptyState>}
       {data && data.items.length > 0 && <QuotaSheet items={data.items} reload={reload} />}
+      <Limits />
     </View>
   );
 }

@@ -8,6 +8,7 @@ import { show } from '../../testing/app';
 import { Audit, placeOf } from './Audit';
 import { Everybody } from './Everybody';
 import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
+import { Limits } from './Limits';
 import { leadOf, Queue } from './Queue';
 import { Service } from './Service';
 import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './slothours';
@@ -96,6 +97,40 @@ test('the audit log pages and filters by the master', async () => {
   await waitFor(() => expect(shown.api.asked).toContain('GET audit?limit=100&actor=ada'));
   await userEvent.type(screen.getByLabelText('Who'), 'x');
   expect(await screen.findByText('no answer for audit?limit=100&actor=adax')).toBeTruthy();
+});
+
+test('limits tell their value and who is near them', async () => {
+  const limit = { name: 'queued_jobs', setting: 'queued_jobs', value: 40, most: 40, unit: 'jobs', about: 'Jobs of a user', users: [] };
+  const mallory = { user: HOSTILE, used: 40, hits: 12, last_hit: 1 };
+  show(<Limits />, {
+    overview: overview(),
+    'GET limits': {
+      items: [
+        { ...limit, users: [mallory] },
+        { ...limit, name: 'upload', value: null, most: null, about: 'Bytes of a day', users: [] }
+      ],
+      exempt_users: ['ada']
+    }
+  });
+  expect(await screen.findByText(HOSTILE)).toBeTruthy();
+  expect(screen.getByText(/40 of 40, met 12 times/)).toBeTruthy();
+  expect(screen.getByText('40 jobs')).toBeTruthy();
+  expect(screen.getByText('none')).toBeTruthy();
+  expect(screen.getByText('nobody')).toBeTruthy();
+  expect(screen.getByText(/Exempt:.*ada/)).toBeTruthy();
+});
+
+test('the log shows refused access alone', async () => {
+  const refused = { id: 3, time: 1, actor: 'mallory', action: 'access.refused', subject: 'GET trials/7', detail: '12 times; not theirs' };
+  show(<Audit />, {
+    overview: overview(),
+    'GET audit?limit=100': { items: [], next: null },
+    'GET audit?limit=100&action=access.refused': { items: [refused], next: null }
+  });
+  expect(await screen.findByText('Nothing has been done yet.')).toBeTruthy();
+  await userEvent.click(screen.getByLabelText('Refused access only'));
+  expect(await screen.findByText('GET trials/7')).toBeTruthy();
+  expect(screen.getByText('12 times; not theirs')).toBeTruthy();
 });
 
 test('subjects of the log lead to their views', () => {

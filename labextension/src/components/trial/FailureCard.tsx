@@ -11,7 +11,7 @@ const KINDS: Record<string, string> = {
   oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',
   killed: 'Killed', lost: 'Its node was lost', no_metrics: 'It reported no metrics', searcher: 'The searcher failed',
   nan: 'The metric is no number', hang: 'A rank hangs', preempted: 'Preempted', user_stop: 'Stopped by a user',
-  max_time: 'Its maximum time was over', disk_full: 'The disk is full', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
+  max_time: 'Its maximum time was over', disk_full: 'The disk is full', checkpoint: 'Its checkpoint is gone', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
 };
 
 const CAUSES: Record<string, string> = {
@@ -23,6 +23,7 @@ const CAUSES: Record<string, string> = {
   hang: 'One rank did not come to an operation in which the others waited for it.',
   preempted: 'Its slots were needed for other work, or its node is being drained; nothing says that the code is wrong.',
   disk_full: 'There is no room left where it writes.',
+  checkpoint: 'The files of the checkpoint that it was to go on from are not where they were stored.',
   killed: 'Somebody or the system ended it from outside.'
 };
 

@@ -30,7 +30,7 @@ export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
           </table>
         </>
       ) : <EmptyState title="This trial has no hyperparameters." />}
-      <Summaries summary={trial.summary} />
+      <Summaries summary={trial.summary} leftOut={trial.summary_left_out} />
       {metadata && <><h2>Metadata</h2><pre className="det-code-text" tabIndex={0} aria-label="Metadata">{visible(metadata)}</pre></>}
     </div>
   );
@@ -39,12 +39,15 @@ export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
 /** Rows drawn of the summary; a trial may report thousands of names. */
 const MOST = 300;
 
-function Summaries({ summary }: { summary: Record<string, Record<string, SummaryView>> }): ReactElement | null {
+function Summaries({ summary, leftOut }: {
+  summary: Record<string, Record<string, SummaryView>>; leftOut: number;
+}): ReactElement | null {
   const rows = Object.entries(summary).flatMap(([group, names]) => Object.entries(names).map(([name, s]) => ({ group, name, s })));
   if (!rows.length) return null;
+  const all = rows.length + leftOut;
   return (
     <>
-      <h2>Metrics in short{rows.length > MOST ? ` (${MOST} of ${rows.length})` : ''}</h2>
+      <h2>Metrics in short{all > MOST ? ` (${MOST} of ${all})` : ''}</h2>
       <div className="det-x-scroll" tabIndex={0} role="group" aria-label="Metrics in short">
         <table className="det-facts-table det-numbers">
           <thead>

@@ -85,7 +85,7 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
   private merged(trial: TrialView): TrialView {
     // A stream's view has no summaries; the last that are known stay.
     const old = this.state.trial;
-    return Object.keys(trial.summary).length || !old ? trial : { ...trial, summary: old.summary };
+    return Object.keys(trial.summary).length || !old ? trial : { ...trial, summary: old.summary, summary_left_out: old.summary_left_out };
   }
 
   protected take(event: Event): void {

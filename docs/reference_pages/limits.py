@@ -1,0 +1,44 @@
+"""The page of the limits of users, from their definitions."""
+
+from __future__ import annotations
+
+from reference_pages.markdown import page, table
+
+
+def limits() -> str:
+    """The page of the limits of users, from their definitions."""
+    from detlab_hub.services.limits.overview import settings
+
+    intro = """
+What one user may ask of the master, so that nobody stops everybody. The values are far above what people meet. Each is
+a setting of the master, in `detlab_config.py` or the master's own configuration file, read when it starts:
+
+    c.UserLimits.queued_jobs = 5000
+    c.UserLimits.min_priority = 1            # everybody may give every priority
+    c.UserLimits.exempt_users = {"ada"}      # none of these bind her
+    c.UserLimits.exempt_groups = {"robots"}  # groups of the Hub
+
+0 is without limit. How many slots somebody may hold is a [quota](../how-to/why-is-my-job-waiting.md#quotas), which is
+set while the cluster runs. `det limits` shows the limits, to users with what they use themselves, to administrators
+with everybody who is at or near one; so does the hub page, below the quotas.
+"""
+    rows = [(f"`{name}`", f"{default:,.0f} {unit}", about) for name, default, unit, about in settings()]
+    told = """
+- A rate (requests, submissions, bytes of a day) is refused with status 429 and a header `Retry-After`; nothing was
+  done. A burst may come at once, and the rate comes back with time.
+- A number of jobs is refused with status 409: end some first. A priority is refused with status 403.
+- The code of a refusal is `limit.NAME`; its text says the limit, what to do, and whom to ask.
+- Tasks without slots are not refused: they wait with the reason `at_zero_slot_tasks`. They are counted in each pool.
+- Names of metrics beyond the limit are left out of reports, and all other metrics are kept; a warning of the trial says
+  so. The metric of the search is never left out.
+- Lines beyond the log rate are left out; a line in their place says how many.
+- Requests of tasks are counted by task, not as those of their user. Agents and the Hub are not limited.
+- Who meets a limit is in the audit log as `limit.reached`, at most once an hour for each user and limit.
+- Counters are in memory: a restart of the master begins anew, except for the bytes of the day.
+"""
+    return page(
+        "Limits of users",
+        intro,
+        table(("setting of `c.UserLimits`", "default", "what it limits"), rows),
+        "## What happens at a limit\n" + told,
+    )

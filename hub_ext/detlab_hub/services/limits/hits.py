@@ -1,0 +1,52 @@
+"""Who meets which limit, and how often: counted in memory, and in the audit log once an hour. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+TELL_PERIOD = 3600.0
+"""Of one user and limit the audit log has at most one row in so many seconds."""
+MOST = 5000
+"""Users and limits that are remembered; of more, those forgotten that were hit longest ago."""
+
+
+@dataclass
+class Hit:
+    """How often a user met a limit since the master started."""
+
+    count: int = 0
+    last: float = 0.0
+    untold: int = 0
+    """Those that the audit log does not have."""
+    told_at: float | None = None
+
+
+@dataclass
+class Hits:
+    """By user and limit."""
+
+    _hits: OrderedDict[tuple[str, str], Hit] = field(default_factory=OrderedDict)
+
+    def note(self, user: str, name: str, now: float, count: int = 1) -> None:
+        """Count that a user met a limit."""
+        hit = self._hits.setdefault((user, name), Hit())
+        hit.count += count
+        hit.untold += count
+        hit.last = now
+        self._hits.move_to_end((user, name))
+        if len(self._hits) > MOST:
+            self._hits.popitem(last=False)
+
+    def due(self, now: float) -> list[tuple[str, str, int]]:
+        """Return (user, limit, how often) of what the audit log is to be told now."""
+        found = []
+        for (user, name), hit in self._hits.items():
+            if hit.untold and (hit.told_at is None or not 0 <= now - hit.told_at < TELL_PERIOD):
+                found.append((user, name, hit.untold))
+                hit.untold, hit.told_at = 0, now
+        return found
+
+    def of(self, name: str) -> dict[str, Hit]:
+        """Return the hits of one limit, by user."""
+        return {user: hit for (user, limit), hit in self._hits.items() if limit == name}

@@ -1,0 +1,164 @@
+"""What each user has asked for lately, and the refusal of what is too much. No I/O: the caller brings the time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detlab.schemas.wire import LogRecord, Record, RecordBatch
+from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.limits.bucket import Buckets
+from detlab_hub.services.limits.hits import Hits
+from detlab_hub.services.limits.model import GIB, MIB, Limits
+from detlab_hub.services.limits.reached import TooFast
+from detlab_hub.store import Clock
+
+DAY = 86400.0
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Limiter:
+    """Counts by user, and by running task.
+
+    Args:
+        limits: What the operator says.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self.limits = limits
+        self.hits = Hits()
+        self._clock = clock
+        self.requests: Buckets[str] = Buckets(limits.requests_per_second, limits.requests_burst)
+        self.task_requests: Buckets[str] = Buckets(limits.task_requests_per_second, limits.task_requests_burst)
+        self.by_minute: Buckets[str] = Buckets(limits.submissions_per_minute / 60, limits.submissions_per_minute)
+        self.by_hour: Buckets[str] = Buckets(limits.submissions_per_hour / 3600, limits.submissions_per_hour)
+        self._lines: Buckets[str] = Buckets(limits.log_lines_per_second, limits.log_lines_burst)
+        self._bytes: Buckets[str] = Buckets(limits.log_kb_per_second * 1024, limits.log_burst_mb * MIB)
+        self._uploaded: dict[str, float] = {}
+        """Bytes by user of the day below."""
+        self._day = -1
+
+    # --- rates
+
+    def request(self, caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller) -> None:
+        """Count a request. Agents and the Hub ask for everybody: they are not limited.
+
+        Raises:
+            TooFast: Too many lately.
+        """
+        limits, now = self.limits, self._clock()
+        match caller:
+            case Caller(name=name, groups=groups) if limits.requests_per_second and limits.binds(name, groups):
+                wait = self.requests.take(name, now)
+                rate, burst, setting = limits.requests_per_second, limits.requests_burst, "requests_per_second"
+                who = f"{name} sends"
+            case TaskCaller(allocation_id=name) if limits.task_requests_per_second:
+                wait = self.task_requests.take(name, now)
+                rate, burst = limits.task_requests_per_second, limits.task_requests_burst
+                setting, who = "task_requests_per_second", f"task {name} sends"
+            case _:
+                return
+        if wait:
+            message = f"{who} more than {rate:g} requests a second, and {burst:,} at once: the most that one may"
+            user = name if isinstance(caller, Caller) else f"task {name}"
+            raise TooFast("requests", user, setting, message, wait)
+
+    def submission(self, user: str, groups: Collection[str] = _NOBODY) -> None:
+        """Count an experiment or a task that is submitted.
+
+        Raises:
+            TooFast: Too many lately.
+        """
+        limits, now = self.limits, self._clock()
+        if not limits.binds(user, groups):
+            return
+        kinds = (
+            (self.by_minute, limits.submissions_per_minute, "minute", "submissions_per_minute"),
+            (self.by_hour, limits.submissions_per_hour, "hour", "submissions_per_hour"),
+        )
+        for buckets, most, period, setting in kinds:
+            if most and (wait := buckets.take(user, now)):
+                message = (
+                    f"{user} has submitted {most:,} experiments and tasks within a {period}, the most that one may"
+                )
+                raise TooFast("submissions", user, setting, message, wait)
+
+    # --- bytes
+
+    def uploaded(self, user: str) -> float | None:
+        """Return the bytes that a user has uploaded today; None: not known since the master started."""
+        day = int(self._clock() // DAY)
+        if day != self._day:
+            fresh = self._day >= 0
+            self._uploaded = dict.fromkeys(self._uploaded, 0.0) if fresh else {}
+            self._day = day
+        return self._uploaded.get(user)
+
+    def uploads(self) -> dict[str, float]:
+        """Return the bytes of today by user, as far as they are known."""
+        self.uploaded("")
+        return {user: size for user, size in self._uploaded.items() if size}
+
+    @property
+    def day_began(self) -> float:
+        """When the day began of which uploads are counted."""
+        return self._clock() // DAY * DAY
+
+    def know_uploaded(self, user: str, size: float) -> None:
+        """Say how much a user had uploaded today before this master started."""
+        if self.uploaded(user) is None:
+            self._uploaded[user] = size
+
+    def upload(self, user: str, groups: Collection[str], size: int) -> None:
+        """Refuse an upload that is too much for today; else count it.
+
+        Raises:
+            TooFast: It is.
+        """
+        most, used = self.limits.upload_gb_per_day * GIB, self.uploaded(user) or 0.0
+        if most and used + size > most and self.limits.binds(user, groups):
+            message = (
+                f"{user} has uploaded {used / GIB:,.2f} GB of code and outputs today, and this has"
+                f" {size / GIB:,.2f} GB; one may upload {most / GIB:,g} GB a day"
+            )
+            raise TooFast("upload", user, "upload_gb_per_day", message, self.day_began + DAY - self._clock())
+        self._uploaded[user] = used + size
+
+    # --- output
+
+    def thinned(self, task: str, batch: RecordBatch) -> tuple[RecordBatch, int]:
+        """Leave out the lines of a batch that are beyond a task's log rate; a line says how many.
+
+        The line that says so has the number of the last one left out, so that the sender goes on behind it.
+
+        Returns:
+            The batch, and how many lines were left out.
+        """
+        limits = self.limits
+        if batch.stream != "logs" or not (limits.log_lines_per_second and limits.log_kb_per_second):
+            return batch, 0
+        now = self._clock()
+        lines, size = self._lines.of(task, now), self._bytes.of(task, now)
+        whole = sum(len(record.text) for record in batch.records if isinstance(record, LogRecord))
+        if lines.tokens >= len(batch.records) and size.tokens >= whole:
+            lines.tokens -= len(batch.records)
+            size.tokens -= whole
+            return batch, 0
+        kept: list[Record] = []
+        left_out: list[LogRecord] = []
+        for record in batch.records:
+            if isinstance(record, LogRecord) and (lines.take(now) or size.take(now, len(record.text))):
+                left_out.append(record)
+            else:
+                kept.append(record)
+        if not left_out:
+            return batch, 0
+        last = left_out[-1]
+        told = (
+            f"[detlab] {len(left_out):,} lines were left out here: a task may write {limits.log_lines_per_second:,g}"
+            f" lines and {limits.log_kb_per_second:,g} kB a second in the long run (c.UserLimits.log_lines_per_second)"
+        )
+        line = last.model_copy(update={"text": told, "stdtype": "launcher", "level": "WARNING"})
+        kept.append(line)
+        kept.sort(key=lambda record: record.seq)
+        return batch.model_copy(update={"records": kept}), len(left_out)

@@ -1,0 +1,16 @@
+"""Route of the limits of users."""
+
+from __future__ import annotations
+
+from detlab.schemas.jobwire import LimitList
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class UserLimits(Guarded):
+    """What one user may ask for."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self) -> LimitList:
+        """List the limits, with who is at or near each: everybody to administrators, else the caller."""
+        return await self.services.limits.list(self.person)

@@ -1,0 +1,105 @@
+"""The open streams: how many each user has, and how many bytes wait in them for readers who do not read."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from detlab.errors import ApiError
+
+PER_USER = 100
+BYTES_PER_USER = 16 * 1024 * 1024
+SLOW_LIMIT = 30.0
+
+
+class Account:
+    """What one user's streams hold in memory together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.streams = 0
+        self.unsent = 0
+        self._most = most_bytes
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be written to any of the user's streams."""
+        return self.unsent >= self._most
+
+    def wait_for(self, unsent: asyncio.Future[None], size: int) -> None:
+        """Count bytes that a socket did not take at once, until they have left the process or the stream is closed."""
+        self.unsent += size
+        if self.full:
+            self._room.clear()
+
+        def sent(_: asyncio.Future[None]) -> None:
+            self.unsent -= size
+            if not self.full:
+                self._room.set()
+
+        unsent.add_done_callback(sent)
+
+    async def room(self) -> None:
+        """Wait until something may be written again."""
+        await self._room.wait()
+
+
+class Streams:
+    """The open streams, so that users do not have too many and a stopping server can end them.
+
+    Args:
+        per_user: Most streams of one user; others (the Hub's spawners) are not limited.
+        bytes_per_user: Bytes that may wait in all streams of one user.
+        slow_limit: Seconds that a reader may leave what was written unread before the stream is cut.
+    """
+
+    def __init__(
+        self, per_user: int = PER_USER, bytes_per_user: int = BYTES_PER_USER, slow_limit: float = SLOW_LIMIT
+    ) -> None:
+        self.slow_limit = slow_limit
+        self._per_user = per_user
+        self._bytes_per_user = bytes_per_user
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accounts: dict[str, Account] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def account_of(self, user: str | None) -> Account:
+        """Count one stream more of a user; `leave` when it has ended.
+
+        Raises:
+            ApiError: 429, the user has as many as they may.
+        """
+        if user is None:
+            return Account(self._bytes_per_user)
+        account = self._accounts.setdefault(user, Account(self._bytes_per_user))
+        if account.streams >= self._per_user:
+            raise ApiError(
+                f"you have {account.streams} streams open, and a user may have {self._per_user}",
+                hint="Close pages, notebooks or programs that follow experiments or logs, or follow all experiments"
+                " with one stream (`GET stream`). Administrators: c.DetHub.streams_per_user.",
+                status=HTTPStatus.TOO_MANY_REQUESTS,
+                code="streams.too_many",
+            )
+        account.streams += 1
+        return account
+
+    def leave(self, user: str | None, account: Account) -> None:
+        """Count one stream less."""
+        account.streams -= 1
+        if user is not None and account.streams <= 0 and account.unsent <= 0:
+            self._accounts.pop(user, None)
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        """Remember a stream until it ends."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all streams; their readers come back with their cursors."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
