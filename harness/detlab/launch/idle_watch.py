@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from detlab import loopback
 from detlab.launch import procfs
+from detlab.loopback.connections import Handler
 from detlab.trust import tls_context
 
 PERIOD = 30.0
@@ -29,7 +29,7 @@ REQUEST_MARK = "last_request"
 """File in the task's directory whose time is that of TensorBoard's last request."""
 _BUSY = {"busy", "starting", "restarting"}
 # this machine's own ports and the master are never behind a proxy of the environment
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), loopback.Handler())
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Handler())
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Watch:
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
-            loopback.Handler(),
+            Handler(),
             urllib.request.HTTPSHandler(context=tls_context(self._report_url)),
         )
         self._task_dir = Path(env["DET_TASK_DIR"])
