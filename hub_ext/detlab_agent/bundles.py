@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from detlab import loopback
 from detlab.errors import master_said
 from detlab.launch.backoff import Backoff
 from detlab_agent.endpoints import Endpoints
@@ -89,7 +90,9 @@ class BundleCache:
         address = self._endpoints.bundle(digest)
         trust = self._endpoints.trust()
         async with (
-            httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=trust) as client,
+            httpx.AsyncClient(
+                timeout=timeout, follow_redirects=False, verify=trust, event_hooks=loopback.async_hooks(address)
+            ) as client,
             client.stream("GET", address, headers=headers) as reply,
         ):
             if 400 <= reply.status_code < 500 and reply.status_code not in {401, 408, 429}:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from detlab import loopback
 from detlab.errors import DetlabError, master_said
 from detlab.launch.taskdir import read_object, write_json
 from detlab.schemas.wire import EnrolReply, EnrolRequest
@@ -71,7 +72,10 @@ class KeyRing:
         request = EnrolRequest(agent_id=self.agent_id)
         try:
             trust = self.endpoints.trust()
-            async with httpx.AsyncClient(timeout=30.0, follow_redirects=False, verify=trust) as client:
+            hooks = loopback.async_hooks(self.endpoints.enrol)
+            async with httpx.AsyncClient(
+                timeout=30.0, follow_redirects=False, verify=trust, event_hooks=hooks
+            ) as client:
                 reply = await client.post(
                     self.endpoints.enrol,
                     content=request.model_dump_json(),

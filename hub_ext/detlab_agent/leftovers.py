@@ -32,6 +32,10 @@ class _NoMarks:
         for refusal in refusals:
             _log.warning("%s: record %d refused: %s", self._allocation_id, refusal.seq, refusal.message)
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Say it in the agent's log."""
+        _log.warning("%s: its spool of %s was changed: %s", self._allocation_id, shipper.stream, reader.damage)
+
 
 class _KeyTransport(HttpTransport):
     """Send with the agent's key of the moment: it may enrol anew while a delivery waits out an outage."""

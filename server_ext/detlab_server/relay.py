@@ -9,6 +9,7 @@ import re
 import httpx
 from tornado.iostream import StreamClosedError
 
+from detlab import loopback
 from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError, master_said
 from detlab.trust import trust_for
@@ -94,6 +95,7 @@ class RelayHandler(GuardedHandler):
                 trust_env=not address.loopback,
                 verify=trust_for(address.url, address.certificate),
                 timeout=ANSWER_SECONDS,
+                event_hooks=loopback.async_hooks(address.url),
             ) as client:
                 await self._pass_on(client, address, path)
         except DetlabError as problem:

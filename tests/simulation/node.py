@@ -165,6 +165,10 @@ class Marks:
         """Acknowledged to the agent counts as to the launcher."""
         self._task.node.world.promises.acknowledged(part_of(self._task.launch), shipper.acked)
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Nobody but its writers touches a spool."""
+        raise AssertionError(reader.damage)
+
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """No record of these trials may be refused."""
         self._task.node.world.loop.errors.append(f"refused: {refusals}")

@@ -331,6 +331,10 @@ class Marks(DirMarks):
         self._launcher.node.world.promises.acknowledged(part_of(self._launcher.launch), shipper.acked)
         super().committed(shipper, reader)
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Nobody but its writers touches a spool."""
+        raise AssertionError(reader.damage)
+
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """No record of these trials may be refused."""
         self._launcher.node.world.loop.errors.append(f"refused: {refusals}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from detlab import loopback
 from detlab.client.discovery import ClusterAddress
 from detlab.client.version import USER_AGENT
 from detlab.errors import ClusterUnreachable
@@ -34,16 +35,15 @@ def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Re
     import httpx
 
     try:
-        return httpx.request(
-            method,
-            url,
+        with httpx.Client(
             headers=headers(address),
             timeout=ANSWER_SECONDS,
             follow_redirects=False,  # a redirect leads to a login page, and would carry the token along
             trust_env=not address.loopback,
             verify=trust_for(url, address.certificate),
-            **body,
-        )
+            event_hooks=loopback.hooks(url),
+        ) as client:
+            return client.request(method, url, **body)
     except httpx.TransportError as error:
         raise address.unreachable(str(error) or type(error).__name__) from error
 

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detlab import loopback
 from detlab.client.calls import Backoff, Call, Flow, Reply, Writer, run_flow
 from detlab.client.discovery import ClusterAddress
 from detlab.client.version import USER_AGENT
@@ -131,7 +132,9 @@ class Session(_Face):
             if self._http is None:
                 import httpx
 
-                self._http = httpx.Client(**self._options(), transport=self._transport)
+                self._http = httpx.Client(
+                    **self._options(), transport=self._transport, event_hooks=loopback.hooks(self.address.url)
+                )
             return self._http
 
     def close(self) -> None:
@@ -218,7 +221,9 @@ class AsyncSession(_Face):
         if self._http is None:
             import httpx
 
-            self._http = httpx.AsyncClient(**self._options(), transport=self._transport)
+            self._http = httpx.AsyncClient(
+                **self._options(), transport=self._transport, event_hooks=loopback.async_hooks(self.address.url)
+            )
         return self._http
 
     async def close(self) -> None:

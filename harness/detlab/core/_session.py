@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detlab import errors
+from detlab import errors, loopback
 from detlab.core._quiet import quiet
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
@@ -229,6 +229,7 @@ class TaskSession:
                     timeout=httpx.Timeout(30.0, connect=10.0),
                     transport=self._transport,
                     verify=trust_for(self.base_url),
+                    event_hooks=loopback.hooks(self.base_url),
                     trust_env=False,  # a proxy setting of the user must not catch calls to the master
                 )
             return self._http

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import TYPE_CHECKING, assert_never
 
-from detlab import errors
+from detlab import errors, loopback
 from detlab.core._polling import PlainPoll, PollClosed
 from detlab.core._quiet import quiet
 from detlab.core._session import api_base, decode_reply, pauses
@@ -224,7 +224,11 @@ class PreemptionWatcher(threading.Thread):
         address = self._address
         trust = trust_for(address)
         async with httpx.AsyncClient(
-            base_url=address, transport=self._transport, trust_env=False, verify=trust
+            base_url=address,
+            transport=self._transport,
+            trust_env=False,
+            verify=trust,
+            event_hooks=loopback.async_hooks(address),
         ) as client:
             while True:
                 step = self._watch.next_step()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from detlab import loopback
 from detlab.launch.shipping import (
     MAX_BYTES,
     MAX_RECORDS,
@@ -27,7 +28,7 @@ from detlab.launch.shipping import (
     StreamShipper,
     judge,
 )
-from detlab.launch.spool import Reader
+from detlab.launch.spool import Damage, Reader
 from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.trust import trust_for
 
@@ -80,7 +81,9 @@ class HttpTransport:
         timeout = httpx.Timeout(30.0, connect=10.0)
         verify = trust_for(api_url) if trust is None else trust
         # Redirects are not followed: they would carry the token elsewhere.
-        self._client: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False, verify=verify)
+        self._client: httpx.Client = httpx.Client(
+            timeout=timeout, follow_redirects=False, verify=verify, event_hooks=loopback.hooks(api_url)
+        )
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         """See `Transport.post`."""
@@ -107,6 +110,10 @@ class Marks(Protocol):
         """The master will not take these records."""
         ...
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Somebody else than its writer has changed the spool: `reader.damage` says how, since the start."""
+        ...
+
 
 @dataclass
 class Source:
@@ -119,6 +126,8 @@ class Source:
     read_at: float = field(default=0.0)
     unreadable_since: float | None = field(default=None)
     """Since when the spool cannot be read."""
+    damage: Damage = field(default=Damage())
+    """What was told of its damage."""
 
 
 class Mode(enum.Enum):
@@ -249,7 +258,8 @@ class Deliverer:
                 return
             if any(busy):
                 continue
-            if mode is Mode.FINISH and all(self._exhausted(source) for source in self._sources):
+            exhausted = [self._exhausted(source) for source in self._sources] if mode is Mode.FINISH else [False]
+            if all(exhausted):
                 self.ending = Ending.DELIVERED
                 return
             self._pause(POLL)
@@ -258,9 +268,20 @@ class Deliverer:
 
     def _exhausted(self, source: Source) -> bool:
         """Whether nothing more will come: all is committed, or the disk gave nothing for too long."""
+        if source.shipper.phase is not Phase.HUNGRY:
+            return False
         broken = source.unreadable_since
-        readable = broken is None or self._clock() - broken > READ_PATIENCE
-        return source.shipper.phase is Phase.HUNGRY and readable
+        if broken is not None:
+            return self._clock() - broken > READ_PATIENCE
+        return source.reader.settle() and not self._tell_damage(source)
+
+    def _tell_damage(self, source: Source) -> bool:
+        """Tell of damage that was found since; return whether there was some, and so a line about it to deliver."""
+        if source.reader.damage == source.damage:
+            return False
+        source.damage = source.reader.damage
+        self._marks.damaged(source.shipper, source.reader)
+        return True
 
     def _pump(self, source: Source, transport: Transport, mode: Mode) -> bool:
         """Move one batch of a stream; return whether there may be more right away."""
@@ -278,6 +299,8 @@ class Deliverer:
             source.unreadable_since = None
             source.read_at = now + source.interval if len(entries) < MAX_RECORDS else now
             shipper.load(entries)
+            if self._tell_damage(source) and not entries:
+                return True
         batch = shipper.poll(now)
         if batch is None:
             return False

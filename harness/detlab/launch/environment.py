@@ -70,13 +70,15 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )
-    env.pop("DET_SERVICE_FD", None)  # a descriptor that only the agent passes on
+    for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET"):  # the agent alone passes a socket on
+        env.pop(name, None)
     for name in (
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
         "DET_SERVICE_ADDRESS",
         "DET_SERVICE_PORT",
         "DET_SERVICE_FD",
+        "DET_SERVICE_SOCKET",
         "DET_SERVICE_CERT_FILE",
         "DET_SERVICE_KEY_FILE",
         "DET_MASTER_CERT_FILE",

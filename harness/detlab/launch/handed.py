@@ -15,13 +15,35 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+RECEIVE_SECONDS = 30.0
 
 
 def handing(command: Sequence[str], port: int, descriptors: Sequence[int]) -> list[str]:
     """Return `python -m MODULE …` as it is run with sockets that are handed over in the place of a port."""
     python, option, *rest = command
     return [python, option, "detlab.launch.handed", str(port), ",".join(map(str, descriptors)), *rest]
+
+
+def receive(path: Path) -> int:
+    """Return the descriptor that the agent gives to whoever of the task's user connects to a Unix socket.
+
+    Raises:
+        OSError: The agent is not there, or gives none.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
+            near.settimeout(RECEIVE_SECONDS)
+            near.connect(f"/proc/self/fd/{folder}/{path.name}")  # the whole path may be too long for the kernel
+            _, descriptors, _, _ = socket.recv_fds(near, 1, 1)
+    finally:
+        os.close(folder)
+    if not descriptors:
+        raise OSError(f"{path}: no listening socket came")
+    return descriptors[0]
 
 
 def hand_over(port: int, listening: Sequence[socket.socket]) -> None:

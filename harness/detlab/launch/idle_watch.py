@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from detlab import loopback
 from detlab.launch import procfs
 from detlab.trust import tls_context
 
@@ -72,7 +73,9 @@ class Watch:
         self._hub_token = env.get("JUPYTERHUB_API_TOKEN", "")
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls_context(self._report_url))
+            urllib.request.ProxyHandler({}),
+            loopback.Handler(),
+            urllib.request.HTTPSHandler(context=tls_context(self._report_url)),
         )
         self._task_dir = Path(env["DET_TASK_DIR"])
         self._pid = pid

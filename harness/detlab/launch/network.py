@@ -44,11 +44,13 @@ class Forward:
         address: On the host, in 127.0.0.0/8.
         port: Its number.
         protocol: tcp or udp.
+        to: Where it really is, if that is another machine: the same port there.
     """
 
     address: str
     port: int
     protocol: str = "tcp"
+    to: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,8 @@ def _set_up_inside(plan: NetworkPlan, link: Link) -> None:
     for device in ("all", INSIDE):
         _set("ipv4", device, "route_localnet", "1")
     rules = [
-        f"-A OUTPUT -d {one.address}/32 -p {one.protocol} --dport {one.port} -j DNAT --to-destination {link.gateway}"
+        f"-A OUTPUT -d {one.address}/32 -p {one.protocol} --dport {one.port} "
+        f"-j DNAT --to-destination {one.to or link.gateway}"
         for one in plan.forwards
     ]
     rules = ["*nat", *rules, f"-A POSTROUTING -o {INSIDE} -j SNAT --to-source {link.own}", "COMMIT"]

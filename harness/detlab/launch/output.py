@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from detlab.launch.lines import LineSplitter, parse_line
 from detlab.launch.spool import Appender
@@ -83,6 +83,25 @@ class LogSpool:
     def say(self, text: str) -> None:
         """Log a line of the launcher itself."""
         self.write("launcher", [text.encode()])
+
+    def say_at_once(self, text: str) -> None:
+        """Log a line of the launcher itself from the thread that makes room in the spool: it cannot wait for any."""
+        with self._room:
+            self._try_append("launcher", [text.encode()], time.time())
+
+    def open_reader(self) -> BinaryIO:
+        """Return the file that is written, for reading, whatever lies in its place now."""
+        return self._appender.open_reader()
+
+    @property
+    def last(self) -> int:
+        """Number of the newest record."""
+        return self._seq
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written into the file."""
+        return self._appender.size
 
     def committed(self, end: int) -> bool:
         """Learn that the master has everything before this offset; return whether the file was emptied."""

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,8 @@ STACKS_GRACE = 1.0
 CANNOT_START = 127
 LONGEST_TEMPORARY = 70
 """Bytes of TMPDIR to which multiprocessing can add the name of a Unix socket."""
+REPORTS_LOST = 1
+"""The exit of a task that ended well, but some of whose reports are lost: its next attempt makes them again."""
 
 
 class DirMarks:
@@ -81,6 +84,9 @@ class DirMarks:
         self._logs = logs
         self._newest: dict[str, int] = {}
         self._writing = threading.Lock()
+        self._said: set[tuple[str, str]] = set()
+        self.lost = {"metrics": 0, "logs": 0}
+        """Records that were written and cannot be delivered."""
         if not task.acked("metrics").exists():
             self._write("metrics", 0)
 
@@ -101,6 +107,35 @@ class DirMarks:
                 again = threading.Timer(MARK_AGAIN, self._write, (stream, mark))
                 again.daemon = True
                 again.start()
+
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Say it in the task's output, once for each kind; a checkpoint does not wait for reports that are lost."""
+        stream, damage = shipper.stream, reader.damage
+        for kind, happened in (
+            ("was cut off", damage.shrunk),
+            ("was replaced by another file", damage.replaced),
+            ("has records with numbers of earlier ones", damage.repeated),
+        ):
+            if happened and (stream, kind) not in self._said:
+                self._said.add((stream, kind))
+                self._logs.say_at_once(
+                    f"detlab: {self._task.stream(stream)} {kind} by something other than detlab; what can be read is"
+                    " delivered, and nothing twice"
+                )
+        lost = damage.lost - self.lost[stream]
+        if lost:
+            self.lost[stream] = damage.lost
+            noun, verb = (
+                ("report" if stream == "metrics" else "line", "was")
+                if lost == 1
+                else ("reports" if stream == "metrics" else "lines", "were")
+            )
+            self._logs.say_at_once(
+                f"detlab: {lost} {noun} of this task {verb} lost: {self._task.stream(stream)} was changed before the"
+                " master had them"
+            )
+            if stream == "metrics":
+                self._write(stream, reader.seq if shipper.pending == 0 else shipper.acked)
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """Tell the trial through `refused.jsonl`."""
@@ -139,6 +174,7 @@ class Launcher:
         self._hang_limit = 0.0
         self._hung = 0
         self._logs = LogSpool(task.stream("logs"))
+        self._marks = DirMarks(task, self._logs)
         self._newest_token = ""
         self._short = contextlib.ExitStack()
 
@@ -170,6 +206,8 @@ class Launcher:
         oom = code != 0 and self._out_of_memory(code)
         self._short.close()
         deliverer.finish()
+        if code == 0 and self._marks.lost["metrics"]:
+            code = REPORTS_LOST
         self._write_exit(code, deliverer.ending, oom=oom)
         return code
 
@@ -242,6 +280,11 @@ class Launcher:
             return True
         address, port = env["DET_SERVICE_ADDRESS"], int(env["DET_SERVICE_PORT"])
         try:
+            if "DET_SERVICE_SOCKET" in env:  # a container in the host's network inherits nothing
+                from detlab.launch.handed import receive
+
+                env["DET_SERVICE_FD"] = str(receive(Path(env.pop("DET_SERVICE_SOCKET"))))
+                return True
             family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -374,7 +417,14 @@ class Launcher:
 
         def source(name: Any, interval: float) -> Source:
             mark = read_mark(task.acked(name))
-            reader = Reader(lambda: open_regular(task.stream(name)), after=mark)
+            if name == "logs":  # ours alone: whatever is put in its place, or behind its end, is not
+                logs = self._logs
+                reader = Reader(
+                    logs.open_reader, mark, expects=mark + 1, end=lambda: logs.size, written=lambda: logs.last
+                )
+            else:
+                written = partial(read_mark, task.spool / "metrics.seq")
+                reader = Reader(lambda: open_regular(task.stream(name)), mark, expects=mark + 1, written=written)
             return Source(reader, StreamShipper(name, acked=mark), interval)
 
         def open_transport() -> Transport:
@@ -399,7 +449,7 @@ class Launcher:
                 now + life_of(life, float(self._launch["token_expires_at"]), time.time()),
                 now,
             ),
-            DirMarks(task, self._logs),
+            self._marks,
             renew_path="task/token",
             on_token=self._keep_token,
             on_fenced=self._on_fenced,

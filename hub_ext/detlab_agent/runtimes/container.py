@@ -23,6 +23,8 @@ PACKAGE = "/opt/detlab"
 """Where the agent's own detlab is inside a container."""
 CA_FILE = "/opt/detlab-ca.pem"
 DEFAULT_SHM = 4 << 30
+LISTENING = "listening"
+"""Unix socket in a task's directory, at which a container in the host's network gets the socket of its service."""
 _IMAGE = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[A-Za-z0-9][A-Za-z0-9._-]*)*(:[\w.-]{1,128})?(@[\w+.-]+:[0-9a-f]+)?"
 )
@@ -273,4 +275,6 @@ def container_environment(
     if ca_file:
         env["SSL_CERT_FILE"] = CA_FILE
     listen = None if network == "host" else "0.0.0.0"  # noqa: S104  (of its own network; the engine publishes one port)
+    if order.service is not None and network == "host":
+        env["DET_SERVICE_SOCKET"] = str(order.task.root / LISTENING)
     return {**env, **order.environment(listen)}

@@ -21,6 +21,7 @@ from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.container import (
     CA_FILE,
+    LISTENING,
     Allowance,
     check_image,
     choose_network,
@@ -153,12 +154,13 @@ class DockerRuntime:
             engine=self.engine,
             container=plan.name,
             memory=plan.spec.memory or self._allowance.memory,
+            ports=self._maker.ports,
         )
         running.note()
         self._maker.prepare(order)
         try:
             self._create(order, plan)
-            self._maker.ports.hand_back(order.record)  # the engine, or the container itself, binds it
+            self._hand_over_port(order, plan)
             self._start(order, plan)
         except (RefusedTask, SetupFailed, EngineAway, OSError):
             self._discard(plan.name)
@@ -215,6 +217,13 @@ class DockerRuntime:
         except (EngineRefused, Gone) as error:
             raise SetupFailed(f"container of image {plan.spec.image}: {error}") from error
 
+    def _hand_over_port(self, order: Order, plan: _Plan) -> None:
+        """Let the container have its port: the listening socket itself, or on a network of its own, by the engine."""
+        if order.service is not None and plan.network == "host":
+            self._maker.ports.offer(order.record, order.task.root / LISTENING, order.identity.uid)
+        else:
+            self._maker.ports.hand_back(order.record)
+
     def _start(self, order: Order, plan: _Plan) -> None:
         try:
             self.engine.ask(lambda client: client.api.start(plan.name))
@@ -253,7 +262,9 @@ class DockerRuntime:
 
     def recover(self, record: Path, noted: dict[str, Any]) -> DockerTask | None:
         """See `NodeRuntime.recover`. With the engine away, whatever was noted is waited for."""
-        task = DockerTask(**DockerTask.noted(record, noted), **noted_fields(noted), engine=self.engine)
+        task = DockerTask(
+            **DockerTask.noted(record, noted), **noted_fields(noted), engine=self.engine, ports=self._maker.ports
+        )
         try:
             status = self.engine.inspect(task.container)["State"]["Status"]
         except (EngineAway, EngineRefused):

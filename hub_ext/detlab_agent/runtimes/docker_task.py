@@ -14,6 +14,7 @@ from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.engine import Ended, Engine, EngineAway, EngineRefused
 from detlab_agent.runtimes.names import forget_names
 from detlab_agent.runtimes.noted import NotedTask
+from detlab_agent.runtimes.ports import HeldPorts
 
 _log = logging.getLogger(__name__)
 _RETRY = 1.0
@@ -30,6 +31,7 @@ class DockerTask(NotedTask):
         engine: Whose container it is.
         container: Its name.
         memory: Its limit in bytes.
+        ports: The ports of this agent's services.
     """
 
     runtime: ClassVar[str] = "docker"
@@ -37,6 +39,7 @@ class DockerTask(NotedTask):
     engine: Engine = field(kw_only=True)
     container: str = field(kw_only=True)
     memory: int | None = field(default=None, kw_only=True)
+    ports: HeldPorts | None = field(default=None, kw_only=True, repr=False)
     _asked: bool = field(default=False, init=False)
     _signals: set[asyncio.Task[bool]] = field(default_factory=set, init=False)
 
@@ -47,6 +50,8 @@ class DockerTask(NotedTask):
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         ended = await self.engine.ended(self.container)
+        if self.ports is not None:
+            self.ports.retire(self.record, self.address, self.port)
         return await asyncio.to_thread(self._exit, ended)
 
     def _exit(self, ended: Ended | None) -> TaskExit:

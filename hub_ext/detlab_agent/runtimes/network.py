@@ -51,6 +51,8 @@ _RULE = re.compile(r"-p (tcp|udp) .*--dport (\d+) .*--to-destination (127[0-9.]+
 _HUB_VARIABLES = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL")
 """Set by the Hub in every server's environment, whatever its user asks for."""
 _RESOLVER_PORT = 53
+_RESOLVERS, _UPSTREAM = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
+_SYSTEMD = ("127.0.0.53", "127.0.0.54")
 
 
 class NoPrivateNetwork(Exception):
@@ -237,7 +239,8 @@ class TaskNetworks:
         From a task: the forwarded ports of the host's loopback, nothing else there; no other task; the world.
         """
         name, links, subnet = self._chain, f"{self.prefix}+", self._subnet
-        ordered = sorted(self._forwards, key=lambda one: (one.address, one.port, one.protocol))
+        here = (one for one in self._forwards if not one.to)
+        ordered = sorted(here, key=lambda one: (one.address, one.port, one.protocol))
         lines = ["*nat", f":{name}-PRE - [0:0]", f":{name}-POST - [0:0]"]
         lines += [
             f"-A {name}-PRE -i {links} -d {subnet} -p {one.protocol} --dport {one.port} "
@@ -287,14 +290,28 @@ def forwards_of(urls: Iterable[str]) -> list[Forward]:
     return found
 
 
-def loopback_resolvers(path: Path = Path("/etc/resolv.conf")) -> list[Forward]:
-    """Return the name servers on this machine's loopback: names must resolve in a task as well."""
+def loopback_resolvers(path: Path = _RESOLVERS, upstream: Path = _UPSTREAM) -> list[Forward]:
+    """Return the name servers on this machine's loopback: names must resolve in a task as well.
+
+    Args:
+        path: What programs read.
+        upstream: Where systemd-resolved says whom it asks. It answers on the device lo alone, so that tasks ask them.
+    """
+    asked = [address for address in _name_servers(upstream) if not address.startswith("127.") and ":" not in address]
+    found = []
+    for address in _name_servers(path):
+        if address.startswith("127."):
+            to = asked[0] if address in _SYSTEMD and asked else ""
+            found += [Forward(address, _RESOLVER_PORT, protocol, to) for protocol in ("tcp", "udp")]
+    return found
+
+
+def _name_servers(path: Path) -> list[str]:
     try:
-        words = [line.split() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        lines = [line.split() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         return []
-    named = [line[1] for line in words if len(line) > 1 and line[0] == "nameserver" and line[1].startswith("127.")]
-    return [Forward(address, _RESOLVER_PORT, protocol) for address in named for protocol in ("tcp", "udp")]
+    return [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
 
 
 def _route_packets(programs: Programs) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import socket
+import struct
 import threading
 import time
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from pathlib import Path
 from detlab_agent.runtimes.base import RefusedTask
 
 _TRIES = 50
+_OFFER_SECONDS = 120.0
+"""How long a container may take from its start to the question for its socket."""
 HOLD_SECONDS = 90.0
 """How long a port stays bound after its task: the Hub looks after its servers every 30 s, then forgets the ended."""
 
@@ -94,6 +98,33 @@ class HeldPorts:
         if port is not None:
             self._known[record] = port
 
+    def offer(self, record: Path, path: Path, uid: int) -> None:
+        """Give the listening socket to the first process of a user that connects to a Unix socket.
+
+        A container in the host's network cannot inherit it: its launcher asks for it, at this path in its directory.
+
+        Args:
+            record: The task's record.
+            path: Where the Unix socket is made.
+            uid: Of the user.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        held = self._held[record]
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            asked.bind(f"/proc/self/fd/{folder}/{path.name}")  # the whole path may be too long for the kernel
+            os.chown(path.name, uid, -1, dir_fd=folder, follow_symlinks=False)
+            asked.listen()
+        except OSError:
+            asked.close()
+            raise
+        finally:
+            os.close(folder)
+        threading.Thread(target=_give, args=(asked, held.dup(), uid), name="port", daemon=True).start()
+
     def close(self) -> None:
         """Let go of all ports; those of running tasks are still held by their launchers."""
         with self._lock:
@@ -133,6 +164,19 @@ class HeldPorts:
             if until <= now:
                 held.close()
         self._ended = [(until, held) for until, held in self._ended if until > now]
+
+
+def _give(asked: socket.socket, held: socket.socket, uid: int) -> None:
+    """Send a socket to the first process of this user that asks within a time."""
+    until = time.monotonic() + _OFFER_SECONDS
+    with asked, held, contextlib.suppress(OSError):
+        while (left := until - time.monotonic()) > 0:
+            asked.settimeout(left)
+            with asked.accept()[0] as far:
+                _, peer, _ = struct.unpack("3i", far.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                if peer == uid:
+                    socket.send_fds(far, [b"s"], [held.fileno()])
+                    return
 
 
 def hold_port(

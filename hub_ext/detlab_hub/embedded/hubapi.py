@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
+from detlab import loopback
 from detlab.trust import system_trust
 
 log = logging.getLogger("detlab.supervisor")
@@ -29,7 +30,12 @@ class HubApi:
     def _client(self) -> httpx.AsyncClient:
         secure = system_trust(self._url)  # without TLS, certificates are read (50 ms) for nobody
         return httpx.AsyncClient(
-            base_url=self._url, headers=self._headers, timeout=10.0, trust_env=False, verify=secure
+            base_url=self._url,
+            headers=self._headers,
+            timeout=10.0,
+            trust_env=False,
+            verify=secure,
+            event_hooks=loopback.async_hooks(self._url),
         )
 
     async def restore_routes(self, timeout: float) -> bool:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from detlab import loopback
 from detlab.schemas.wire import API_PREFIX, ClusterView
 from detlab.trust import tls_context, trust_for
 from detlab_hub.embedded import unavailable
@@ -25,7 +26,8 @@ class MasterClient:
         self._base = base
         headers = {"Authorization": f"Bearer {token}"}
         trust = trust_for(base, certificate)
-        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=trust)
+        hooks = loopback.hooks(base)
+        self._client = httpx.Client(headers=headers, timeout=5.0, trust_env=False, verify=trust, event_hooks=hooks)
 
     def close(self) -> None:
         """Close the connections."""

@@ -31,6 +31,8 @@ _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
 _LOOKED_AT = 2000
 """Characters of a line."""
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?<!\S)(?P<command>\S{1,300}): (?:command )?not found")
+_REPORTS_LOST = re.compile(r"^detlab: (?P<why>\d+ reports? of this task w.*)")
+"""Likewise."""
 _CANNOT_START = re.compile(r"^detlab: cannot start (?P<why>.+)")
 """The launcher's own words (`detlab.launch.task`)."""
 _NAN = re.compile(
@@ -163,6 +165,8 @@ def _judge(
     if exit_code in (126, 127):
         verb = "was not found" if exit_code == 127 else "cannot be executed"
         return "config", f"the entrypoint's command {verb} (exit code {exit_code})"
+    if (lost := next(filter(None, map(_REPORTS_LOST.match, ours)), None)) is not None and exit_code == 1:
+        return "exception", lost["why"]
     if evidence.out_of_memory or any(_MEMORY.search(text) for text in (*ours, *texts[-TAIL:])):
         return "oom", "the task ran out of memory"
     if name is not None:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
+from detlab import loopback
 from detlab.errors import Conflict, DetlabError, Forbidden, NotFound, Unavailable
 from detlab.trust import system_trust
 
@@ -38,6 +39,7 @@ class HubServers:
     def __init__(self, url: str, token: str) -> None:
         self._client = httpx.AsyncClient(
             base_url=url,
+            event_hooks=loopback.async_hooks(url),
             headers={"Authorization": f"token {token}"},
             timeout=CALL_SECONDS,
             trust_env=False,

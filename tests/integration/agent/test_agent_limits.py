@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from agent_docker import exited, in_spec
@@ -181,3 +183,36 @@ def test_processes_whose_task_has_no_record_are_ended_at_the_agents_start(limite
     record.unlink()
     limited.start()
     wait_until(lambda: not procfs.is_alive(daemon.pid, daemon.start_time))
+
+
+JOINS = """
+import subprocess, sys
+from pathlib import Path
+from detlab.launch.cgroup import join
+join(Path(word) for word in sys.argv[1:])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True, env={})
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("root", ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"])
+def test_a_group_ends_with_all_its_processes_under_both_versions_of_the_kernel(open_tmp, root):
+    groups = TaskGroups(open_tmp, 1 << 30, 50, Path(root))
+    try:
+        groups.open()
+    except NoGroups as error:
+        pytest.skip(f"not here: {error}")
+    group = groups.make("1.a.1", None)
+    joined = subprocess.Popen(
+        [sys.executable, "-c", JOINS, *map(str, group.paths)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    daemon = procfs.read_process(int(joined.stdout.readline()))
+    assert {process.pid for process in group.processes()} == {joined.pid, daemon.pid}
+    group.end()
+    joined.communicate()
+    assert joined.returncode == -signal.SIGKILL
+    assert not procfs.is_alive(daemon.pid, daemon.start_time)
+    assert not any(path.exists() for path in group.paths)
+    groups.close()
+    assert not any(path.parent.exists() for path in group.paths)

@@ -8,7 +8,7 @@ import time
 
 import httpx
 import pytest
-from agent_docker import exited, in_container, python
+from agent_docker import exited, in_container, in_spec, python
 from agent_helpers import wait_until
 
 from detlab.schemas import wire
@@ -107,31 +107,20 @@ def take_port(agent, task):
     return taken
 
 
-def test_a_process_port_cannot_be_taken_at_any_time(master, docker_agent):
+@pytest.mark.parametrize("kind", ["process", "docker"])
+def test_a_port_cannot_be_taken_at_any_time(master, docker_agent, kind):
     """The server bound it two seconds after it was chosen: whoever watched the process list was first."""
-    task = master.launch([sys.executable, "-c", SERVES], service=wire.ServiceSpec())
+    task = master.launch([sys.executable, "-c", SERVES], service=wire.ServiceSpec(), **in_spec(kind))
     port, tries = port_of(docker_agent, task), 0
     while "serving 127.0.0.1" not in master.texts(task):
         assert bound(port) is None
+        assert not task.exits, master.texts(task)
         tries += 1
     assert tries > 100
     master.send_kill(task)
     while not task.exits:
         assert bound(port) is None
     assert bound(port) is None, "and not after its end, while the Hub's proxy may still lead there"
-
-
-def test_a_port_that_was_taken_in_between_is_said(master, docker_agent):
-    """In the host's network the launcher looks, before the service fails in its own words."""
-    task = in_container(master, python(SERVES), service=wire.ServiceSpec())
-    with take_port(docker_agent, task) as other:
-        port = other.getsockname()[1]
-        master.wait_for(exited(task), timeout=40)
-    assert task.exits[0].reason == "setup"
-    assert (
-        task.exits[0].message == f"port {port} of 127.0.0.1 was taken by another program before the task could use it"
-    )
-    assert any(f"port {port} of 127.0.0.1 cannot be used" in text for text in master.texts(task, "launcher"))
 
 
 def test_a_published_port_that_was_taken_in_between_is_said(near_master, docker_agents):

@@ -70,6 +70,10 @@ class NoMarks:
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Nothing to note."""
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Nobody but its writers touches a spool."""
+        raise AssertionError(reader.damage)
+
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """For the test to see."""
         self.refusals += refusals

@@ -54,6 +54,17 @@ def test_a_name_server_on_the_hosts_loopback_is_reached(tmp_path: Path) -> None:
     assert loopback_resolvers(tmp_path / "none") == []
 
 
+def test_whom_systemd_resolved_asks_is_asked_by_tasks_themselves(tmp_path: Path) -> None:
+    """It listens on 127.0.0.53 of the device lo, which no other namespace reaches: Ubuntu's default."""
+    (tmp_path / "stub").write_text("nameserver 127.0.0.53\n")
+    (tmp_path / "asked").write_text("nameserver fe80::1\nnameserver 192.0.2.53\n")
+    (tcp, udp) = loopback_resolvers(tmp_path / "stub", tmp_path / "asked")
+    assert (tcp, udp) == (
+        Forward("127.0.0.53", 53, "tcp", "192.0.2.53"),
+        Forward("127.0.0.53", 53, "udp", "192.0.2.53"),
+    )
+
+
 def launch(**more: Any) -> wire.Launch:
     with MasterDouble() as master:
         return master.allocate(["true"], **more).launch

@@ -67,6 +67,10 @@ class Node:
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Nothing to note."""
 
+    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+        """Nobody but its writers touches a spool."""
+        raise AssertionError(reader.damage)
+
     def refused(self, refusals: Sequence[Refusal]) -> None:
         raise AssertionError(refusals)
 

@@ -17,6 +17,9 @@ class Marks:
     def committed(self, shipper, reader):
         pass
 
+    def damaged(self, shipper, reader):
+        raise AssertionError(reader.damage)
+
     def refused(self, refusals):
         raise AssertionError(refusals)
 

@@ -20,6 +20,7 @@ SHM = (
     "workers are out of shared memory. Please try to raise your shared memory limit."
 )
 ANOMALY = "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."
+LOST = "2 reports of this task were lost: /t/spool/metrics.jsonl was changed before the master had them"
 KERNEL = "detlab: the kernel ran out of memory and ended a process while this task ran"
 
 
@@ -69,6 +70,7 @@ def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int,
 @pytest.mark.parametrize(
     ("texts", "evidence", "kind", "said"),
     [
+        (["step 3", f"detlab: {LOST}"], Evidence(1), "exception", LOST),
         (["step 3"], Evidence(-9), "killed", "killed by SIGKILL"),
         (["step 3"], Evidence(137), "killed", "killed by SIGKILL"),
         (["step 3"], Evidence(-9, out_of_memory=True), "oom", "the task ran out of memory"),

@@ -1,0 +1,151 @@
+"""The network of a task as the kernel makes it: what comes through, what is left on the host, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from agent_helpers import wait_until
+
+from detlab.launch.network import Forward
+from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+
+INSIDE = """
+import os, socket, sys, time
+from detlab.launch.network import NetworkPlan, enter
+began = time.monotonic()
+enter(NetworkPlan.decode(sys.argv[1]))
+took = time.monotonic() - began
+for kind, host, port in [word.split(",") for word in sys.argv[2:]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as near:
+        near.settimeout(3)
+        try:
+            near.connect((host, int(port)))
+            if kind == "udp":
+                near.send(b"?")
+                near.recv(10)
+            print("reached", flush=True)
+        except OSError as error:
+            print(type(error).__name__, flush=True)
+print(took, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def networks(tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("only root makes network namespaces")
+    made = TaskNetworks(tmp_path, DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+    try:
+        made.open()
+    except NoPrivateNetwork as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    yield made
+    made.close()
+    assert made.prefix.upper() not in rules()
+
+
+def rules() -> str:
+    return "".join(table_rules(table) for table in ("nat", "filter"))
+
+
+def table_rules(table: str) -> str:
+    return subprocess.run(["iptables", "-w", "-t", table, "-S"], capture_output=True, text=True, check=True).stdout
+
+
+def links(prefix: str) -> list[str]:
+    return [name for _, name in socket.if_nameindex() if name.startswith(prefix)]
+
+
+def enter(plan, *places):
+    command = [sys.executable, "-c", INSIDE, plan.encode(), *(",".join(map(str, place)) for place in places)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return child, [child.stdout.readline().strip() for _ in places], float(child.stdout.readline())
+
+
+def outside() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(("192.0.2.1", 9))
+        return asked.getsockname()[0]
+
+
+def test_a_namespace_and_its_link_go_with_the_last_process(networks):
+    plan = networks._plan("1.a.1", [])
+    child, _, took = enter(plan)
+    assert len(links(networks.prefix)) == 1
+    child.kill()
+    child.communicate()
+    wait_until(lambda: links(networks.prefix) == [])
+    assert took < 2.0, "35 to 50 ms on two free cores"
+
+
+def test_questions_to_a_name_server_of_this_machine_are_answered(networks):
+    datagrams = (socket.AF_INET, socket.SOCK_DGRAM)
+    with socket.socket(*datagrams) as here, socket.socket(*datagrams) as away:
+        here.bind(("127.0.0.1", 0))
+        away.bind((outside(), 0))
+        port, elsewhere = here.getsockname()[1], away.getsockname()[1]
+        ways = [Forward("127.0.0.1", port, "udp"), Forward("127.0.0.53", elsewhere, "udp", outside())]
+        networks._add(ways)
+        answering = [answer_once(one) for one in (here, away)]
+        try:
+            asked = [("udp", "127.0.0.1", port), ("udp", "127.0.0.53", elsewhere)]
+            child, found, _ = enter(networks._plan("1.a.1", ways), *asked)
+            child.communicate("")
+        finally:
+            for thread in answering:
+                thread.join()
+    assert found == ["reached", "reached"]
+
+
+def answer_once(sock):
+    def answer() -> None:
+        sock.settimeout(10)
+        try:
+            _, who = sock.recvfrom(10)
+            sock.sendto(b"!", who)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
+
+
+def test_an_agent_that_comes_again_finds_its_rules_and_keeps_its_tasks_ways(networks, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        port = here.getsockname()[1]
+        way = Forward("127.0.0.1", port)
+        networks._add([way])
+        child, found, _ = enter(networks._plan("1.a.1", [way]), ("tcp", "127.0.0.1", port))
+        try:
+            assert found == ["reached"]
+            os.close(networks._held)  # as the kernel does with a killed agent's
+            networks._held = -1
+            again = TaskNetworks(tmp_path, DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+            again.open()
+            assert again._forwards >= {way}
+            assert rules().count(f"-j {again.prefix.upper()}-IN\n") == 1, "the chains are jumped to once"
+            again.close()
+            assert again.prefix.upper() in rules(), "a task still needs them"
+        finally:
+            child.kill()
+            child.communicate()
+        wait_until(lambda: links(networks.prefix) == [])
+        other = TaskNetworks(tmp_path / "other", DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+        other.open()
+        assert networks.prefix.upper() not in rules(), "what a killed agent left is removed by the next"
+        other.close()
+
+
+def test_addresses_that_this_machine_uses_are_not_taken(networks, tmp_path):
+    away = outside()
+    other = TaskNetworks(tmp_path / "other", [f"{away.rsplit('.', 1)[0]}.0/24"], [], "http://127.0.0.1:1/")
+    with pytest.raises(NoPrivateNetwork, match="--task-subnet"):
+        other.open()
