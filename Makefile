@@ -78,9 +78,10 @@ simulated:  # the part of `make test` that runs beside its others
 	echo "==> $${DETLAB_SIMULATION_CHUNKS}00 seeds"; \
 	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
-soak: setup-test  ## services on both databases, the master killed at every commit and await, the API fuzzed, simulated clusters: make soak SEEDS=0:100000
+soak: setup-test  ## services on both databases, the master killed at every commit and await, every promise broken by a planted fault, the API fuzzed, simulated clusters: make soak SEEDS=0:100000
 	$(PYTEST) $(WORKERS) tests/integration/services
 	DETLAB_ALL_CRASH_POINTS=1 $(PYTEST) $(CRASH_POINTS)
+	DETLAB_ALL_FAULTS=1 $(PYTEST) tests/hostile/test_planted_faults.py
 	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
 	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)
 	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)

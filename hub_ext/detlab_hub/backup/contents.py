@@ -23,9 +23,11 @@ GIVEN_CONFIG = "given_config.py"
 """The file that `det up --config` named."""
 
 DatabaseName = Literal["master", "hub"]
+USERS_FILE = "users.json"
+"""Which uids the agents of earlier versions gave; a database that has assigned none takes it over."""
 Part = Literal["state", "secrets", "code", "checkpoints"]
 PARTS: dict[Part, tuple[str, ...]] = {
-    "state": ("db", "plan.json", "detlab_config.py", GIVEN_CONFIG, "users.json", "user_map.json"),
+    "state": ("db", "plan.json", "detlab_config.py", GIVEN_CONFIG, USERS_FILE, "user_map.json"),
     "secrets": ("secrets", "certificate.pem", "servers.pem"),
     "code": ("bundles", "outputs"),
     "checkpoints": ("checkpoints",),

@@ -21,6 +21,7 @@ from detlab_hub.backup.contents import (
     GIVEN_CONFIG,
     OF_ONE_RUN,
     PARTS,
+    USERS_FILE,
     ArchiveError,
     DatabaseName,
     Manifest,
@@ -113,6 +114,7 @@ class Restoring:
         self._config = config
         self._say = say
         self._progress = progress
+        self._uids = relocation.Uids()
         self._stage = folder.root / STAGE
         self._stamp = time.strftime("%Y%m%d-%H%M%S")
         names = (f"before-restore-{self._stamp}{more}" for more in ("", *(f"-{n}" for n in range(2, 1000))))
@@ -194,7 +196,7 @@ class Restoring:
             copy = self._copy_of("master", urls["master"])
             copies.free_lease(copy)
             self._relocate(manifest, urls["master"].set(database=str(copy)))
-        self._keep_uids(urls["master"])
+        self._uids = self._keep_uids(urls["master"])
 
     def _copy_of(self, name: str, url: URL) -> Path:
         return self._stage / "db" / (DATABASES[name] + copies.suffix(url))
@@ -205,18 +207,22 @@ class Restoring:
         if "checkpoints" in manifest.parts and old != new:
             relocation.move_storage(url, str(old), str(new))
 
-    def _keep_uids(self, url: URL) -> None:
-        """Uids given since the backup stay their owners': homes and checkpoints that are theirs stay here."""
-        here = {**(read_json(self._folder.root / "users.json") or {}), **relocation.uids_in(url)}
-        copy = self._copy_of("master", url)
-        restored = {**(read_json(self._stage / "users.json") or {})}
-        if sqlite_path(url) is not None:
-            restored |= relocation.uids_in(url.set(database=str(copy)))
+    def _keep_uids(self, url: URL) -> relocation.Uids:
+        """Uids given since the backup stay their owners': homes and checkpoints that are theirs stay here.
+
+        Returns:
+            What the database that is replaced says of them.
+        """
+        there = relocation.uids_in(url)
+        here = {**(read_json(self._folder.root / USERS_FILE) or {}), **{row[0]: row[1] for row in there.rows}}
+        restored = read_json(self._stage / USERS_FILE) or {}
         taken = set(restored.values())
         more = {name: uid for name, uid in here.items() if name not in restored and uid not in taken}
         if more:
-            kept = {**(read_json(self._stage / "users.json") or {}), **more}
-            write_atomically(self._stage / "users.json", json.dumps(kept, indent=1) + "\n", mode=0o600)
+            write_atomically(self._stage / USERS_FILE, json.dumps({**restored, **more}, indent=1) + "\n", mode=0o600)
+        if sqlite_path(url) is not None:
+            relocation.keep_uids(url.set(database=str(self._copy_of("master", url))), there)
+        return there
 
     def _look_into_databases(self, urls: dict[DatabaseName, URL]) -> dict[DatabaseName, copies.Occupant]:
         found: dict[DatabaseName, copies.Occupant] = {}
@@ -274,6 +280,7 @@ class Restoring:
                 raise
         if "master" in occupants:
             self._relocate(manifest, urls["master"])
+            relocation.keep_uids(urls["master"], self._uids)
         if occupants:
             intent = intent.model_copy(update={"waits_for_database": False})
             write_intent(self._folder, intent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import NullPool, create_engine, inspect, select, text
@@ -13,6 +14,8 @@ from detlab_hub.store.engine import sqlite_path
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _PATHS = ("host_path", "container_path")
+_FOLLOWING = "uids/next"
+"""Key of the next uid (`queries.uids`)."""
 
 
 def move_storage(url: URL, old: str, new: str) -> None:
@@ -43,15 +46,51 @@ def _moved(storage: Any, old: str, new: str) -> dict[str, Any] | None:
     return {**storage, **found} if found else None
 
 
-def uids_in(url: URL) -> dict[str, int]:
-    """Return the uid of each user as far as a database says it; empty where there is none, or an older one."""
+@dataclass(frozen=True)
+class Uids:
+    """Under which uids users' tasks run.
+
+    Attributes:
+        rows: (user, uid, whether it is of an account, since when).
+        following: The next uid to be assigned; 0 where none was yet.
+    """
+
+    rows: tuple[tuple[str, int, bool, float], ...] = ()
+    following: int = 0
+
+
+def uids_in(url: URL) -> Uids:
+    """Return what a database says of uids; nothing where there is none, or an older one."""
     path = sqlite_path(url)
     if path is not None and not path.is_file():
-        return {}
+        return Uids()
     try:
         with create_engine(url, poolclass=NullPool).connect() as connection:
             if not inspect(connection).has_table("user_uids"):
-                return {}
-            return {str(owner): int(uid) for owner, uid in connection.execute(text("SELECT owner, uid FROM user_uids"))}
+                return Uids()
+            found = connection.execute(text("SELECT owner, uid, account, since FROM user_uids")).all()
+            following = connection.scalar(text("SELECT value FROM meta WHERE key = :key"), {"key": _FOLLOWING})
     except DBAPIError:
-        return {}  # a damaged one is a reason to restore
+        return Uids()  # a damaged one is a reason to restore
+    rows = tuple((str(owner), int(uid), bool(account), float(since)) for owner, uid, account, since in found)
+    return Uids(rows, int(following or 0))
+
+
+def keep_uids(url: URL, kept: Uids) -> None:
+    """Add to a database that no master uses the users that it does not know, and burn the uids that it would assign.
+
+    A database that has assigned none yet takes over `users.json` instead.
+    """
+    known = uids_in(url)
+    if known.following == 0:
+        return
+    owners, taken = {row[0] for row in known.rows}, {row[1] for row in known.rows}
+    new = [row for row in kept.rows if row[0] not in owners and row[1] not in taken]
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        for row in new:
+            connection.execute(
+                text("INSERT INTO user_uids (owner, uid, account, since) VALUES (:owner, :uid, :account, :since)"),
+                dict(zip(("owner", "uid", "account", "since"), row, strict=True)),
+            )
+        following = {"value": str(max(known.following, kept.following)), "key": _FOLLOWING}
+        connection.execute(text("UPDATE meta SET value = :value WHERE key = :key"), following)

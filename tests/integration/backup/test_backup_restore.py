@@ -21,6 +21,8 @@ from detlab_hub.backup import commands, moves
 from detlab_hub.backup.contents import ArchiveError
 from detlab_hub.embedded import lifecycle
 from detlab_hub.store import Store
+from detlab_hub.store.queries import uids as queries
+from detlab_hub.store.tables import UidRow
 
 NewSite = Callable[..., Site]
 
@@ -111,8 +113,40 @@ def test_a_state_that_is_there_is_refused_or_goes_aside(new_site: NewSite, tmp_p
         assert {name for (name,) in aside.ask("SELECT name FROM experiments")} == {"changed"}
 
 
+def assign(site: Site, **uids: int) -> None:
+    """Give users uids, as the master does."""
+
+    def write(session) -> None:
+        queries.lock_next(session)
+        for owner, uid in uids.items():
+            session.add(UidRow(owner=owner, uid=uid, account=False, since=1.0))
+        queries.set_next(session, max(uids.values()) + 1)
+
+    store = site.open()
+    store.write_sync(write)
+    store.close()
+
+
 def test_uids_that_were_given_since_stay_their_owners(new_site: NewSite, tmp_path: Path) -> None:
     """Homes stay where they are: the next new user must not be given the uid that owns one of them."""
+    site = new_site()
+    assign(site, ada=20000, ben=20001)
+    made = site.backup(tmp_path / "x.tar.gz")
+    assign(site, later=20002, last=20003)
+    site.restore(made.file, replace=True)
+    assert site.ask("SELECT owner, uid FROM user_uids ORDER BY uid") == [
+        ("ada", 20000),
+        ("ben", 20001),
+        ("later", 20002),
+        ("last", 20003),
+    ]
+    store = site.open()
+    assert store.write_sync(queries.lock_next) == 20004
+    store.close()
+
+
+def test_uids_of_the_file_that_were_given_since_stay_their_owners(new_site: NewSite, tmp_path: Path) -> None:
+    """A database that has assigned none takes the file over, once."""
     site = new_site()
     made = site.backup(tmp_path / "x.tar.gz")
     (site.root / "users.json").write_text('{"ada": 20000, "later": 20001}')
