@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from detlab.client.calls import Call, Flow, field_of, model
 from detlab.client.operations import one
-from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, QuotaRequest, QuotaView
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, QuotaRequest, QuotaView, UidView
 from detlab.schemas.wire.grants import GrantKind
 
 _quotas = field_of("items", list[QuotaView])
@@ -26,6 +26,11 @@ def update_job(job_id: str, change: JobUpdate) -> Flow[JobView]:
 def why(job_id: str) -> Flow[JobWhy]:
     """Why a job waits, or `trial-12`."""
     return one(Call("GET", f"jobs/{quote(job_id, safe='')}/why", parse=model(JobWhy)))
+
+
+def uids() -> Flow[list[UidView]]:
+    """The uid of each user whose tasks ran, for administrators."""
+    return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
 
 
 def quotas() -> Flow[list[QuotaView]]:

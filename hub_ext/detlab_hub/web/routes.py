@@ -36,6 +36,7 @@ from detlab_hub.web import (
     streams,
     tasks,
     trials,
+    uids,
     usage,
     usertasks,
 )
@@ -85,6 +86,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("jobs/{job_id}/why", jobs.Why),
     ("pools", pools.Pools),
     ("quotas", quotas.Quotas),
+    ("uids", uids.Uids),
     ("usage", usage.Usage),
     ("audit", audit.Audit),
     ("tokens", service.Tokens),
