@@ -39,7 +39,7 @@ from sqlalchemy import select
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.queries import metrics
 from detlab_hub.store.tables import TrialRow
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 LOOKS = 40
 NAMES = 12_000
@@ -167,7 +167,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        cluster = stack.enter_context(running_cluster(root / "hub", slots=1))
+        cluster = stack.enter_context(running_cluster(root / "hub", slots=1, config=UNLIMITED))
         for kind in given.databases:
             (root / kind).mkdir()
             with database_of(kind, root / kind) as database:

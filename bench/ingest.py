@@ -40,7 +40,7 @@ from mlflow_server import Server as Mlflow
 from mlflow_server import mlflow_server
 
 from testbed import postgres
-from testbed.cluster import running_cluster
+from testbed.cluster import UNLIMITED, running_cluster
 
 STEPS, NAMES = 100, 10
 ROWS = STEPS * NAMES
@@ -408,7 +408,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        with running_cluster(root / "hub", slots=1) as cluster:
+        with running_cluster(root / "hub", slots=1, config=UNLIMITED) as cluster:
             for kind in given.databases:
                 (root / kind).mkdir()
                 with database_of(kind, root / kind) as database:

@@ -33,7 +33,7 @@ from measure import Figure, conclude, median_of, options, percentile, spread
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.queries import logs
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 LINES = 1_000_000
 BATCH = 1000
@@ -172,7 +172,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        cluster = stack.enter_context(running_cluster(root / "hub", slots=1))
+        cluster = stack.enter_context(running_cluster(root / "hub", slots=1, config=UNLIMITED))
         for kind in given.databases:
             (root / kind).mkdir()
             with database_of(kind, root / kind) as database:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from measure import Figure, absent, ask_peer, beside, conclude, cpu_of, median_of, options, spread
 
 from detlab.client import Client
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 from testbed.waiting import until
 
 GOAL = 6.0
@@ -129,7 +129,7 @@ def one_round(found: Found, root: Path, trials: int, given: argparse.Namespace) 
     """Measure ours in a fresh cluster, the floor, and the peers."""
     extra = {} if given.cold else {"DETLAB_WARM_POOL": "1"}
     (root / "cluster").mkdir(parents=True)
-    with running_cluster(root / "cluster", slots=2, extra=extra) as cluster:
+    with running_cluster(root / "cluster", slots=2, config=UNLIMITED, extra=extra) as cluster:
         if not given.cold:
             log = cluster.folder / "logs" / "agent.log"
             until(lambda: "is ready after" in log.read_text(errors="replace"), "the warm pool", 180)

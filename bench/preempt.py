@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from measure import Figure, conclude, median_of, options, spread, until
 
 from detlab.client import Client
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 GOAL = 1.0
 CHECKPOINT = 1.0
@@ -139,7 +139,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
         root = Path(name)
         root.chmod(0o777)
-        with running_cluster(root, slots=1, config=POOLS) as cluster:
+        with running_cluster(root, slots=1, config=UNLIMITED + POOLS) as cluster:
             client = Client(cluster.url, token=cluster.token)
             for _ in range(given.rounds + 1):
                 one_round(found, cluster, client, root / "notes")

@@ -41,7 +41,7 @@ from mlflow_server import mlflow_server
 
 from detlab.launch.delivery import POLL
 from detlab_hub.services.tails import PERIOD
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 START, MEMORY, IDLE = 3.0, 150.0, 1.0
 """Seconds; MB; percent of a core."""
@@ -262,7 +262,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        with running_cluster(root / "hub", slots=1) as cluster:
+        with running_cluster(root / "hub", slots=1, config=UNLIMITED) as cluster:
             if "rest" in given.parts:
                 rows += rest(cluster, root, given)
             if "streams" in given.parts:

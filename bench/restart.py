@@ -30,7 +30,7 @@ from fleet import Fleet
 from master import API, Master, submit
 from measure import Figure, conclude, median_of, options, spread, until
 
-from testbed.cluster import running_cluster
+from testbed.cluster import UNLIMITED, running_cluster
 
 GOAL = 5.0
 SLOTS = 8
@@ -93,7 +93,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        with running_cluster(root / "hub", slots=1) as cluster:
+        with running_cluster(root / "hub", slots=1, config=UNLIMITED) as cluster:
             master = Master(cluster, root / "master")
             master.start()
             try:

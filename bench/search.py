@@ -30,7 +30,7 @@ from grown import METRIC, config_of, grow
 from master import API, Connection, Master, Node, submit
 from measure import Figure, absent, ask_peer, beside, conclude, median_of, options, spread
 
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 GOAL = 1.0
 THEN_REPORT = 18.0
@@ -130,7 +130,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        with running_cluster(root / "hub", slots=1) as cluster:
+        with running_cluster(root / "hub", slots=1, config=UNLIMITED) as cluster:
             found = measure(cluster, root / "master", trials, count, given.rounds, program)
         if not absent(PEER, given):
             url = f"sqlite:///{root}/optuna.sqlite"

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from detlab_hub.embedded.parts import find_proxy
 from testbed import docker, docker_images
-from testbed.cluster import free_port, running_cluster
+from testbed.cluster import UNLIMITED, free_port, running_cluster
 from testbed.docker import Engine
 
 GOAL = 1.0
@@ -165,7 +165,7 @@ def main() -> int:
             config, extra = docker_images.cluster_config(docker_images.EMPTY), {"DOCKER_HOST": engine.url}
             options = {"runtime": "docker", "image": docker_images.EMPTY}
         with (
-            running_cluster(root, slots=1, config=config, extra=extra) as cluster,
+            running_cluster(root, slots=1, config=UNLIMITED + config, extra=extra) as cluster,
             plain_hub(root / "plain", engine) as (url, token),
         ):
             for number in range(given.rounds + 1):

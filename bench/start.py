@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from detlab.client import Client
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 from testbed.waiting import until
 
 COLD_GOAL = 0.5
@@ -142,7 +142,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name:
         root = Path(name)
         root.chmod(0o755)
-        with running_cluster(root, slots=1, extra={"DETLAB_WARM_POOL": "1"}) as cluster:
+        with running_cluster(root, slots=1, config=UNLIMITED, extra={"DETLAB_WARM_POOL": "1"}) as cluster:
             await_pool(cluster)
             client = Client(cluster.url, token=cluster.token)
             for number in range(given.rounds + 1):

@@ -34,7 +34,7 @@ from fleet import Fleet, LightAgent
 from master import API, Master, submit
 from measure import Figure, conclude, median_of, options, spread, until
 
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 GOAL = 20.0
 RATE = 100
@@ -213,7 +213,7 @@ def main() -> int:
         root = Path(name)
         root.chmod(0o755)
         (root / "hub").mkdir()
-        with running_cluster(root / "hub", slots=1) as cluster:
+        with running_cluster(root / "hub", slots=1, config=UNLIMITED) as cluster:
             found = measure(cluster, root, slots, seconds, given.rounds)
     return conclude(f"{slots:,} busy slots, {slots:,} tasks that wait, {RATE} changes/s", figures(found), given)
 

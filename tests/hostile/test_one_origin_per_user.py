@@ -126,6 +126,7 @@ def notebook(site: Site, ada: Page) -> str:
 def test_the_hub_page_and_the_hub_lead_to_each_other(site: Site, ada: Page) -> None:
     assert ada.url == f"{site.at()}/services/detlab/"
     ada.goto(f"{site.at()}/hub/home")
+    assert "--service." not in ada.content()  # the Hub's own name for it, at which nobody is logged in
     ada.get_by_role("link", name="Cluster").click()
     ada.wait_for_selector("main h1")
     assert ada.url == f"{site.at()}/services/detlab/"

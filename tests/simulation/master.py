@@ -32,6 +32,7 @@ from detlab.schemas.wire import (
     RecordBatch,
 )
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
+from detlab_hub.services.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
 from detlab_hub.store.groups import Waiting
@@ -502,4 +503,5 @@ def default_settings(folder: Path) -> Settings:
         task_token_ttl=120.0,
         preemption_timeout_default=20.0,
         tick=2.0,
+        limits=Limits(min_priority=1),
     )

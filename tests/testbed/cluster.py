@@ -26,6 +26,15 @@ import httpx
 from testbed import forked_det
 
 UP_SECONDS = 90
+UNLIMITED = "".join(
+    f"c.UserLimits.{name} = 0\n"
+    for name in (
+        *("requests_per_second", "task_requests_per_second", "submissions_per_minute", "submissions_per_hour"),
+        *("queued_jobs", "zero_slot_tasks", "upload_gb_per_day", "metric_names", "log_lines_per_second"),
+        "min_priority",
+    )
+)
+"""Configuration without limits of users, for those who measure how much a master can take."""
 
 
 def free_port() -> int:

@@ -1,9 +1,9 @@
 """Becomes a server of the Hub inside a task: `python -m detlab.launch.hub_server --kind notebook|shell|tensorboard`.
 
 The agent says where the server is reached (DET_SERVICE_ADDRESS, DET_SERVICE_PORT) and passes on the socket that listens
-there (DET_SERVICE_FD), except into a container; the Hub's spawner has put the Hub's own variables into the environment.
-This process starts the server on that socket, tells the master when it was last used, and ends with it. Only the
-standard library is imported here.
+there (DET_SERVICE_FD), except into a container with a network of its own; the Hub's spawner has put the Hub's own
+variables into the environment. This process starts the server on that socket, tells the master when it was last used,
+and ends with it. Only the standard library is imported here.
 
 `--kind hold` runs nothing: it keeps the slots for a server that the Hub starts by itself.
 """
@@ -148,7 +148,7 @@ def missing(kind: str) -> list[str]:
 
 
 def listening_socket(env: Mapping[str, str]) -> socket.socket:
-    """Return the socket that listens at the server's port: the agent's, or in a container one of our own.
+    """Return the socket that listens at the server's port: the agent's, or in a container's own network one of ours.
 
     Raises:
         OSError: Another program has the port.

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from detlab import loopback
 from detlab.launch import procfs
+from detlab.loopback.connections import Handler
 from detlab.trust import tls_context
 
 PERIOD = 30.0
@@ -74,7 +74,7 @@ class Watch:
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
-            loopback.Handler(),
+            Handler(),
             urllib.request.HTTPSHandler(context=tls_context(self._report_url)),
         )
         self._task_dir = Path(env["DET_TASK_DIR"])

@@ -81,7 +81,8 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
             # on the Hub's own host, also where users have names of their own
             "oauth_redirect_uri": f"{SERVICE_PREFIX}oauth_callback",
             "oauth_client_allowed_scopes": [READ, WRITE, ADMIN],
-            "display": True,
+            # the Hub's own link would lead to the name that it gives services then
+            "display": not plan.subdomain_host,
             "timeout": 10,
         },
         {"name": "detlab-supervisor", "api_token": folder.secret("supervisor_token"), "display": False},

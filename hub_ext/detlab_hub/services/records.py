@@ -7,8 +7,9 @@ together or not at all. A record seen before is skipped by its number, so a batc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from detlab.schemas.wire import (
     CheckpointGoneRecord,
@@ -37,6 +38,7 @@ from detlab_hub.store.queries import logs, metrics
 from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 from detlab_hub.store.values import as_scalar
 
+V = TypeVar("V")
 VALIDATION = "validation"
 STATUS_CHARS = 1000
 MAX_SEQ = 2**53
@@ -206,12 +208,14 @@ def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
 
 def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     turn, row, trial = taking.turn, taking.row, taking.trial
-    record = _without_surplus(taking, record)
     try:
         numbers = metrics.check_report(record.group, record.steps_completed, record.metrics)
     except BadReport as error:
         _refuse(taking, record.seq, error.code, error.message)
         return
+    if beyond := _surplus(taking, record):
+        record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
+        numbers = _without(numbers, beyond)
     stored = metrics.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
     if row.superseded_applied:
         taking.reports.append(stored)
@@ -236,17 +240,17 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         _take_validation(turn, trial, record)
 
 
-def _without_surplus(taking: _Taking, record: MetricsRecord) -> MetricsRecord:
-    """Leave out the names that are too many for one trial; a warning of the trial says so, once."""
+def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
+    """Return the names that are too many for one trial; a warning of the trial says so, once."""
     turn, row, trial, limits = taking.turn, taking.row, taking.trial, taking.turn.settings.limits
     if not limits.metric_names or not limits.binds(row.owner):
-        return record
+        return set()
     session, always = turn.session, set[str]()
     if record.group == VALIDATION:
         always = {turn.experiment(trial.experiment_id).metric}
     beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
     if not beyond:
-        return record
+        return beyond
     turn.outbox.limit_hits.append((row.owner, "metric_names"))
     if not any(one.startswith(SURPLUS) for one in trial.warnings):
         told = (
@@ -256,8 +260,11 @@ def _without_surplus(taking: _Taking, record: MetricsRecord) -> MetricsRecord:
         )
         trial.warnings = [*trial.warnings, told]
         turn.changed_trial(trial)
-    kept = {name: value for name, value in record.metrics.items() if name not in beyond}
-    return record.model_copy(update={"metrics": kept})
+    return beyond
+
+
+def _without(values: dict[str, V], names: Collection[str]) -> dict[str, V]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:

@@ -39,10 +39,10 @@ async def test_jobs_of_two_tenants(master: Any, cluster: Cluster, ben: str) -> N
         assert (await reader.get(f"jobs/trial-{trial}/why")).json()["items"] == why["items"]
         for path in (f"jobs/{theirs}/why", "jobs/no-such/why", "jobs/%2e%2e/why", "jobs/99999999999999999999/why"):
             await refused(other, "GET", path, 404)
-        changed = await other.post(f"jobs/{mine}", json={"priority": 7, "weight": 2})
-        assert (changed.json()["priority"], changed.json()["order"]) == (7, 1)
-        assert (await reader.post(f"jobs/{mine}", json={"priority": 8})).status_code == 403
-        assert (await other.post(f"jobs/{theirs}", json={"priority": 8})).status_code == 404
+        changed = await other.post(f"jobs/{mine}", json={"priority": 17, "weight": 2})
+        assert (changed.json()["priority"], changed.json()["order"]) == (17, 1)
+        assert (await reader.post(f"jobs/{mine}", json={"priority": 18})).status_code == 403
+        assert (await other.post(f"jobs/{theirs}", json={"priority": 18})).status_code == 404
         assert (await admin.post(f"jobs/{mine}", json={"priority": 42})).json()["priority"] == 42
         for wrong in (
             {},

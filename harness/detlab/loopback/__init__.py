@@ -11,12 +11,9 @@ Only the standard library is imported here, and nothing is looked up where TLS t
 from __future__ import annotations
 
 import contextlib
-import http.client
-import ipaddress
 import os
 import socket
 import struct
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,12 +63,8 @@ def check_peer(connection: socket.socket) -> None:
 
 
 def _is_local(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    """Whether an address in numbers, as the system writes it, is one of loopback."""
+    return address.removeprefix("::ffff:").startswith("127.") or address == "::1"
 
 
 def _first_unprivileged() -> int:
@@ -109,7 +102,7 @@ def _owners(connection: socket.socket) -> set[int]:
             accepted = _ask(kernel, family, there, here)
             if accepted is None or accepted.state == _LISTENS:
                 return set()  # the other end is not on this network
-            listening = _ask(kernel, family, there, ("0.0.0.0" if family == socket.AF_INET else "::", 0))  # noqa: S104
+            listening = _ask(kernel, family, there, ("0.0.0.0" if family == socket.AF_INET else "::", 0))  # noqa: S104  (any)
             return _judged({accepted.uid}, {listening.uid} if listening else set())
     return _owners_by_table(int(there[1]), int(here[1]))
 
@@ -154,33 +147,7 @@ def _owners_by_table(port: int, ours: int) -> set[int]:
     return _judged(accepted, listening)
 
 
-# --- for the libraries ------------------------------------------------------------------------------------
-
-
-class Connection(http.client.HTTPConnection):
-    """A connection of the standard library that looks who answers."""
-
-    def connect(self) -> None:
-        """Connect.
-
-        Raises:
-            OSError: Nobody answers, or a stranger.
-        """
-        super().connect()
-        try:
-            check_peer(self.sock)
-        except BaseException:
-            self.close()
-            raise
-
-
-class Handler(urllib.request.HTTPHandler):
-    """For `urllib.request.build_opener`: plain HTTP by such connections."""
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open an address."""
-        reply: http.client.HTTPResponse = self.do_open(Connection, request)
-        return reply
+# --- for httpx -------------------------------------------------------------------------------------------
 
 
 def hooks(url: str) -> dict[str, list[Callable[..., Any]]]:
