@@ -166,7 +166,7 @@ def test_a_task_reaches_the_master_the_hub_and_the_world(cluster: Cluster, mallo
 def test_a_port_of_a_server_cannot_be_won_by_a_shell_of_the_node(cluster: Cluster, ada: Person) -> None:
     """A program that watches for the port from the first moment on, in the host's network and under another uid."""
     over, wins, tries = threading.Event(), [], [0]
-    uid = json.loads((cluster.folder / "users.json").read_text())["mallory"]
+    uid = cluster.uids["mallory"]
     records = cluster.folder / "agent" / "tasks"
     known = set(records.glob("*.json"))
 
