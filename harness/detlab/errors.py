@@ -306,7 +306,7 @@ def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
     ]
     if code == ConfigError.default_code:
         return ConfigError(problems or [Problem("", message)], message, hint=hint, code=code)
-    by_code = {cls.default_code: cls for cls in _family(DetlabError)}
+    by_code = {cls.default_code: cls for cls in _family(DetlabError) if "default_code" in vars(cls)}
     named = by_code.get(code)
     if named is not None and not issubclass(named, ApiError):
         return named(message, hint=hint, code=code)

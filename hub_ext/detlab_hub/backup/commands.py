@@ -67,6 +67,11 @@ def backup(
 
     FILE is made with mode 0600 and verified; by default it is named after the cluster and the time. Unless told
     otherwise it holds secrets: who can read it is the operator.
+
+    \b
+    Examples:
+      det backup
+      det backup --with-checkpoints /backups/detlab.tar
     """
     from detlab_hub.backup.writing import Wishes, report_of
     from detlab_hub.backup.writing import backup as make
@@ -103,6 +108,11 @@ def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_
     """Make a state folder what an archive of `det backup` holds; then `det up` goes on from there.
 
     All of FILE is verified before anything is changed. Nothing that is there is deleted.
+
+    \b
+    Examples:
+      det restore detlab-backup.tar --dir .detlab
+      det restore detlab-backup.tar --replace
     """
     from detlab_hub.backup.contents import GIVEN_CONFIG
     from detlab_hub.backup.restoring import restore as make
