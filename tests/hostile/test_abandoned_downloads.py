@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import os
 import socket
 import sqlite3
@@ -54,7 +53,7 @@ def sparse(cluster: Cluster, mallory: str) -> str:
     folder.mkdir(mode=0o755)
     (folder / "big").touch()
     os.truncate(folder / "big", SIZE)
-    uid = json.loads((cluster.folder / "users.json").read_text())["mallory"]
+    uid = cluster.uids["mallory"]
     for path in (folder, folder / "big"):
         os.chown(path, uid, uid)
     with api(cluster, token) as task:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
@@ -135,6 +136,16 @@ def test_every_cookie_is_same_site(site: Site, ada: Page, notebook: str) -> None
     cookies = site.context.cookies()
     assert {"jupyterhub-session-id", "service-detlab", "_xsrf"} <= {cookie["name"] for cookie in cookies}
     assert [cookie for cookie in cookies if cookie["sameSite"] not in {"Lax", "Strict"}] == []
+
+
+@pytest.mark.parametrize("path", ["services/detlab/", "hub/login"])
+def test_every_cookie_says_so_itself(site: Site, path: str) -> None:
+    """A browser of today takes a cookie that says nothing for `Lax`; others do not."""
+    host = {"Host": f"hub.test:{site.cluster.port}"}
+    reply = httpx.get(f"http://127.0.0.1:{site.cluster.port}/{path}", headers=host, trust_env=False)
+    made = reply.headers.get_list("set-cookie")
+    assert made
+    assert [cookie for cookie in made if "samesite=lax" not in cookie.lower()] == []
 
 
 def test_a_notebook_opens_at_its_users_own_name_and_its_owner_reads_it(site: Site, ada: Page, notebook: str) -> None:

@@ -65,8 +65,7 @@ def test_a_kernel_has_the_magics_and_a_token_of_its_user(cluster: Cluster, serve
     assert found["me"]["name"] == cluster.user
     assert found["me"]["scopes"] == ["custom:detlab:read", "custom:detlab:write"]
     if os.getuid() == 0:
-        users = json.loads((cluster.folder / "users.json").read_text())
-        assert found["uid"] == users[cluster.user] != 0
+        assert found["uid"] == cluster.uids[cluster.user] != 0
         assert found["secrets"] == "closed"
     else:
         assert found["uid"] == os.getuid()

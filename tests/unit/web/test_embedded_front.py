@@ -185,7 +185,8 @@ def test_a_servers_certificate_is_for_its_agents_address_alone(folder: StateFold
         path.write_text(text)
     believing = ssl.create_default_context(cafile=str(folder.servers_certificate_file))
     assert shakes_hands(believing, pair, address)
-    assert not shakes_hands(believing, pair, "10.0.0.8")
+    for another in ("10.0.0.8", "node-8.example.org"):
+        assert not shakes_hands(believing, pair, another)
     assert not shakes_hands(believing, make_pair(folder.root, "own", address), address)
 
 
