@@ -124,6 +124,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     if os.getuid() == 0:
         lines += [
             "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
+            "  (which: det user uids).",
         ]
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))

@@ -48,7 +48,7 @@ print("SETTLED " + json.dumps([own, *(one.getsockname()[1] for one in held)]))
 ABOUT_KERNEL = """
 import json, os
 from ipykernel.connect import get_connection_info
-print("SETTLED " + json.dumps({"pid": os.getpid(), "task": os.environ["DET_TASK_DIR"],
+print("SETTLED " + json.dumps({"pid": os.getpid(), "uid": os.getuid(), "task": os.environ["DET_TASK_DIR"],
     "network": os.environ["DET_NETWORK"], "connection": json.loads(get_connection_info())}))
 """
 
@@ -163,10 +163,10 @@ def test_a_task_reaches_the_master_the_hub_and_the_world(cluster: Cluster, mallo
         assert mallorys.reach((host, port)) == ["connected"]
 
 
-def test_a_port_of_a_server_cannot_be_won_by_a_shell_of_the_node(cluster: Cluster, ada: Person) -> None:
+def test_a_port_of_a_server_cannot_be_won_by_a_shell_of_the_node(cluster: Cluster, ada: Person, mallorys: At) -> None:
     """A program that watches for the port from the first moment on, in the host's network and under another uid."""
     over, wins, tries = threading.Event(), [], [0]
-    uid = cluster.uids["mallory"]
+    uid = mallorys.facts["uid"]
     records = cluster.folder / "agent" / "tasks"
     known = set(records.glob("*.json"))
 

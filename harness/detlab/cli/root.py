@@ -39,7 +39,7 @@ COMMANDS = {
     "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.trial:trial"),
     "up": Lazy("Start a cluster on this machine.", extra="hub"),
     "usage": Lazy("Slot hours by user and day.", "detlab.cli.administration:usage"),
-    "user": Lazy("Users: whoami.", "detlab.cli.user:user"),
+    "user": Lazy("Users: whoami, uids.", "detlab.cli.user:user"),
     "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.user:version"),
 }
 SHORT = {

@@ -11,7 +11,7 @@ import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.printing import clean, facts, note, say, say_json
+from detlab.cli.printing import clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
 MOST_TOKEN = 10_000
@@ -50,6 +50,26 @@ def whoami(invocation: Invocation) -> None:
             ("found by", client.address.source),
         ]
     )
+
+
+@user.command()
+@json_option
+@pass_invocation
+def uids(invocation: Invocation) -> None:
+    """List the uids under which users' tasks run, the same on all nodes (administrators).
+
+    \b
+    Example:
+      det user uids
+    """
+    from detlab.client import job_operations
+
+    found = invocation.client.session.run(job_operations.uids())
+    if invocation.as_json:
+        say_json(found)
+        return
+    rows = [(item.user, item.uid, "account" if item.account else "", moment(item.since)) for item in found]
+    table(("User", "uid", "Of", "Since"), rows, right=("uid",))
 
 
 @click.command()

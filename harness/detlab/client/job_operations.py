@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from detlab.client.calls import Call, Flow, field_of, model
 from detlab.client.operations import one
-from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaRequest, QuotaView
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaRequest, QuotaView, UidView
 from detlab.schemas.wire.grants import GrantKind
 
 _quotas = field_of("items", list[QuotaView])
@@ -31,6 +31,11 @@ def why(job_id: str) -> Flow[JobWhy]:
 def limits() -> Flow[LimitList]:
     """The limits of one user, with who is at or near each, as far as the caller may see it."""
     return one(Call("GET", "limits", parse=model(LimitList)))
+
+
+def uids() -> Flow[list[UidView]]:
+    """The uid of each user whose tasks ran, for administrators."""
+    return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
 
 
 def quotas() -> Flow[list[QuotaView]]:

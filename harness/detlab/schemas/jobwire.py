@@ -139,6 +139,22 @@ class QuotaView(QuotaRequest):
     set_at: float = 0.0
 
 
+class UidView(Wire):
+    """The uid under which a user's tasks run on all nodes."""
+
+    user: str
+    uid: int
+    account: bool = False
+    """Whether it is that of an account, by the operator's map."""
+    since: float = 0.0
+
+
+class UidList(Wire):
+    """GET uids: of all users whose tasks ran, by uid."""
+
+    items: list[UidView] = []
+
+
 class QuotaList(Wire):
     """GET quotas: all to administrators, to others their own and those of their groups; users first."""
 

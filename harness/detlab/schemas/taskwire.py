@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
+from pydantic import Field
+
 from detlab.schemas.wire import (
     AgentView,
     AllocationState,
@@ -124,8 +126,8 @@ class CreateTask(Wire):
     bundle: str | None = None
     idempotency_key: str | None = None
     dry_run: bool = False
-    experiment_ids: list[int] = []
-    trial_ids: list[int] = []
+    experiment_ids: list[int] = Field([], fail_fast=True)
+    trial_ids: list[int] = Field([], fail_fast=True)
     source: dict[str, Any] = {}
 
 
@@ -184,7 +186,7 @@ class SpawnRequest(Wire):
     """POST spawns [hub]: a server of the Hub wants to run. The same `key` returns the task made first."""
 
     owner: str
-    groups: list[str] = []
+    groups: list[str] = Field([], fail_fast=True)
     """The owner's groups of the Hub: what is shared with them, a TensorBoard may show."""
     server_name: str = ""
     """"" is the user's default server."""
@@ -194,8 +196,8 @@ class SpawnRequest(Wire):
     name: str = ""
     config: dict[str, Any] = {}
     """taskconf.TaskConfig, from the options form."""
-    experiment_ids: list[int] = []
-    trial_ids: list[int] = []
+    experiment_ids: list[int] = Field([], fail_fast=True)
+    trial_ids: list[int] = Field([], fail_fast=True)
     base_url: str = ""
     """`/user/alice/nb-1/`"""
     server_host: str = ""

@@ -61,6 +61,7 @@ from detlab_hub.services.turn import Turn
 from detlab_hub.services.unknown_keys import UnknownKeys
 from detlab_hub.services.usage import Usage
 from detlab_hub.services.usertasks import UserTasks
+from detlab_hub.services.useruids import UserUids
 from detlab_hub.services.wakeups import wait_until
 from detlab_hub.store import Clock, Store, StoreBroken
 from detlab_hub.store.queries import events, tokens
@@ -135,6 +136,7 @@ class Services:
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
         self.usage = Usage(self.shell)
+        self.uids = UserUids(self.shell)
         self.audit = Audit(self.shell)
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)

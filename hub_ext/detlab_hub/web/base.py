@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -67,6 +69,23 @@ BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
 
+VALUES_LIMIT = 300_000
+"""Values of a JSON body: 4 MB of records have fewer."""
+MISTAKES = 100
+"""Mistakes of a request that are listed."""
+_QUOTE = ord('"')
+_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
+"""A text, which may hold marks of its own, or what a further value begins with; nothing here is tried twice."""
+
+
+def has_too_many_values(body: bytes) -> bool:
+    """Whether a JSON text has more than `VALUES_LIMIT` values, without parsing it."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") <= VALUES_LIMIT:
+        return False
+    marks = (1 for found in _MARKS.finditer(body) if body[found.start()] != _QUOTE)
+    return sum(islice(marks, VALUES_LIMIT + 1)) > VALUES_LIMIT
+
+
 class BodyTooLarge(errors.DetlabError):
     """A request body over the limit of its route."""
 
@@ -96,6 +115,11 @@ def error_view(error: BaseException) -> ErrorView:
             return ErrorView(code=error.code, message=error.message, hint=error.hint, problems=problems)
         case errors.DetlabError():
             return ErrorView(code=error.code, message=error.message, hint=error.hint)
+        case ValidationError() if error.error_count() > MISTAKES:
+            return ErrorView(
+                code="request.invalid",
+                message=f"the request is not what this route takes: it has {error.error_count():,} mistakes",
+            )
         case ValidationError():
             found = [
                 ProblemView(path=".".join(str(part) for part in item["loc"]), message=item["msg"])
@@ -293,8 +317,15 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         return b"".join(self._chunks)
 
     def read_body(self, model: type[BaseModel]) -> BaseModel:
-        """Parse the JSON body; an empty one is an empty object."""
-        return model.model_validate_json(self.body or b"{}")
+        """Parse the JSON body; an empty one is an empty object.
+
+        Raises:
+            BodyTooLarge: It has too many values: each takes a hundred bytes of memory, whatever it is.
+        """
+        body = self.body or b"{}"
+        if has_too_many_values(body):
+            raise BodyTooLarge(f"the body has more than the {VALUES_LIMIT:,} values that are read")
+        return model.model_validate_json(body)
 
     def read_query(self, model: type[BaseModel]) -> BaseModel:
         """Parse the query string; a field that is a list takes repeats, commas, and JSON (for names with commas)."""

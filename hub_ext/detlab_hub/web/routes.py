@@ -37,6 +37,7 @@ from detlab_hub.web import (
     streams,
     tasks,
     trials,
+    uids,
     usage,
     usertasks,
 )
@@ -87,6 +88,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("pools", pools.Pools),
     ("quotas", quotas.Quotas),
     ("limits", limits.UserLimits),
+    ("uids", uids.Uids),
     ("usage", usage.Usage),
     ("audit", audit.Audit),
     ("tokens", service.Tokens),

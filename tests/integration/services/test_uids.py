@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from services_scripted import ALICE, BOB, ROOT, ScriptedAgent, config, training
 
-from detlab.errors import Conflict
+from detlab.errors import Conflict, Forbidden
 from detlab_hub.services.callers import Caller
 from detlab_hub.services.settings import UidPolicy
 from detlab_hub.services.uids import file_owner
@@ -58,6 +58,16 @@ async def test_users_first_launched_on_different_nodes_have_different_uids_on_bo
     assert len(seen.uids("alice")) == len(seen.uids("bob")) == 1
     assert seen.uids("alice") != seen.uids("bob")
     assert await assigned(world) == {owner: next(iter(seen.uids(owner))) for owner in ("alice", "bob")}
+
+
+async def test_administrators_see_who_has_which_uid_and_nobody_else(make_world):
+    world = await make_world(uids=UidPolicy(mapped={"bob": 1005}))
+    for caller in (BOB, ALICE):
+        await world.submit(config(), caller)
+    found = await world.services.uids.list(ROOT)
+    assert [(one.user, one.uid, one.account) for one in found.items] == [("bob", 1005, True), ("alice", 20_000, False)]
+    with pytest.raises(Forbidden):
+        await world.services.uids.list(ALICE)
 
 
 async def test_a_uid_outlives_restarts(make_world):

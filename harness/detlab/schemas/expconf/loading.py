@@ -16,8 +16,14 @@ import yaml
 from detlab.errors import Problem
 from detlab.schemas.expconf.paths import Path, render
 
-MAX_TEXT = 1_000_000
-"""Longest config text that is read, in characters."""
+MAX_TEXT = 400_000
+"""Longest config text that is read, in characters: reading takes a second for some 400,000."""
+
+MAX_NODES = 20_000
+"""Most values and keys of a text, aliases counted once: composing one takes a tenth of a millisecond."""
+
+MAX_DEPTH = 100
+"""Most levels of a text; what a config may have (`structure.MAX_DEPTH`) and some, so that it says it better."""
 
 MAX_MERGES = 200
 """Most mappings that `<<` may pull in."""
@@ -40,6 +46,19 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self.problems: list[Problem] = []
         self.merges = 0
+        self.nodes = 0
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose one node, and count it: composing takes most of the time and memory of a hostile text."""
+        self.nodes += 1
+        self.depth += 1
+        if self.nodes > MAX_NODES or self.depth > MAX_DEPTH:
+            what = "nested too deeply" if self.depth > MAX_DEPTH else f"more than {MAX_NODES:,} values and keys"
+            raise yaml.composer.ComposerError(None, None, what, self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def find_duplicates(self, node: yaml.Node | None, path: Path = ()) -> None:
         """Remember every key that a mapping gives twice; mappings reached by an alias are judged once."""

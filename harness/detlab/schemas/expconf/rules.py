@@ -45,6 +45,7 @@ CONTAINER_FORBIDDEN = {
 MAIN_CONTAINER = "determined-container"
 PATTERN_CHARS = 1000
 """Of a log policy."""
+ENTRYPOINT_CHARS = 30_000
 MOST_POLICIES = 20
 """Of an experiment: each looks at every line, and all together have so much time."""
 
@@ -207,6 +208,16 @@ def _pattern(path: str, pattern: str) -> Iterator[Problem]:
         yield Problem(path, f"is not a regular expression of Python: {error}")
 
 
+def entrypoint_length(raw: Raw) -> Iterator[Problem]:
+    """A command line that a system can run, and that can be taken apart in no time."""
+    entrypoint = raw.get("entrypoint")
+    words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
+    chars = sum(len(word) for word in words if isinstance(word, str))
+    if chars > ENTRYPOINT_CHARS:
+        message = f"has {chars:,} characters; an entrypoint may have {ENTRYPOINT_CHARS:,}"
+        yield Problem("entrypoint", message, "put the program into a file of the code, and run that")
+
+
 def pod_spec(raw: Raw) -> Iterator[Problem]:
     """What of a pod the user may not choose."""
     spec = _block(_block(raw, "environment"), "pod_spec")
@@ -266,6 +277,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     storage_path,
     project_of_workspace,
     log_policies,
+    entrypoint_length,
     pod_spec,
     mounts,
     slots,

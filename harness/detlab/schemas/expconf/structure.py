@@ -13,7 +13,7 @@ from detlab.schemas.expconf.paths import Path, render
 
 MAX_DEPTH = 64
 MAX_NODES = 50_000
-MAX_CHARS = 1_000_000
+MAX_CHARS = 400_000
 """Characters of all texts together: what YAML may bring, whichever way the config comes."""
 MAX_INT = 2**64
 MAX_PROBLEMS = 100

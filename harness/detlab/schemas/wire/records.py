@@ -125,7 +125,7 @@ class RecordBatch(Wire):
     """POST task/records: in order, at most 1,000 records or 4 MB; all of one stream."""
 
     stream: Literal["metrics", "logs"]
-    records: list[Record]
+    records: list[Record] = Field(fail_fast=True)
 
 
 class RefusedRecord(Wire):

@@ -1,0 +1,16 @@
+"""Route of users' uids."""
+
+from __future__ import annotations
+
+from detlab.schemas.jobwire import UidList
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Uids(Guarded):
+    """Under which uids tasks run."""
+
+    @needs("admin", cross_site="xsrf")
+    async def get(self) -> UidList:
+        """List the uid of each user whose tasks ran."""
+        return await self.services.uids.list(self.person)
