@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.iostream import StreamClosedError
-from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
+from tornado.httpclient import HTTPClientError, HTTPRequest, _RequestProxy
+from tornado.httputil import HTTPHeaders
+from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
+from tornado.tcpclient import TCPClient
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError
 
 from detlab import loopback
-from detlab.client.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.backoff import Backoff
 from detlab.schemas import wire
@@ -45,29 +45,44 @@ async def dial(url: str, token: str, context: ssl.SSLContext | None = None) -> W
         token: The key.
         context: Whom to believe, with TLS.
     """
-    if context is None and is_loopback(urlsplit(url).hostname or ""):
-        await asyncio.to_thread(_look, url)
     request = HTTPRequest(
         url,
-        headers={"Authorization": f"Bearer {token}"},
+        headers=HTTPHeaders({"Authorization": f"Bearer {token}"}),
         connect_timeout=10.0,
         request_timeout=30.0,
         validate_cert=True,
         ssl_options=context,
         follow_redirects=False,
     )
-    return await websocket_connect(request, max_message_size=_MAX_MESSAGE)
+    proxied = cast("HTTPRequest", _RequestProxy(request, HTTPRequest._DEFAULTS))
+    return await _LookingConnection(proxied).connect_future
 
 
-def _look(url: str) -> None:
-    """See who answers at an address without TLS, before the key is sent there; tornado has no hook for its own.
+class _LookingClient(TCPClient):
+    """Opens connections, and sees who answers before anything is sent."""
 
-    Raises:
-        OSError: Nobody does, or another user of this machine.
-    """
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname or "", parts.port or 80), 10.0) as made:
-        loopback.check_peer(made)
+    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
+        """Connect.
+
+        Raises:
+            OSError: Nobody answers, or another user of this machine.
+        """
+        stream = await super().connect(*arguments, **named)
+        try:
+            if not isinstance(stream, SSLIOStream):  # a certificate says who answers
+                loopback.check_peer(stream.socket)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+
+class _LookingConnection(WebSocketClientConnection):
+    """A WebSocket over such a connection; `websocket_connect` has no argument for that."""
+
+    def __init__(self, request: HTTPRequest) -> None:
+        super().__init__(request, max_message_size=_MAX_MESSAGE)
+        self.tcp_client = _LookingClient()  # it is used when this has returned
 
 
 class ConnectionLost(Exception):
