@@ -59,7 +59,7 @@ class ListQuery(Wire):
     """Only experiments with a smaller id."""
     state: str | None = None
     owner: str | None = None
-    name: str | None = None
+    name: str | None = Field(None, max_length=1000)
     """A part of the name."""
 
 
