@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs_snippets import DOCS, blocks
+from docs_snippets import DOCS, ROOT, blocks
 from test_docs_commands import judge, words
 
 from detlab.errors import Conflict
@@ -159,7 +159,13 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
     told = re.findall(
         r"^\| `(.+?)` \|", NODE.read_text(encoding="utf-8").partition("## When it does not come")[2], re.M
     )
-    not_enrolled, refuses, taken, renewed, plain, another, protocol = told
+    not_enrolled, refuses, taken, renewed, plain, another, shared, overlap, protocol, *elsewhere = told
+    # How it comes to these is shown by unit/agent/test_agent_networks.py and
+    # integration/services/test_uids.py: here they are the words that the code has.
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "hub_ext").rglob("*.py")))
+    for words in (shared, overlap, *elsewhere):
+        assert words.removeprefix("the master refuses this agent: ") in code, words
+    assert len(elsewhere) == 3
     with pytest.raises(Conflict, match=protocol):
         check_protocol(10_000)
     certificate, _ = make_pair(tmp_path, "pin")

@@ -21,10 +21,10 @@ from pathlib import Path
 
 c.EmbeddedCluster.extra_users = ["ada", "ben"]
 c.EmbeddedCluster.docker = False
+c.EmbeddedCluster.hub_ip = "0.0.0.0"
 state = Path({state!r})
 if (state / "plan.json").exists():  # det up reads this file before there is a plan
     plan = json.loads((state / "plan.json").read_text())
-    c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{{plan['hub_port']}}"
     c.JupyterHub.hub_connect_url = f"http://{gateway}:{{plan['hub_port']}}"
     c.DetDockerSpawner.service_url = f"http://127.0.0.1:{{plan['master_port']}}/services/detlab/"
 c.JupyterHub.spawner_class = "detlab_hub.spawners.docker.DetDockerSpawner"

@@ -32,7 +32,8 @@ def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
     if plan.certificate_file:
         # the proxy uses them; the Hub is to know that it is behind https
         c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = plan.certificate_file, plan.key_file
-    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{plan.hub_port}"
+    c.JupyterHub.hub_bind_url = f"http://{plan.hub_ip}:{plan.hub_port}"
+    c.JupyterHub.hub_connect_url = f"http://127.0.0.1:{plan.hub_port}"
     # The supervisor runs the proxy: a Hub restart leaves open connections alone.
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{plan.proxy_api_port}"

@@ -30,10 +30,17 @@ def _listen_on(sockets: dict[int, socket.socket]) -> None:
 
     bind = vars(tcpserver)["bind_sockets"]
 
-    def bind_sockets(port: int, *arguments: Any, **named: Any) -> list[socket.socket]:
-        lent = sockets.pop(port, None)
-        found: list[socket.socket] = [lent] if lent is not None else bind(port, *arguments, **named)
-        return found
+    def bind_sockets(port: int, address: str | None = None, *arguments: Any, **named: Any) -> list[socket.socket]:
+        lent = sockets.get(port)
+        if lent is None:
+            found: list[socket.socket] = bind(port, address, *arguments, **named)
+            return found
+        if address and address != lent.getsockname()[0]:
+            raise SystemExit(
+                f"c.JupyterHub.hub_bind_url: the Hub cannot listen on {address}:{port}, since det up has bound"
+                f" {lent.getsockname()[0]}:{port}; for servers in containers set c.EmbeddedCluster.hub_ip"
+            )
+        return [sockets.pop(port)]
 
     vars(tcpserver)["bind_sockets"] = bind_sockets
 

@@ -183,9 +183,10 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
     if not (before and (before.ip, before.port) == (front.ip, options.port) and _runs(report, names.PROXY)):
         _check_port(options.port, front.ip)
         listeners.add(listen(front.ip, options.port))
-    hub, api, master = _private_ports(folder, before, report, listeners)
+    hub, api, master = _private_ports(folder, before, report, listeners, wishes.hub_ip)
     return Plan(
         port=options.port,
+        hub_ip=wishes.hub_ip,
         hub_port=hub,
         proxy_api_port=api,
         master_port=master,
@@ -223,7 +224,9 @@ def _check_port(port: int, ip: str) -> None:
     )
 
 
-def _private_ports(folder: StateFolder, before: Plan | None, report: Report | None, listeners: Listeners) -> list[int]:
+def _private_ports(
+    folder: StateFolder, before: Plan | None, report: Report | None, listeners: Listeners, hub_ip: str
+) -> list[int]:
     """Return the ports of Hub, proxy API and master, bound unless the part runs.
 
     They are last time's if possible, since tasks may know them. Where there are no tasks, a port that every user may
@@ -238,8 +241,9 @@ def _private_ports(folder: StateFolder, before: Plan | None, report: Report | No
         if port and _runs(report, part):
             chosen.append(port)
             continue
-        kept = port and (known or port in privileged or not privileged) and ports.is_free(port)
-        chosen.append(listeners.add(listen(LOOPBACK, port) if kept else ports.listen_privately()))
+        ip = hub_ip if part == names.HUB else LOOPBACK
+        kept = port and (known or port in privileged or not privileged) and ports.is_free(port, ip)
+        chosen.append(listeners.add(listen(ip, port) if kept else ports.listen_privately(ip)))
     return chosen
 
 

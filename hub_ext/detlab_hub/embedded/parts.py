@@ -126,7 +126,7 @@ def _hub(folder: StateFolder, plan: Plan) -> Part:
     config = importlib.resources.files("detlab_hub.embedded") / "jupyterhub_config.py"
     argv = (sys.executable, "-m", "detlab_hub.embedded.hub_process", "-f", str(config))
     env = {"DETLAB_STATE_DIR": str(folder.root)}
-    listens = (Address(LOOPBACK, plan.hub_port),)
+    listens = (Address(plan.hub_ip, plan.hub_port),)
     return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0, listens=listens)
 
 

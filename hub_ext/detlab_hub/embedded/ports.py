@@ -61,13 +61,13 @@ def privileged_ports() -> range:
     return range(_LOWEST, max(_LOWEST, min(first_unprivileged(), 1024)) if os.geteuid() == 0 else _LOWEST)
 
 
-def listen_privately() -> socket.socket:
-    """Return a socket that listens on a free port of loopback: one that no ordinary user may bind, if we can."""
+def listen_privately(ip: str = LOOPBACK) -> socket.socket:
+    """Return a socket that listens on a free port of an address: one that no ordinary user may bind, if we can."""
     for port in random.sample(privileged_ports(), len(privileged_ports())):
         if not _is_named(port):
             with contextlib.suppress(OSError):
-                return listen(LOOPBACK, port)
-    return listen(LOOPBACK, 0)
+                return listen(ip, port)
+    return listen(ip, 0)
 
 
 def _is_named(port: int) -> bool:

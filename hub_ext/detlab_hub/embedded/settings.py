@@ -91,6 +91,14 @@ class EmbeddedCluster(Configurable):
         " speak TLS, or stand behind what does.",
     ).tag(config=True)
 
+    hub_ip = Enum(
+        ["127.0.0.1", "0.0.0.0"],  # noqa: S104  (the operator's choice)
+        "127.0.0.1",
+        help="Address on which the Hub itself listens, beside the proxy; 0.0.0.0 where the Hub's own spawner starts"
+        " servers in containers, which reach its API by another address of this machine (c.JupyterHub.hub_connect_url)."
+        " It speaks plain HTTP: keep other machines from that port. Counts from the next start after det down.",
+    ).tag(config=True)
+
     public_host = Unicode(
         help="Name or address by which other machines reach it; default: `ip`, or this machine's name."
     ).tag(config=True)

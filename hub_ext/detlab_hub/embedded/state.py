@@ -67,6 +67,7 @@ class Plan:
         task_memory: Memory of a task that asks for none; "": no limit.
         task_pids: Processes and threads of one task; None: the agent's default.
         ip: Address on which the proxy listens.
+        hub_ip: Address on which the Hub listens: loopback, or all of this machine's.
         public_host: Name or address by which other machines reach it; empty: `ip`.
         public_address: Whole address by which they do, where that is not the proxy's own; empty: it is.
         certificate_file: Certificate of the proxy; empty: it speaks plain HTTP.
@@ -96,6 +97,7 @@ class Plan:
     task_memory: str = ""
     task_pids: int | None = None
     ip: str = "127.0.0.1"
+    hub_ip: str = "127.0.0.1"
     public_host: str = ""
     public_address: str = ""
     certificate_file: str = ""
