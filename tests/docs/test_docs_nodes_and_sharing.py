@@ -163,8 +163,8 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
     # How it comes to these is shown by unit/agent/test_agent_networks.py and
     # integration/services/test_uids.py: here they are the words that the code has.
     code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "hub_ext").rglob("*.py")))
-    for words in (shared, overlap, *elsewhere):
-        assert words.removeprefix("the master refuses this agent: ") in code, words
+    for said in (shared, overlap, *elsewhere):
+        assert said.removeprefix("the master refuses this agent: ") in code, said
     assert len(elsewhere) == 3
     with pytest.raises(Conflict, match=protocol):
         check_protocol(10_000)
