@@ -166,9 +166,6 @@ class DetHub(Application):
         help="Hour of the day, in the master's time zone, at which output that is kept no longer is removed; so it is"
         " after a start of the master.",
     ).tag(config=True)
-    streams_per_user = Integer(
-        100, min=1, help="Streams of events and output that a user may have open; one more is refused with 429."
-    ).tag(config=True)
     stream_buffer_mb = Integer(
         16, min=1, help="Most that may wait in all streams of a user together for readers who do not read."
     ).tag(config=True)
@@ -284,7 +281,6 @@ class DetHub(Application):
             log_retention_days=self.log_retention_days,
             log_cleaning_hour=self.log_cleaning_hour,
             audit_keep=self.audit_keep_days * 86400.0,
-            streams_per_user=self.streams_per_user,
             stream_bytes_per_user=self.stream_buffer_mb * 1024 * 1024,
             stream_slow_limit=self.stream_slow_limit,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,

@@ -44,7 +44,7 @@ def crowd(open_folder: Path) -> Iterator[Crowd]:
     root.mkdir(mode=0o755)
     config = (
         "c.EmbeddedCluster.extra_users = ['ada', 'mallory']\n"
-        f"c.DetHub.streams_per_user = {LIMIT}\n"
+        f"c.UserLimits.open_streams = {LIMIT}\n"
         f"c.DetHub.stream_slow_limit = {SLOW_LIMIT}\n"
     )
     with running_cluster(root, slots=1, config=config) as cluster:
@@ -123,10 +123,10 @@ def test_one_stream_too_many_is_refused_with_the_limit_and_others_have_theirs(cr
             stream.settimeout(20)
             assert stream.recv(12) == b"HTTP/1.1 200"
         reply = client.get("stream")
-        assert reply.status_code == 429
-        assert reply.json()["code"] == "streams.too_many"
+        assert reply.status_code == 409
+        assert reply.json()["code"] == "limit.streams"
         assert f"a user may have {LIMIT}" in reply.json()["message"]
-        assert "streams_per_user" in reply.json()["hint"]
+        assert "c.UserLimits.open_streams" in reply.json()["hint"]
         with api(crowd.cluster, crowd.ada) as ada, ada.stream("GET", "stream") as other:
             assert other.status_code == 200
     with api(crowd.cluster, crowd.mallory) as client:

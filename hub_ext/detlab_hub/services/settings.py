@@ -118,10 +118,8 @@ class Settings:
     """So many slots an agent may offer …"""
     agent_zero_slot_tasks_limit: int = 1000
     """… and so many tasks without slots at a time."""
-    streams_per_user: int = 100
-    """Streams of events and output that a user may have open."""
     stream_bytes_per_user: int = 16 * MIB
-    """Bytes that may wait in all of them together for readers who do not read."""
+    """Bytes that may wait in all streams of a user together for readers who do not read."""
     stream_slow_limit: float = 30.0
     """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
     limits: Limits = field(default_factory=Limits)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 
-from detlab.errors import ApiError
+from detlab_hub.services.limits.model import Limits
+from detlab_hub.services.limits.reached import TooMany
 
-PER_USER = 100
 BYTES_PER_USER = 16 * 1024 * 1024
 SLOW_LIMIT = 30.0
 
@@ -49,16 +48,14 @@ class Streams:
     """The open streams, so that users do not have too many and a stopping server can end them.
 
     Args:
-        per_user: Most streams of one user; others (the Hub's spawners) are not limited.
+        limits: What one user may have open; others (the Hub's spawners) are not limited.
         bytes_per_user: Bytes that may wait in all streams of one user.
         slow_limit: Seconds that a reader may leave what was written unread before the stream is cut.
     """
 
-    def __init__(
-        self, per_user: int = PER_USER, bytes_per_user: int = BYTES_PER_USER, slow_limit: float = SLOW_LIMIT
-    ) -> None:
+    def __init__(self, limits: Limits, bytes_per_user: int = BYTES_PER_USER, slow_limit: float = SLOW_LIMIT) -> None:
         self.slow_limit = slow_limit
-        self._per_user = per_user
+        self._limits = limits
         self._bytes_per_user = bytes_per_user
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts: dict[str, Account] = {}
@@ -70,19 +67,19 @@ class Streams:
         """Count one stream more of a user; `leave` when it has ended.
 
         Raises:
-            ApiError: 429, the user has as many as they may.
+            TooMany: The user has as many as they may.
         """
         if user is None:
             return Account(self._bytes_per_user)
         account = self._accounts.setdefault(user, Account(self._bytes_per_user))
-        if account.streams >= self._per_user:
-            raise ApiError(
-                f"you have {account.streams} streams open, and a user may have {self._per_user}",
-                hint="Close pages, notebooks or programs that follow experiments or logs, or follow all experiments"
-                " with one stream (`GET stream`). Administrators: c.DetHub.streams_per_user.",
-                status=HTTPStatus.TOO_MANY_REQUESTS,
-                code="streams.too_many",
+        most = self._limits.open_streams
+        if most and account.streams >= most and self._limits.binds(user):
+            message = f"you have {account.streams} streams open, and a user may have {most}"
+            todo = (
+                "Close pages, notebooks or programs that follow experiments or logs, or follow all experiments with one"
+                " stream (`GET stream`)"
             )
+            raise TooMany("streams", user, "open_streams", message, todo)
         account.streams += 1
         return account
 

@@ -187,7 +187,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         log_function=access_log,
         services=services,
         identifier=identifier,
-        streams=Streams(told.streams_per_user, told.stream_bytes_per_user, told.stream_slow_limit),
+        streams=Streams(told.limits, told.stream_bytes_per_user, told.stream_slow_limit),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         prefix=settings.prefix,

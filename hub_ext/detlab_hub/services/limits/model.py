@@ -28,6 +28,7 @@ class Limits:
     submissions_per_hour: int = _limit(2000, "jobs/h", "Experiments and tasks that a user submits in an hour")
     queued_jobs: int = _limit(1000, "jobs", "Experiments and tasks of a user that have not ended")
     zero_slot_tasks: int = _limit(50, "tasks", "Tasks and trials without slots of a user that run at a time in a pool")
+    open_streams: int = _limit(100, "streams", "Streams of events and output that a user has open")
     upload_gb_per_day: float = _limit(100.0, "GB/day", "Code and outputs that a user uploads in a day (UTC)")
     metric_names: int = _limit(5000, "names", "Names of metrics of one trial, all groups together")
     log_lines_per_second: float = _limit(2000.0, "lines/s", "Lines that one task writes, in the long run")

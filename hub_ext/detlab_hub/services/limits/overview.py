@@ -29,6 +29,7 @@ SETTINGS_OF = {
     "submissions": "submissions_per_hour",
     "queued_jobs": "queued_jobs",
     "zero_slot_tasks": "zero_slot_tasks",
+    "streams": "open_streams",
     "upload": "upload_gb_per_day",
     "metric_names": "metric_names",
     "log_rate": "log_lines_per_second",
