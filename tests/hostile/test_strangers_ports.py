@@ -229,11 +229,47 @@ def test_whoever_waits_with_accepting_or_gives_the_port_up_is_seen_too(people: t
             loopback.check_peer(made)
 
 
+def listen_on_the_device() -> int:
+    """Listen on a free port of the device `lo` alone, so that the kernel finds the socket by no address."""
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+    server.bind(("127.0.0.1", 0))
+    server.listen()
+    _KEPT.append(server)
+    return int(server.getsockname()[1])
+
+
+def test_a_server_that_is_bound_to_a_device_is_seen_too(people: tuple[User, User]) -> None:
+    mallory, _ = people
+    port = mallory(listen_on_the_device)
+    with socket.create_connection(("127.0.0.1", port)) as made:
+        with pytest.raises(loopback.StrangersPort):
+            loopback.check_peer(made)
+        mallory(accept_and_stop_listening)
+        with pytest.raises(loopback.StrangersPort):
+            loopback.check_peer(made)
+
+
+def test_who_listens_elsewhere_at_the_same_port_is_not_taken_for_the_server(people: tuple[User, User]) -> None:
+    mallory, _ = people
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        assert mallory(listen_at, port, "127.0.0.2") == port
+        with socket.create_connection(("127.0.0.1", port)) as made:
+            assert loopback._owners_by_table("127.0.0.1", port, int(made.getsockname()[1])) == {0}
+
+
+def listen_at(port: int, ip: str) -> int:
+    """Listen at a port of an address; return it."""
+    _KEPT.append(socket.create_server((ip, port)))
+    return port
+
+
 def test_the_table_says_what_the_kernel_says(people: tuple[User, User], seen: Path) -> None:
     for port in (people[0](listen, str(seen)), listen(str(seen))):
         with socket.create_connection(("127.0.0.1", port)) as made:
             ours = int(made.getsockname()[1])
-            assert loopback._owners(made) == loopback._owners_by_table(port, ours) != set()
+            assert loopback._owners(made) == loopback._owners_by_table("127.0.0.1", port, ours) != set()
 
 
 def test_ports_that_only_root_may_have_and_other_machines_are_not_looked_up() -> None:

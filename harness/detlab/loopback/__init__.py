@@ -30,6 +30,8 @@ _TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 _SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
 """Of linux/netlink.h and linux/sock_diag.h."""
 _LISTENS = 10
+_MAPPED = bytes(10) + b"\xff\xff"
+"""What an IPv4 address begins with where it is written as one of IPv6."""
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
@@ -93,22 +95,24 @@ def _unmapped() -> set[int]:
 def _owners(connection: socket.socket) -> set[int]:
     """Return whose the other end is: who accepted the connection, or who listens while it is not accepted.
 
-    Older kernels show a connection that nobody has accepted yet as root's.
+    Older kernels show a connection that nobody has accepted yet as root's. What the kernel does not find when it is
+    asked for one socket is looked for in its table: a server that is bound to a device (SO_BINDTODEVICE, as everybody
+    may) is only there.
     """
     family, here, there = connection.family, connection.getsockname()[:2], connection.getpeername()[:2]
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(1.0)
         if _ask(kernel, family, here, there) is not None:  # else it knows not even our own end, and cannot be asked
             accepted = _ask(kernel, family, there, here)
-            if accepted is None or accepted.state == _LISTENS:
-                return set()  # the other end is not on this network
-            listening = _ask(kernel, family, there, ("0.0.0.0" if family == socket.AF_INET else "::", 0))  # noqa: S104  (any)
-            return _judged({accepted.uid}, {listening.uid} if listening else set())
-    return _owners_by_table(int(there[1]), int(here[1]))
+            if accepted is not None and accepted.state != _LISTENS:
+                listening = _ask(kernel, family, there, ("0.0.0.0" if family == socket.AF_INET else "::", 0))  # noqa: S104  (any)
+                return _judged({accepted.uid}, {listening.uid} if listening else set())
+    return _owners_by_table(str(there[0]), int(there[1]), int(here[1]))
 
 
 def _judged(accepted: set[int], listening: set[int]) -> set[int]:
-    return accepted if not accepted or accepted - {0} else accepted | listening
+    """Return whose it is; nobody's if the other end is not on this network."""
+    return accepted if accepted - {0} else accepted | listening
 
 
 class _Found(NamedTuple):
@@ -128,10 +132,11 @@ def _ask(kernel: socket.socket, family: int, local: tuple[Any, ...], remote: tup
     return _Found(reply[17], struct.unpack_from("=I", reply, 16 + 64)[0])
 
 
-def _owners_by_table(port: int, ours: int) -> set[int]:
+def _owners_by_table(address: str, port: int, ours: int) -> set[int]:
     """Return the same from a table, which takes a hundred times as long; nothing where there is none."""
     accepted: set[int] = set()
     listening: set[int] = set()
+    heard_at = _table_names(address)
     for table in _TABLES:
         try:
             lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
@@ -140,11 +145,27 @@ def _owners_by_table(port: int, ours: int) -> set[int]:
         for line in lines:
             fields = line.split(None, 8)
             local, remote = (int(field.rpartition(":")[2], 16) for field in fields[1:3])
-            if local == port and fields[3] == f"{_LISTENS:02X}":
+            if local != port or fields[1].rpartition(":")[0] not in heard_at:
+                continue
+            if fields[3] == f"{_LISTENS:02X}":
                 listening.add(int(fields[7]))
-            elif (local, remote) == (port, ours):
+            elif remote == ours:
                 accepted.add(int(fields[7]))
     return _judged(accepted, listening)
+
+
+def _table_names(address: str) -> set[str]:
+    """Return how the tables write an address, and those of servers that listen on all addresses."""
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    if len(packed) == len(_MAPPED) + 4 and packed.startswith(_MAPPED):
+        packed = packed[len(_MAPPED) :]
+    written = {packed} if len(packed) > 4 else {packed, _MAPPED + packed}
+    return {"0" * 8, "0" * 32, *map(_words, written)}
+
+
+def _words(packed: bytes) -> str:
+    """Return bytes as the kernel prints them: words of four bytes, each in this machine's order."""
+    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed))
 
 
 # --- for httpx -------------------------------------------------------------------------------------------
