@@ -228,13 +228,29 @@ def _libc(name: str, *arguments: int) -> None:
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
+def _reach(host: str, port: str) -> None:
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except OSError as error:
+        raise NetworkFailed(
+            f"{host}:{port}, where the master is, is reached from this machine but not from a task's network ({error}):"
+            " a firewall of this machine may refuse what it forwards, or the address is one of IPv6"
+        ) from error
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Try a plan: enter a namespace, and connect to each of its forwarded ports; return the exit status."""
-    plan = NetworkPlan.decode(arguments[0])
+    """Try a plan: enter a namespace, connect to each of its forwarded ports, and to HOST PORT if they are given.
+
+    Returns:
+        The exit status.
+    """
+    plan, *beyond = NetworkPlan.decode(arguments[0]), *arguments[1:]
     try:
         enter(plan)
         for one in plan.forwards:
             socket.create_connection((one.address, one.port), timeout=5.0).close()
+        if beyond:
+            _reach(*beyond)
     except (NetworkFailed, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

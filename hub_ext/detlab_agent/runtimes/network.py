@@ -20,7 +20,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -41,11 +42,16 @@ LINKS = "det"
 LOCKS = Path("/run/detlab")
 """Where each agent with private networks holds a lock named after its links: rules without one are removed."""
 TIMEOUT = 30.0
+LOOK_SECONDS = 30.0
+"""How often the start of a task looks whether the rules are still there."""
+FEWEST_CONNECTIONS = 4096
+"""Connections that one task may have at a time wherever it is."""
 _JUMPS = (
     ("nat", "PREROUTING", "PRE"),
     ("nat", "POSTROUTING", "POST"),
     ("filter", "INPUT", "IN"),
     ("filter", "FORWARD", "FWD"),
+    ("filter", "OUTPUT", "OUT"),
 )
 _RULE = re.compile(r"-p (tcp|udp) .*--dport (\d+) .*--to-destination (127[0-9.]+)")
 _HUB_VARIABLES = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL")
@@ -99,6 +105,9 @@ class TaskNetworks:
         self._subnet = self._subnets[0]
         self._forwards: set[Forward] = {Forward("127.0.0.1", port) for port in ports}
         self._forwards |= set(forwards_of([master]))
+        self._master = master
+        self._most_connections: int | None = _most_connections()
+        self._looked = 0.0
         self._lock = threading.Lock()
         self._programs = Programs("", "", "")
         self._held = -1
@@ -119,8 +128,8 @@ class TaskNetworks:
             if self._links():  # of tasks of this agent's earlier life
                 self._forwards |= self._known_forwards()
             self._forwards |= set(loopback_resolvers())
-            _route_packets(self._programs)
-            self._try_out()
+            with _routed_packets(self._programs):
+                self._try_out()
         except (OSError, subprocess.SubprocessError) as error:
             self.close()
             raise NoPrivateNetwork(str(error)) from error
@@ -167,9 +176,21 @@ class TaskNetworks:
 
     def _add(self, wanted: Iterable[Forward]) -> None:
         with self._lock:
-            if not set(wanted) <= self._forwards:
+            if not set(wanted) <= self._forwards or self._are_flushed():
                 self._forwards |= set(wanted)
                 self._write_rules()
+
+    def _are_flushed(self) -> bool:
+        """Whether somebody has emptied this machine's rules: without ours, tasks could reach each other."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        try:
+            _run([self._programs.iptables, "-w", "-C", "FORWARD", "-j", f"{self._chain}-FWD"])
+        except NoPrivateNetwork:
+            _log.warning("the rules of tasks' networks were gone from this machine's iptables: they are made again")
+            return True
+        return False
 
     # --- the host -----------------------------------------------------------------------------------------
 
@@ -236,7 +257,8 @@ class TaskNetworks:
     def rules(self) -> str:
         """Return this agent's chains, as iptables-restore reads them.
 
-        From a task: the forwarded ports of the host's loopback, nothing else there; no other task; the world.
+        From a task: the forwarded ports of the host's loopback, nothing else there; no other task; the world. To a
+        task: answers only, also from users of this machine. No task fills the machine's table of connections.
         """
         name, links, subnet = self._chain, f"{self.prefix}+", self._subnet
         here = (one for one in self._forwards if not one.to)
@@ -248,7 +270,10 @@ class TaskNetworks:
             for one in ordered
         ]
         lines += [f"-A {name}-POST -s {subnet} ! -o {LINKS}+ -j MASQUERADE", "COMMIT"]
-        lines += ["*filter", f":{name}-IN - [0:0]", f":{name}-FWD - [0:0]"]
+        lines += ["*filter", f":{name}-IN - [0:0]", f":{name}-FWD - [0:0]", f":{name}-OUT - [0:0]"]
+        if self._most_connections is not None:  # the table of connections is the whole machine's
+            many = f"-m connlimit --connlimit-above {self._most_connections} --connlimit-mask 32"
+            lines += [f"-A {name}-{own} -i {links} -m conntrack --ctstate NEW {many} -j DROP" for own in ("IN", "FWD")]
         lines += [
             f"-A {name}-IN -i {links} -d 127.0.0.0/8 -m conntrack --ctstate DNAT -j ACCEPT",
             f"-A {name}-IN -i {links} -d 127.0.0.0/8 -j DROP",
@@ -256,21 +281,57 @@ class TaskNetworks:
             f"-A {name}-FWD -i {links} -j ACCEPT",
             f"-A {name}-FWD -o {links} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             f"-A {name}-FWD -o {links} -j DROP",
+            f"-A {name}-OUT -o {links} -m conntrack --ctstate NEW -j DROP",
         ]
         return "\n".join([*lines, "COMMIT", ""])
 
     def _try_out(self) -> None:
-        """Make a namespace as a task has it, and connect from it to a port of this process."""
+        """Make a namespace as a task has it, and connect from it to a port of this process and to the master.
+
+        Raises:
+            NoPrivateNetwork: That does not work; the master counts if this machine itself reaches it now.
+        """
+        beyond = self._master_beyond()
         with socket.create_server(("127.0.0.1", 0)) as listening:
             probe = Forward("127.0.0.1", int(listening.getsockname()[1]))
             self._forwards.add(probe)
-            self._write_rules()
+            self._write_first_rules()
             try:
                 plan = self._plan("probe", [probe])
-                _run([sys.executable, "-s", "-P", "-m", "detlab.launch.network", plan.encode()], keep_path=True)
+                command = [sys.executable, "-s", "-P", "-m", "detlab.launch.network", plan.encode()]
+                _run([*command, *(beyond or ())], keep_path=True)
             finally:
                 self._forwards.discard(probe)
         self._write_rules()
+        self._looked = time.monotonic()
+
+    def _write_first_rules(self) -> None:
+        try:
+            self._write_rules()
+        except NoPrivateNetwork as error:
+            self._most_connections = None
+            self._write_rules()
+            _log.warning("tasks may open any number of connections: this kernel does not count them (%s)", error)
+
+    def _master_beyond(self) -> tuple[str, str] | None:
+        """Return host and port of a master that is not on this machine's loopback, and that answers now.
+
+        Raises:
+            NoPrivateNetwork: It is on the loopback of IPv6, to which no port can be forwarded.
+        """
+        parts = urlsplit(self._master)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        if is_loopback(host):
+            if ":" in host:
+                raise NoPrivateNetwork(
+                    f"the master's address is {host}; from a task's network only 127.0.0.1 is reached"
+                )
+            return None
+        try:
+            socket.create_connection((host, port), timeout=5.0).close()
+        except OSError:  # it is away: what a task would see cannot be told
+            return None
+        return host, str(port)
 
 
 def own_prefix(directory: Path) -> str:
@@ -314,12 +375,36 @@ def _name_servers(path: Path) -> list[str]:
     return [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
 
 
-def _route_packets(programs: Programs) -> None:
-    """Have the kernel forward packets. Where it did not before, it still does not for anybody else, as with Docker."""
+@contextlib.contextmanager
+def _routed_packets(programs: Programs) -> Iterator[None]:
+    """Have the kernel forward packets. Where it did not before, it still does not for anybody else, as with Docker.
+
+    What was changed is changed back if the block fails.
+    """
     switch = Path("/proc/sys/net/ipv4/ip_forward")
-    if switch.read_text(encoding="ascii").strip() == "0":
-        _run([programs.iptables, "-w", "-P", "FORWARD", "DROP"])
-        switch.write_text("1", encoding="ascii")
+    if switch.read_text(encoding="ascii").strip() != "0":
+        yield
+        return
+    command = [programs.iptables, "-w", "-P", "FORWARD"]
+    before = "DROP" if "-P FORWARD DROP" in _run([programs.iptables, "-w", "-S", "FORWARD"]) else "ACCEPT"
+    _run([*command, "DROP"])
+    switch.write_text("1", encoding="ascii")
+    _log.info("packets of tasks are forwarded: net.ipv4.ip_forward is 1 now, and the policy of iptables' FORWARD DROP")
+    try:
+        yield
+    except BaseException:
+        switch.write_text("0", encoding="ascii")
+        _run([*command, before])
+        raise
+
+
+def _most_connections() -> int:
+    """Return how many connections one task may have: a sixteenth of what this machine keeps track of."""
+    try:
+        most = int(Path("/proc/sys/net/netfilter/nf_conntrack_max").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return FEWEST_CONNECTIONS
+    return max(FEWEST_CONNECTIONS, most // 16)
 
 
 def _links_named(prefix: str) -> list[str]:

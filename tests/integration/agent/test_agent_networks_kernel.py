@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from agent_helpers import wait_until
 
 from detlab.launch.network import Forward
 from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from testbed.waiting import until
 
 INSIDE = """
 import os, socket, sys, time
@@ -47,6 +49,7 @@ def networks(tmp_path: Path):
     except NoPrivateNetwork as error:
         pytest.skip(f"no network namespaces here: {error}")
     yield made
+    until(lambda: not links(made.prefix), seconds=20)  # the kernel removes the last one in its own time
     made.close()
     assert made.prefix.upper() not in rules()
 
@@ -73,6 +76,59 @@ def outside() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         asked.connect(("192.0.2.1", 9))
         return asked.getsockname()[0]
+
+
+LISTENS = """
+import socket, sys
+from detlab.launch import network
+network.enter(network.NetworkPlan.decode(sys.argv[1]))
+listening = socket.create_server(("0.0.0.0", 5678))
+print(sorted(socket.if_nameindex()), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nobody_on_this_machine_connects_to_a_task(networks):
+    """Its rendezvous listens on all addresses, and the names of links say which they are."""
+    plan = networks._plan("1.a.1", [])
+    command = [sys.executable, "-c", LISTENS, plan.encode()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert "eth0" in child.stdout.readline()
+        (link,) = links(networks.prefix)
+        own = str(ipaddress.IPv4Address(int(link.removeprefix(networks.prefix), 16) + 2))
+        with pytest.raises(TimeoutError):
+            socket.create_connection((own, 5678), timeout=1.0)
+        child.stdin.close()
+
+
+def test_no_task_fills_the_table_of_connections(networks):
+    most = networks._most_connections
+    if most is None:
+        pytest.skip("this kernel does not count connections (xt_connlimit)")
+    networks._most_connections = 50
+    networks._write_rules()
+    before = tracked()
+    plan = networks._plan("1.a.1", [])
+    program = (
+        "import socket, sys; from detlab.launch import network; network.enter(network.NetworkPlan.decode(sys.argv[1]));"
+        " s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setblocking(False)\n"
+        "for port in range(1, 2001): s.sendto(b'?', (sys.argv[2], port))"
+    )
+    subprocess.run([sys.executable, "-c", program, plan.encode(), outside()], check=True, timeout=60)
+    assert tracked() - before < 500
+
+
+def tracked() -> int:
+    return int(Path("/proc/sys/net/netfilter/nf_conntrack_count").read_text())
+
+
+def test_rules_that_somebody_has_emptied_are_made_again(networks):
+    networks._add([])
+    assert f"-j {networks.prefix.upper()}-FWD" in rules()
+    subprocess.run(["iptables", "-w", "-D", "FORWARD", "-j", f"{networks.prefix.upper()}-FWD"], check=True)
+    networks._looked -= 60.0
+    networks._add([])
+    assert f"-j {networks.prefix.upper()}-FWD" in rules()
 
 
 def test_a_namespace_and_its_link_go_with_the_last_process(networks):

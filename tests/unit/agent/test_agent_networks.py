@@ -97,5 +97,7 @@ def test_the_rules_let_a_task_reach_what_is_forwarded_and_no_other_task() -> Non
     inward = [line for line in rules if line.startswith(f"-A {chain}-IN ")]
     assert inward[-1] == f"-A {chain}-IN -i {links}+ -d 127.0.0.0/8 -j DROP"
     onward = [line for line in rules if line.startswith(f"-A {chain}-FWD ")]
+    assert "--ctstate NEW -m connlimit --connlimit-above" in onward.pop(0)
+    assert f"-A {chain}-OUT -o {links}+ -m conntrack --ctstate NEW -j DROP" in rules
     assert onward[0] == f"-A {chain}-FWD -i {links}+ -o det+ -j DROP"
     assert onward[-1] == f"-A {chain}-FWD -o {links}+ -j DROP"
