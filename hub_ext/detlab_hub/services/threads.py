@@ -34,6 +34,8 @@ def user_of(caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller 
             return f"allocation {caller.allocation_id}"
         case AgentCaller():
             return f"agent {caller.agent_id}"
+        case EnrolCaller():
+            return "enrolment"
         case _:
             return ""
 
@@ -96,21 +98,25 @@ class Tickets:
         self._what, self._per_user, self._total = what, per_user, total
         self._held: Counter[str] = Counter()
 
-    def take(self, user: str) -> None:
-        """Begin one.
+    def held(self, user: str | None = None) -> int:
+        """Return how many are under way, of one user or of all."""
+        return self._held.total() if user is None else self._held[user]
+
+    def take(self, user: str, count: int = 1) -> None:
+        """Begin one, or so many.
 
         Raises:
-            Unavailable: There are as many as there may be.
+            Unavailable: There would be more than there may be.
         """
-        if self._held[user] >= self._per_user:
-            raise _full(f"you have {self._held[user]} {self._what} under way, and a user may have {self._per_user}")
-        if self._held.total() >= self._total:
-            raise _full(f"{self._total} {self._what} are under way")
-        self._held[user] += 1
+        if self._held[user] + count > self._per_user:
+            raise _full(f"you have {self._held[user]:,} {self._what} under way, and a user may have {self._per_user:,}")
+        if self._held.total() + count > self._total:
+            raise _full(f"{self._held.total():,} {self._what} are under way, and there may be {self._total:,}")
+        self._held[user] += count
 
-    def give_back(self, user: str) -> None:
-        """End one."""
-        self._held[user] -= 1
+    def give_back(self, user: str, count: int = 1) -> None:
+        """End one, or so many."""
+        self._held[user] -= count
         if self._held[user] <= 0:
             del self._held[user]
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from jupyterhub.services.auth import HubOAuthenticated
 from pydantic import BaseModel, Field, ValidationError
 from tornado import web
+from tornado.http1connection import HTTP1Connection
 
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
@@ -21,6 +22,8 @@ from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Task
 from detlab_hub.services.access import Hidden
 from detlab_hub.services.callers import HubCaller
 from detlab_hub.services.limits.reached import Reached, TooFast
+from detlab_hub.services.threads import user_of
+from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
 
@@ -78,7 +81,7 @@ _MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 """A text, which may hold marks of its own, or what a further value begins with; nothing here is tried twice."""
 
 
-def has_too_many_values(body: bytes) -> bool:
+def has_too_many_values(body: bytes | bytearray) -> bool:
     """Whether a JSON text has more than `VALUES_LIMIT` values, without parsing it."""
     if body.count(b",") + body.count(b"[") + body.count(b"{") <= VALUES_LIMIT:
         return False
@@ -150,6 +153,8 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     """Whose session it is, while it is not yet certain that the request is theirs."""
     _refusal: Exception | None = None
     _to_login = False
+    _begun = False
+    """Whether the body has come and the verb was called, which ends in `on_finish` even when the client has gone."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -170,7 +175,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     def initialize(self) -> None:
         """Take the Hub's authenticator from the application instead of the process-wide instance."""
         self.hub_auth = self.settings["identifier"].hub
-        self._chunks: list[bytes] = []
+        self._buffer: Buffer | None = None
         self._received = 0
 
     def set_default_headers(self) -> None:
@@ -183,6 +188,12 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
     def services(self) -> Services:
         """The use cases."""
         found: Services = self.settings["services"]
+        return found
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        """How slowly bodies may come, and how much of them may wait in memory."""
+        found: BodyLimits = self.settings["bodies"]
         return found
 
     @property
@@ -207,14 +218,26 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
             await self._let_in()
         except Exception as error:  # a bug too waits until the body is read; `admitted` raises it, which logs it
             self._refusal = error
+        self.limit_time()
+
+    def limit_time(self) -> None:
+        """Set the deadline of the body; past it the connection is closed."""
+        connection = self.request.connection
+        if isinstance(connection, HTTP1Connection):
+            connection.set_body_timeout(self.body_limits.seconds)
 
     async def _let_in(self) -> None:
         operation = self.operation
         if Scope.PUBLIC not in operation.scopes:
             await self.authorise(operation)
-        length = self.request.headers.get("Content-Length", "0")
-        if length.isdigit() and int(length) > self.body_limit:
+        said = self.request.headers.get("Content-Length", "0")
+        length = int(said) if said.isdigit() else 0
+        if length > self.body_limit:
             raise self.too_large()
+        if operation.body is not None and self.caller is not None:  # nothing else reads it: it is dropped
+            buffer = Buffer(self.body_limits.memory, user_of(self.caller))
+            buffer.reserve(length)
+            self._buffer = buffer
 
     def admitted(self) -> bool:
         """Whether the verb may run; False when the browser has been sent to log in.
@@ -222,11 +245,28 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         Raises:
             DetlabError: The caller was refused.
         """
+        self._begun = True
         if self._refusal is not None:
             raise self._refusal
         if self._to_login:
             self.redirect(str(self.get_login_url()))
         return not self._to_login
+
+    def on_finish(self) -> None:
+        """Take the body off its sender's account."""
+        super().on_finish()
+        self._drop_body()
+
+    def on_connection_close(self) -> None:
+        """Take a body off its sender's account that has not come whole."""
+        super().on_connection_close()
+        if not self._begun:
+            self._drop_body()
+
+    def _drop_body(self) -> None:
+        if self._buffer is not None:
+            self._buffer.release()
+            self._buffer = None
 
     async def authorise(self, operation: Operation) -> None:
         """Find out who calls and whether the verb is theirs.
@@ -297,16 +337,22 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         return BodyTooLarge(f"the body is larger than the {self.body_limit:,} bytes this route takes")
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Collect the body of a caller who was let in, up to the limit."""
+        """Collect the body of a caller who was let in, up to the limits; the rest is read and dropped."""
         self._received += len(chunk)
-        if self._refusal is not None or self._received > self.body_limit:
-            self._chunks.clear()  # the rest is read and dropped; `body` refuses
-        else:
-            self._chunks.append(chunk)
+        if self._buffer is None:
+            return None
+        if self._received > self.body_limit:
+            self._drop_body()  # `body` refuses
+            return None
+        try:
+            self._buffer.add(chunk)
+        except errors.Unavailable as error:
+            self._refusal = error
+            self._drop_body()
         return None
 
     @property
-    def body(self) -> bytes:
+    def body(self) -> bytes | bytearray:
         """The whole body.
 
         Raises:
@@ -314,7 +360,7 @@ class Guarded(HubOAuthenticated, web.RequestHandler):
         """
         if self._received > self.body_limit:
             raise self.too_large()
-        return b"".join(self._chunks)
+        return self._buffer.data if self._buffer is not None else b""
 
     def read_body(self, model: type[BaseModel]) -> BaseModel:
         """Parse the JSON body; an empty one is an empty object.

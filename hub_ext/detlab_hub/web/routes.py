@@ -42,6 +42,7 @@ from detlab_hub.web import (
     usertasks,
 )
 from detlab_hub.web.base import Guarded, access_log
+from detlab_hub.web.bodies import BodyLimits
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
 
@@ -188,6 +189,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         services=services,
         identifier=identifier,
         streams=Streams(told.limits, told.stream_bytes_per_user, told.stream_slow_limit),
+        bodies=BodyLimits(),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         prefix=settings.prefix,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import BinaryIO
 from detlab.errors import Unavailable
 from detlab_hub.services.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.bodies import Sender
+
+log = logging.getLogger("detlab.web")
 
 
 class Upload(Guarded):
@@ -26,6 +30,7 @@ class Upload(Guarded):
         super().initialize()
         self._upload: BinaryIO | None = None
         self._ticket: str | None = None
+        self._sender: Sender | None = None
 
     @property
     def _workers(self) -> Workers:
@@ -44,12 +49,35 @@ class Upload(Guarded):
                 self._refusal = error
             if self._ticket is None:  # the sender has gone meanwhile
                 self._discard()
+        if self._sender is not None:
+            self._sender.wait()
+
+    def limit_time(self) -> None:
+        """Cut an upload that pauses too long or is too slow; how long it takes in all depends on its size."""
+        if self.request.method == "PUT":
+            self._sender = Sender(self.body_limits, self._cut)
+        else:
+            super().limit_time()
+
+    def _cut(self, why: str) -> None:
+        log.info("%s %s: the upload is cut: %s", self.request.method, self.request.path, why)
+        self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
 
     async def data_received(self, chunk: bytes) -> None:
         """Write what comes to the temporary file, up to the limit."""
+        if self._sender is not None:
+            self._sender.came(len(chunk))
         self._received += len(chunk)
         if self._upload is not None and self._received <= self.body_limit:
             await self._workers.uploads.run(user_of(self.caller), self._upload.write, chunk)
+        if self._sender is not None:
+            self._sender.wait()
+
+    def admitted(self) -> bool:
+        """Expect nothing more, and say whether the verb may run."""
+        if self._sender is not None:
+            self._sender.stop()
+        return super().admitted()
 
     async def uploaded(self) -> Path:
         """Return the file that has come.
@@ -65,6 +93,7 @@ class Upload(Guarded):
 
     def on_finish(self) -> None:
         """Remove the temporary file, whatever happened; a stored one has been moved away."""
+        super().on_finish()
         self._discard()
 
     def on_connection_close(self) -> None:
@@ -73,11 +102,14 @@ class Upload(Guarded):
         self._discard()
 
     def _discard(self) -> None:
+        if self._sender is not None:
+            self._sender.stop()
         if self._ticket is not None:
             self._workers.open_uploads.give_back(self._ticket)
             self._ticket = None
         if self._upload is not None:
-            self._upload.close()
+            with contextlib.suppress(OSError):  # a full disk: what was not written yet is not wanted
+                self._upload.close()
             with contextlib.suppress(FileNotFoundError):
                 Path(self._upload.name).unlink()
             self._upload = None

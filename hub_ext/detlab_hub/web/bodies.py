@@ -1,0 +1,150 @@
+"""Request bodies on their way in: how much of them waits in memory, and how slowly they may come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from detlab_hub.services.threads import Tickets
+
+BODIES_PER_USER, BODIES = 64 * 1024 * 1024, 512 * 1024 * 1024
+"""Bytes of bodies that may wait in memory, of one user and of all."""
+BODY_SECONDS = 120.0
+"""Seconds within which a body must have come that is not streamed to a file."""
+SILENCE, SLOWEST, WINDOW = 60.0, 10_000, 120.0
+"""An upload may pause for so many seconds, and must bring so many bytes a second over so many seconds."""
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """What the bodies of one master are held to."""
+
+    memory: Tickets = field(default_factory=lambda: Tickets("bytes of request bodies", BODIES_PER_USER, BODIES))
+    seconds: float = BODY_SECONDS
+    silence: float = SILENCE
+    slowest: float = SLOWEST
+    window: float = WINDOW
+
+
+class Buffer:
+    """A body that is collected in memory, on its sender's account until `release`.
+
+    Args:
+        memory: The account.
+        user: The sender.
+    """
+
+    def __init__(self, memory: Tickets, user: str) -> None:
+        self._memory, self._user = memory, user
+        self._data = bytearray()
+        self._counted = 0
+
+    def reserve(self, size: int) -> None:
+        """Count a body of so many bytes, before they come.
+
+        Raises:
+            Unavailable: The sender's bodies, or all, take as much memory as they may.
+        """
+        if size > self._counted:
+            self._memory.take(self._user, size - self._counted)
+            self._counted = size
+
+    def add(self, chunk: bytes) -> None:
+        """Keep what has come.
+
+        Raises:
+            Unavailable: See `reserve`.
+        """
+        self.reserve(len(self._data) + len(chunk))
+        self._data += chunk
+
+    @property
+    def data(self) -> bytearray:
+        """What has come so far."""
+        return self._data
+
+    def release(self) -> None:
+        """Drop the bytes and take them off the account; once more does nothing."""
+        self._data = bytearray()
+        if self._counted:
+            self._memory.give_back(self._user, self._counted)
+            self._counted = 0
+
+
+class Pace:
+    """Whether a sender is fast enough. Only time in which the master waits for the sender is counted.
+
+    Args:
+        limits: How slow a sender may be.
+    """
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits = limits
+        self._silent = 0.0
+        self._waited = 0.0
+        self._came = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which to wait now before the sender is judged."""
+        return max(0.0, min(self._limits.silence - self._silent, self._limits.window - self._waited))
+
+    def fault(self, seconds: float, came: int) -> str | None:
+        """Count a wait and the bytes that ended it; say what is wrong with the sender, if anything.
+
+        Args:
+            seconds: How long the master waited.
+            came: Bytes that came then; 0: none, and the master waits on.
+        """
+        self._silent = 0.0 if came else self._silent + seconds
+        self._waited += seconds
+        self._came += came
+        if self._silent >= self._limits.silence:
+            return f"nothing came for {self._limits.silence:g} s"
+        if self._waited >= self._limits.window:
+            if self._came < self._limits.slowest * self._limits.window:
+                return f"{self._came:,} bytes came in {self._waited:.0f} s"
+            self._waited, self._came = 0.0, 0
+        return None
+
+
+class Sender:
+    """Watches the sender of an upload while the master waits for its bytes.
+
+    Args:
+        limits: How slow it may be.
+        cut: Called with the reason, once, when it is slower.
+    """
+
+    def __init__(self, limits: BodyLimits, cut: Callable[[str], None]) -> None:
+        self._pace = Pace(limits)
+        self._cut = cut
+        self._loop = asyncio.get_running_loop()
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self) -> None:
+        """Expect bytes from now on."""
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(self._pace.patience, self._judge, 0)
+
+    def came(self, size: int) -> None:
+        """Stop the clock: bytes have come, and the master is at work until it waits again."""
+        if self._timer is not None:
+            self.stop()
+            self._judge(size)
+
+    def stop(self) -> None:
+        """Expect nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _judge(self, came: int) -> None:
+        self._timer = None
+        fault = self._pace.fault(self._loop.time() - self._since, came)
+        if fault is not None:
+            self._cut(fault)
+        elif not came:
+            self.wait()
