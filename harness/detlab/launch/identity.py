@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pwd
@@ -61,6 +62,15 @@ def account_name(uid: int) -> str | None:
         return None
 
 
+def group_with(gid: int) -> tuple[str, tuple[str, ...]] | None:
+    """Return name and members of the group that has a gid on this machine, None if none has."""
+    try:
+        found = grp.getgrgid(gid)
+    except KeyError:
+        return None
+    return found.gr_name, tuple(found.gr_mem)
+
+
 def read_uids(path: Path) -> dict[str, int]:
     """Read a JSON object of hub user -> uid; a file that does not exist is an empty one.
 
@@ -93,11 +103,13 @@ class UidRules:
         accepted: First and last uid of users whom the operator has not mapped to an account.
         given: Hub user -> uid of tasks that ran on this node before, whose files may still be here.
         name_of: The name of the account that has a uid on this machine.
+        group_of: Name and members of the group that has a gid on this machine.
     """
 
     accepted: tuple[int, int] = ACCEPTED_RANGE
     given: Mapping[str, int] = field(default_factory=dict)
     name_of: Callable[[int], str | None] = account_name
+    group_of: Callable[[int], tuple[str, tuple[str, ...]] | None] = group_with
 
     def identity(self, name: str, uid: int | None, *, account: bool) -> Identity:
         """Return whom a user's tasks run as.
@@ -114,11 +126,27 @@ class UidRules:
             raise IdentityError(f"the master does not say under which uid tasks of {name!r} run: update the master")
         self._check(name, uid, account=account)
         if not account or self.name_of(uid) is None:
+            self._check_group(name, uid)
             return Identity(name, uid, uid)
         entry = pwd.getpwuid(uid)
         gid = entry.pw_gid or uid
+        if not entry.pw_gid:
+            self._check_group(name, uid)
         groups = {group for group in os.getgrouplist(entry.pw_name, gid) if group > 0}
         return Identity(name, uid, gid, Path(entry.pw_dir), tuple(sorted(groups - {gid})))
+
+    def _check_group(self, name: str, uid: int) -> None:
+        """Refuse a uid whose number, as a group's, would give a task the rights of a group of this node."""
+        found = self.group_of(uid)
+        if found is None or found == (name, ()):
+            return
+        group, members = found
+        has = f", whose members are {', '.join(members[:3])}{' …' if len(members) > 3 else ''}" if members else ""
+        raise IdentityError(
+            f"tasks of {name!r} cannot run under uid {uid} on this node: their group would have the same number, and "
+            f"gid {uid} is that of the group {group!r} here{has}: choose another c.DetHub.uid_range in the master, "
+            "where no node has groups, or map the user to an account (c.DetHub.user_map)"
+        )
 
     def _check(self, name: str, uid: int, *, account: bool) -> None:
         low, high = self.accepted

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from docker.types import DeviceRequest, LogConfig, Mount
 
+from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.wire import ContainerSpec
 from detlab.schemas.wire import Mount as WireMount
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
@@ -258,9 +259,19 @@ def _mode(text: str) -> str:
 
 
 def container_environment(
-    order: Order, image: dict[str, Any], *, user: str, home: Path, network: str, ca_file: bool
+    order: Order,
+    image: dict[str, Any],
+    *,
+    user: str,
+    home: Path,
+    network: str,
+    ca_file: bool,
+    trusted_uids: str = "",
 ) -> dict[str, str]:
-    """Return the launcher's environment beside the image's own. Nothing the experiment says is in it."""
+    """Return the launcher's environment beside the image's own. Nothing the experiment says is in it.
+
+    `trusted_uids` are those of the agent's own environment; they have a meaning only in the host's network.
+    """
     theirs = dict(item.partition("=")[::2] for item in (image.get("Config") or {}).get("Env") or [])
     path = theirs.get("PYTHONPATH", "")
     env = {
@@ -274,6 +285,8 @@ def container_environment(
     }
     if ca_file:
         env["SSL_CERT_FILE"] = CA_FILE
+    if trusted_uids and network == "host":
+        env[TRUSTED_UIDS] = trusted_uids
     listen = None if network == "host" else "0.0.0.0"  # noqa: S104  (of its own network; the engine publishes one port)
     if order.service is not None and network == "host":
         env["DET_SERVICE_SOCKET"] = str(order.task.root / LISTENING)

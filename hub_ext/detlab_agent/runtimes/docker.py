@@ -17,6 +17,7 @@ from typing import Any, Literal
 import docker
 
 from detlab.launch import procfs
+from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.container import (
@@ -207,7 +208,13 @@ class DockerRuntime:
             mounts=mounts,
             package=container_package(self._package),
             environment=container_environment(
-                order, plan.image, user=naming.user, home=home, network=plan.network, ca_file=ca_file.is_file()
+                order,
+                plan.image,
+                user=naming.user,
+                home=home,
+                network=plan.network,
+                ca_file=ca_file.is_file(),
+                trusted_uids=self._agent_env.get(TRUSTED_UIDS, ""),
             ),
             allowance=self._allowance,
         )

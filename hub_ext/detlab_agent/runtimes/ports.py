@@ -8,8 +8,10 @@ import os
 import random
 import socket
 import struct
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,17 +114,7 @@ class HeldPorts:
             OSError: It cannot be made.
         """
         held = self._held[record]
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            asked.bind(f"/proc/self/fd/{folder}/{path.name}")  # the whole path may be too long for the kernel
-            os.chown(path.name, uid, -1, dir_fd=folder, follow_symlinks=False)
-            asked.listen()
-        except OSError:
-            asked.close()
-            raise
-        finally:
-            os.close(folder)
+        asked = _listening_for(path, uid)
         threading.Thread(target=_give, args=(asked, held.dup(), uid), name="port", daemon=True).start()
 
     def close(self) -> None:
@@ -164,6 +156,42 @@ class HeldPorts:
             if until <= now:
                 held.close()
         self._ended = [(until, held) for until, held in self._ended if until > now]
+
+
+def _listening_for(path: Path, uid: int) -> socket.socket:
+    """Return a Unix socket of a user that listens at a path in a folder of theirs.
+
+    It is made and given away in a folder that only the agent enters: in the user's own, another process of theirs could
+    put a link to a file of root's in its place before it is given away. The folder is beside the user's, in the agent's
+    directory of tasks, so that the socket can be moved.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".port-", dir=path.parent.parent) as made,  # mode 0700
+            _folder(Path(made)) as ours,
+            _folder(path.parent) as theirs,
+        ):
+            asked.bind(f"/proc/self/fd/{ours}/{path.name}")  # the whole path may be too long for the kernel
+            os.chown(path.name, uid, -1, dir_fd=ours, follow_symlinks=False)
+            asked.listen()
+            os.rename(path.name, path.name, src_dir_fd=ours, dst_dir_fd=theirs)
+    except OSError:
+        asked.close()
+        raise
+    return asked
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _give(asked: socket.socket, held: socket.socket, uid: int) -> None:

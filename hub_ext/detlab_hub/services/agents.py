@@ -266,7 +266,8 @@ class Agents:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
             return caller_of(row), 0 if part is None else part.rank
 
-        batch = lograte.thinned(self._shell, allocation_id, batch)
+        _, node = await self._shell.read(owned)
+        batch = await lograte.thinned(self._shell, allocation_id, batch, node)
         found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
         def take(turn: Turn) -> RecordAck:

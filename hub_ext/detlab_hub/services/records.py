@@ -243,11 +243,14 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
 def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
     """Return the names that are too many for one trial; a warning of the trial says so, once."""
     turn, row, trial, limits = taking.turn, taking.row, taking.trial, taking.turn.settings.limits
-    if not limits.metric_names or not limits.binds(row.owner):
+    if not limits.metric_names:
+        return set()
+    experiment = turn.experiment(trial.experiment_id)
+    if not limits.binds(row.owner, experiment.owner_groups):
         return set()
     session, always = turn.session, set[str]()
     if record.group == VALIDATION:
-        always = {turn.experiment(trial.experiment_id).metric}
+        always = {experiment.metric}
     beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
     if not beyond:
         return beyond

@@ -59,7 +59,7 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        batch = lograte.thinned(self._shell, task.allocation_id, batch)
+        batch = await lograte.thinned(self._shell, task.allocation_id, batch, node)
         found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
         ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
         self._policies.written(task.allocation_id, found)

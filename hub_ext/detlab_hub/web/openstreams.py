@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from detlab_hub.services.limits.model import Limits
 from detlab_hub.services.limits.reached import TooMany
@@ -63,8 +64,12 @@ class Streams:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def account_of(self, user: str | None) -> Account:
+    def account_of(self, user: str | None, groups: Collection[str] = ()) -> Account:
         """Count one stream more of a user; `leave` when it has ended.
+
+        Args:
+            user: Who reads; None: somebody who is not limited.
+            groups: Of the Hub, that the user is in.
 
         Raises:
             TooMany: The user has as many as they may.
@@ -73,7 +78,7 @@ class Streams:
             return Account(self._bytes_per_user)
         account = self._accounts.setdefault(user, Account(self._bytes_per_user))
         most = self._limits.open_streams
-        if most and account.streams >= most and self._limits.binds(user):
+        if most and account.streams >= most and self._limits.binds(user, groups):
             message = f"you have {account.streams} streams open, and a user may have {most}"
             todo = (
                 "Close pages, notebooks or programs that follow experiments or logs, or follow all experiments with one"

@@ -52,8 +52,9 @@ class StreamHandler(Guarded):
             ApiError: 429, the caller has too many streams.
         """
         streams: Streams = self.settings["streams"]
-        user = self.caller.name if isinstance(self.caller, Caller) else None
-        account = streams.account_of(user)
+        caller = self.caller if isinstance(self.caller, Caller) else None
+        user = None if caller is None else caller.name
+        account = streams.account_of(user, () if caller is None else caller.groups)
         try:
             await self._stream(batches, streams, account)
         finally:

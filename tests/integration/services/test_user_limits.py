@@ -15,7 +15,6 @@ from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, RecordBatch
 from detlab_hub.services import TaskCaller
 from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.limits.limiter import Limiter
 from detlab_hub.services.limits.model import Limits
 from detlab_hub.services.limits.overview import SETTINGS_OF
 from detlab_hub.services.limits.reached import Reached
@@ -231,10 +230,10 @@ async def test_bytes_of_a_day_are_counted_also_over_a_restart(make_world):
 # --- names of metrics
 
 
-async def running(make_world, limits: Limits) -> tuple[World, TaskCaller, Any]:
+async def running(make_world, limits: Limits, caller: Any = ALICE) -> tuple[World, TaskCaller, Any]:
     world = await make_world(idle, limits=limits)
     agent = await world.add_agent()
-    await world.submit(config())
+    await world.submit(config(), caller)
     await world.steps(3)
     (task,) = agent.tasks.values()
     return world, task.caller, task
@@ -289,8 +288,8 @@ async def test_a_trial_with_too_many_names_to_show_says_how_many_are_left_out(ma
 # --- output
 
 
-def lines(first: int, count: int, text: str = "x") -> RecordBatch:
-    records = [LogRecord(seq=first + number, time=1.0, text=text) for number in range(count)]
+def lines(first: int, count: int, text: str = "x", time: float = 1.0) -> RecordBatch:
+    records = [LogRecord(seq=first + number, time=time, text=text) for number in range(count)]
     return RecordBatch(stream="logs", records=records)
 
 
@@ -300,10 +299,10 @@ LOG_LIMITS = replace(NONE, log_lines_per_second=2, log_lines_burst=10, log_kb_pe
 async def test_lines_beyond_the_rate_are_left_out_and_counted(make_world):
     world, task, _ = await running(make_world, LOG_LIMITS)
     records = world.services.tasks.records
-    assert (await records(task, lines(1, 10))).acked == 10
-    assert (await records(task, lines(11, 30))).acked == 40
+    assert (await records(task, lines(1, 10, time=world.now))).acked == 10
+    assert (await records(task, lines(11, 30, time=world.now))).acked == 40
     world.now += 2.0
-    assert (await records(task, lines(41, 4))).acked == 44
+    assert (await records(task, lines(41, 4, time=world.now))).acked == 44
     found, _ = await world.services.trials.logs(ALICE, task.trial_id)
     texts = [line.text for line in found]
     assert texts[:10] == ["x"] * 10
@@ -313,13 +312,18 @@ async def test_lines_beyond_the_rate_are_left_out_and_counted(make_world):
     assert [(one.user, one.hits) for one in view.users] == [("alice", 30)]
 
 
-def test_long_lines_count_by_their_bytes() -> None:
-    limiter = Limiter(replace(LOG_LIMITS, log_lines_burst=1000), lambda: 0.0)
-    batch, left_out = limiter.thinned("1.1", lines(1, 20, "x" * 100_000))
-    assert left_out == 10
-    assert [record.seq for record in batch.records] == [*range(1, 11), 20]
-    batch, left_out = limiter.thinned("2.1", lines(1, 5, "x" * 100_000))
-    assert left_out == 0, "another task's"
+@pytest.mark.parametrize("exempt", [{"exempt_users": {"alice"}}, {"exempt_groups": {"robots"}}])
+async def test_tasks_of_exempt_users_lose_neither_lines_nor_names(make_world, exempt):
+    """Of a task's owner the groups are those of the submission."""
+    limits = replace(LOG_LIMITS, metric_names=1, **exempt)
+    world, task, _ = await running(make_world, limits, replace(ALICE, groups=frozenset({"robots"})))
+    assert (await world.services.tasks.records(task, lines(1, 50, time=world.now))).acked == 50
+    found, _ = await world.services.trials.logs(ALICE, task.trial_id)
+    assert [line.text for line in found] == ["x"] * 50
+    await report(world, task, 1, {"a": 1.0, "b": 2.0})
+    view = await world.services.trials.get(ALICE, task.trial_id)
+    assert set(view.summary["training"]) == {"a", "b"}
+    assert view.warnings == []
 
 
 # --- what is shown

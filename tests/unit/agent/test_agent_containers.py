@@ -104,6 +104,18 @@ def test_an_images_own_variables_are_kept(tmp_path):
     assert "PATH" not in env
 
 
+def test_whom_the_operator_trusts_on_this_machine_is_told_in_its_network_only(tmp_path):
+    def told(network, trusted):
+        made = order(tmp_path, CPU)
+        return container_environment(
+            made, {}, user="alice", home=tmp_path, network=network, ca_file=False, trusted_uids=trusted
+        )
+
+    assert told("host", "997")["DET_TRUSTED_UIDS"] == "997"
+    assert "DET_TRUSTED_UIDS" not in told("bridge", "997")
+    assert "DET_TRUSTED_UIDS" not in told("host", "")
+
+
 @pytest.mark.parametrize(
     ("network", "master", "expected"),
     [(None, NEAR, "host"), (None, AWAY, "bridge"), ("host", AWAY, "host"), ("lab-net", AWAY, "lab-net")],

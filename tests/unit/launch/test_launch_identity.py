@@ -4,7 +4,7 @@ import pwd
 
 import pytest
 
-from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, UidRules, parse_range, read_uids
+from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, UidRules, group_with, parse_range, read_uids
 
 NOBODY = {}
 
@@ -49,6 +49,34 @@ def test_the_uid_of_an_account_is_used_only_if_the_operator_says_so(name):
     """An account that happens to have the user's name is no exception: people choose names of Hub users."""
     with pytest.raises(IdentityError, match=f"account '{name}'"):
         rules(accounts={20_000: name}).identity("alice", 20_000, account=False)
+
+
+@pytest.mark.parametrize("account", [False, True])
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [
+        (("staff", ()), "the group 'staff' here: choose another c.DetHub.uid_range"),
+        (("staff", ("ben", "carol", "dora", "eve")), "the group 'staff' here, whose members are ben, carol, dora …:"),
+        (("alice", ("ben",)), "the group 'alice' here, whose members are ben:"),
+    ],
+)
+def test_a_number_that_is_a_groups_on_this_node_gives_nobody_its_rights(group, told, account):
+    """A site with groups of LDAP from 20000 up."""
+    node = rules(group_of={20_000: group}.get)
+    with pytest.raises(IdentityError) as refused:
+        node.identity("alice", 20_000, account=account)
+    assert told in str(refused.value)
+    assert "c.DetHub.user_map" in str(refused.value)
+    assert node.identity("alice", 20_001, account=account).gid == 20_001
+
+
+def test_a_group_of_ones_own_is_no_obstacle():
+    assert rules(group_of={20_000: ("alice", ())}.get).identity("alice", 20_000, account=False).gid == 20_000
+
+
+def test_the_groups_of_this_machine_are_looked_up():
+    assert group_with(0)[0] == "root"
+    assert group_with(2**31 - 7) is None
 
 
 @pytest.mark.parametrize(

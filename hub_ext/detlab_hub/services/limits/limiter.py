@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from detlab.schemas.wire import LogRecord, Record, RecordBatch
 from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.limits.bucket import Buckets
 from detlab_hub.services.limits.hits import Hits
-from detlab_hub.services.limits.model import GIB, MIB, Limits
+from detlab_hub.services.limits.model import GIB, Limits
+from detlab_hub.services.limits.output import OutputRates
 from detlab_hub.services.limits.reached import TooFast
 from detlab_hub.store import Clock
 
@@ -32,8 +32,7 @@ class Limiter:
         self.task_requests: Buckets[str] = Buckets(limits.task_requests_per_second, limits.task_requests_burst)
         self.by_minute: Buckets[str] = Buckets(limits.submissions_per_minute / 60, limits.submissions_per_minute)
         self.by_hour: Buckets[str] = Buckets(limits.submissions_per_hour / 3600, limits.submissions_per_hour)
-        self._lines: Buckets[str] = Buckets(limits.log_lines_per_second, limits.log_lines_burst)
-        self._bytes: Buckets[str] = Buckets(limits.log_kb_per_second * 1024, limits.log_burst_mb * MIB)
+        self.output = OutputRates(limits)
         self._uploaded: dict[str, float] = {}
         """Bytes by user of the day below."""
         self._day = -1
@@ -123,42 +122,3 @@ class Limiter:
             )
             raise TooFast("upload", user, "upload_gb_per_day", message, self.day_began + DAY - self._clock())
         self._uploaded[user] = used + size
-
-    # --- output
-
-    def thinned(self, task: str, batch: RecordBatch) -> tuple[RecordBatch, int]:
-        """Leave out the lines of a batch that are beyond a task's log rate; a line says how many.
-
-        The line that says so has the number of the last one left out, so that the sender goes on behind it.
-
-        Returns:
-            The batch, and how many lines were left out.
-        """
-        limits = self.limits
-        if batch.stream != "logs" or not (limits.log_lines_per_second and limits.log_kb_per_second):
-            return batch, 0
-        now = self._clock()
-        lines, size = self._lines.of(task, now), self._bytes.of(task, now)
-        whole = sum(len(record.text) for record in batch.records if isinstance(record, LogRecord))
-        if lines.tokens >= len(batch.records) and size.tokens >= whole:
-            lines.tokens -= len(batch.records)
-            size.tokens -= whole
-            return batch, 0
-        kept: list[Record] = []
-        left_out: list[LogRecord] = []
-        for record in batch.records:
-            if isinstance(record, LogRecord) and (lines.take(now) or size.take(now, len(record.text))):
-                left_out.append(record)
-            else:
-                kept.append(record)
-        if not left_out:
-            return batch, 0
-        last = left_out[-1]
-        told = (
-            f"[detlab] {len(left_out):,} lines were left out here: a task may write {limits.log_lines_per_second:,g}"
-            f" lines and {limits.log_kb_per_second:,g} kB a second in the long run (c.UserLimits.log_lines_per_second)"
-        )
-        line = last.model_copy(update={"text": told, "stdtype": "launcher", "level": "WARNING"})
-        kept.append(line)
-        kept.sort(key=lambda record: record.seq)
-        return batch.model_copy(update={"records": kept}), len(left_out)

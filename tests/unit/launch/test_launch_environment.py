@@ -1,0 +1,30 @@
+"""What of the agent's own variables launchers and tasks see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from detlab.launch.environment import base_environment, entrypoint_environment
+
+INFO: dict[str, Any] = {
+    "master_url": "http://127.0.0.1:8642/services/detlab/",
+    "cluster_id": "c",
+    "agent_id": "a",
+    "experiment_id": 1,
+    "trial_id": 1,
+    "trial_seed": 1,
+    "task_id": "1",
+    "allocation_id": "1.1",
+    "slot_ids": [],
+}
+
+
+def test_whom_the_operator_trusts_reaches_launchers_and_tasks_and_secrets_do_not() -> None:
+    """It is what a refusal of a stranger's port names as the cure: it must arrive where the refusal is."""
+    agent = {"DET_TRUSTED_UIDS": "997", "SECRET": "s"}
+    launcher = base_environment(agent, bin_dir=Path("/b"), home=Path("/h"), user="ada", tmp=Path("/t"))
+    task = entrypoint_environment(launcher, {"info": INFO}, Path("/d"))
+    for env in (launcher, task):
+        assert env["DET_TRUSTED_UIDS"] == "997"
+        assert "SECRET" not in env
