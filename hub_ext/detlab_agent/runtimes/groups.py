@@ -22,8 +22,11 @@ from detlab.launch.cgroup import oom_kills_in
 _log = logging.getLogger(__name__)
 
 ROOT = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
 DEFAULT_PIDS = 8192
 """Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
+PIDS_SHARE = 0.8
+"""Of all processes and threads that the kernel allows: what all tasks of an agent together may have."""
 _ABANDONED = 60.0
 """Seconds after which a group without a process is nobody's: a task joins its own at once."""
 _ROUNDS = 200
@@ -93,13 +96,17 @@ class TaskGroups:
         memory: Bytes that a task may have which does not say itself; None for no limit.
         pids: Processes and threads that a task may have; None for no limit.
         root: Where the kernel shows control groups.
+        proc: Where it shows processes, and how many there may be.
     """
 
-    def __init__(self, directory: Path, memory: int | None, pids: int | None, root: Path = ROOT) -> None:
+    def __init__(
+        self, directory: Path, memory: int | None, pids: int | None, root: Path = ROOT, proc: Path = PROC
+    ) -> None:
         self._name = f"detlab-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]}"
         self._memory = memory
         self._pids = pids
         self._root = root
+        self._proc = proc
         self._parents: list[Path] = []
 
     def open(self) -> None:
@@ -115,6 +122,8 @@ class TaskGroups:
                 self._parents = [
                     self._made(above) for name in ("pids", "memory") if (above := self._above(name)).is_dir()
                 ]
+            for parent in self._parents:
+                self._limit_all(parent)
         except OSError as error:
             raise NoGroups(str(error)) from error
         if not self._parents:
@@ -127,8 +136,27 @@ class TaskGroups:
         place in every life of the agent.
         """
         at = self._root / controller
-        own = own_group(controller) if controller == "memory" else ""
+        own = own_group(controller, self._own) if controller == "memory" else ""
         return below if own and (below := at / own).is_dir() else at
+
+    @property
+    def _own(self) -> Path:
+        return self._proc / "self/cgroup"
+
+    def _limit_all(self, parent: Path) -> None:
+        """Limit what all tasks together have, so that the agent can still start processes.
+
+        The parent is not below the agent's own group (but for memory under version 1), so that what limits that, such
+        as MemoryMax and TasksMax of its unit, is written to it as well.
+        """
+        unified = (self._root / "cgroup.controllers").exists()
+        top = self._root if unified else self._root / "pids"
+        own = top / own_group("" if unified else "pids", self._own)
+        kernel = [_number(self._proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")]
+        shares = [int(value * PIDS_SHARE) for value in kernel if value is not None]
+        _limit(parent, ("pids.max",), _least([*shares, _effective(own, top, "pids.max")]), or_max=True)
+        for name in ("memory.max", "memory.swap.max") if unified else ():
+            _limit(parent, (name,), _effective(own, top, name), or_max=True)
 
     def _made(self, above: Path) -> Path:
         for left in (*above.glob("detlab-*/*/"), *above.glob("detlab-*/")):  # of agents that were killed
@@ -161,8 +189,13 @@ class TaskGroups:
             OSError: The kernel refuses.
             NoGroups: There are none any more.
         """
-        if not all(parent.is_dir() for parent in self._parents):
-            self.open()  # another agent has removed it, as it was empty
+        try:
+            return self._made_for(allocation_id, memory)
+        except FileNotFoundError:
+            self.open()  # another agent that started has removed what was empty
+            return self._made_for(allocation_id, memory)
+
+    def _made_for(self, allocation_id: str, memory: int | None) -> Group:
         paths = []
         limit = memory or self._memory
         for parent in self._parents:
@@ -194,8 +227,13 @@ class TaskGroups:
                 parent.rmdir()
 
 
-def own_group(controller: str, path: Path = Path("/proc/self/cgroup")) -> str:
-    """Return the group that this process is in under version 1, without a slash before it."""
+def own_group(controller: str, path: Path = PROC / "self/cgroup") -> str:
+    """Return the group that this process is in, without a slash before it.
+
+    Args:
+        controller: Under version 1; empty for version 2.
+        path: Where the kernel says it.
+    """
     for line in path.read_text(encoding="utf-8").splitlines():
         _, controllers, group = line.split(":", 2)
         if controller in controllers.split(","):
@@ -203,11 +241,35 @@ def own_group(controller: str, path: Path = Path("/proc/self/cgroup")) -> str:
     return ""
 
 
-def _limit(path: Path, names: Iterable[str], value: int | None) -> None:
-    """Write a limit to the first file that is there; none is there without the controller."""
-    if value is None:
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None where there is no file, or no limit."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text(encoding="ascii"))
+    return None
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _effective(group: Path, top: Path, name: str) -> int | None:
+    """Return the smallest limit of a group and of those above it."""
+    above = [path for path in (group, *group.parents) if path.is_relative_to(top)]
+    return _least(_number(path / name) for path in above)
+
+
+def _limit(path: Path, names: Iterable[str], value: int | None, *, or_max: bool = False) -> None:
+    """Write a limit to the first file that is there; none is there without the controller.
+
+    Args:
+        path: The group.
+        names: Of the files.
+        value: The limit; None: what is there stays.
+        or_max: Write that there is no limit where the value is None.
+    """
+    if value is None and not or_max:
         return
     for name in names:
         if (path / name).exists():
-            (path / name).write_text(str(value), encoding="ascii")
+            (path / name).write_text("max" if value is None else str(value), encoding="ascii")
             return

@@ -99,7 +99,6 @@ class ProcessRuntime:
             address=service.address if service else None,
             port=service.port if service else None,
             ports=self._maker.ports,
-            group=self._group(launch),
         )
         running.note()
         try:
@@ -118,6 +117,9 @@ class ProcessRuntime:
             OSError: The disk is full or failing.
         """
         self._maker.prepare(order)
+        # Only now: an agent that starts removes groups that were empty for a minute, and code may take that long.
+        running.group = self._group(order.launch)
+        running.note()
         place = _Place(self._networks.plan(order.launch) if self._networks is not None else None, running.group)
         if not self._fork(order, running, place):
             child = self._spawn(order, place)
