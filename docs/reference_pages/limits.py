@@ -32,7 +32,8 @@ with everybody who is at or near one; so does the hub page, below the quotas.
 - Names of metrics beyond the limit are left out of reports, and all other metrics are kept; a warning of the trial says
   so. The metric of the search is never left out.
 - Lines beyond the log rate are left out; a line in their place says how many. They count at the times at which they
-  were written, so that nothing is lost of what a node could not deliver for hours. Each node of a task counts by itself.
+  were written, so that nothing is lost of what a node could not deliver for hours.
+  Each node of a task counts by itself.
 - Of the owner of a running task the groups that matter are those at its submission.
 - Requests of tasks are counted by task, not as those of their user. Agents and the Hub are not limited.
 - Who meets a limit is in the audit log as `limit.reached`, at most once an hour for each user and limit.
