@@ -54,6 +54,8 @@ class CheckpointContext:
     _waits_for_room = False
     _trial_id: int | None = None
     """None off a cluster, where nobody else could commit what is stored."""
+    _given: str | None = None
+    """The checkpoint that this attempt is to go on from; None off a cluster."""
 
     def __init__(
         self,

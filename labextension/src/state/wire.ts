@@ -27,6 +27,7 @@ export interface AgentView {
   cpus_asked: number;
   memory: number | null;
   memory_asked: number;
+  refused: string | null;
 }
 
 /** Progress of one attempt, in order; it never goes back. */
@@ -554,6 +555,7 @@ export interface TaskView {
   priority: number;
   server_name: string | null;
   url: string | null;
+  server_host: string;
   created_at: number;
   started_at: number | null;
   ended_at: number | null;
