@@ -184,7 +184,7 @@ class Node:
             address, header=[f"Authorization: Bearer {key}"], timeout=PATIENCE, suppress_origin=True
         )
         slots = [{"id": f"cpu{number}"} for number in range(self.slots)]
-        self.say({"type": "hello", "agent_id": self.name, "slots": slots})
+        self.say({"type": "hello", "agent_id": self.name, "slots": slots, "uids": {}})
         threading.Thread(target=self._hear, daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
