@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -124,14 +125,17 @@ def test_a_service_on_the_hosts_loopback_cannot_be_reached(mallorys: At) -> None
 
 
 def test_what_a_task_binds_is_seen_by_nobody_else(adas: At, mallorys: At) -> None:
-    port = mallorys.settled(
-        "import json, socket\nheld = socket.create_server(('0.0.0.0', 0))\n"
-        f"print('{SETTLED}' + json.dumps(held.getsockname()[1]))"
+    port = quiet_port()
+    inode = mallorys.settled(
+        f"import json, os, socket\nheld = socket.create_server(('0.0.0.0', {port}))\n"
+        f"print('{SETTLED}' + json.dumps(str(os.fstat(held.fileno()).st_ino)))"
     )
+    assert inode in tcp_listeners(mallorys.facts["pid"])
+    assert inode not in tcp_listeners(os.getpid())
     assert mallorys.reach((LOOPBACK, port)) == ["connected"]
     assert adas.reach((LOOPBACK, port)) == ["ECONNREFUSED"]
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((LOOPBACK, port), timeout=2)
+    with pytest.raises(ConnectionRefusedError), socket.create_connection((LOOPBACK, port), timeout=2):
+        pass
 
 
 def test_a_kernel_has_no_port_and_its_sockets_are_its_users(adas: At, mallorys: At) -> None:
@@ -204,6 +208,18 @@ def bound_as(uid: int, port: int) -> bool:
                 continue
             return True
     return False
+
+
+def quiet_port() -> int:
+    """A port that is free on the host and that the kernel gives to nobody who asks for any port."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [*range(1024, first), *range(last + 1, 65536)]
+    random.shuffle(ports)
+    for port in ports:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("", port))
+            return port
+    raise RuntimeError(f"no port outside of {first}-{last} is free on this machine")
 
 
 # --- every listening socket of a task ---------------------------------------------------------------------------

@@ -75,9 +75,8 @@ def test_the_container_is_its_owners_and_sees_no_other_task(master, docker_agent
     task = in_container(master, python(LOOK), environment={"OTHER": str(docker_agent.task_dir(other))})
     master.wait_for(exited(task), timeout=40)
     seen = json.loads(master.texts(task)[-1])
-    users = json.loads((docker_agent.directory / "users.json").read_text())
-    assert (seen["uid"], seen["gid"]) == (users["alice"], users["alice"])
-    assert docker_agent.task_dir(other).stat().st_uid == users["bob"]
+    assert (seen["uid"], seen["gid"]) == (master.uids["alice"], master.uids["alice"])
+    assert docker_agent.task_dir(other).stat().st_uid == master.uids["bob"]
     assert seen["home"] == str(docker_agent.task_dir(task) / "home")
     assert seen["first"] == ["detlab.launch.task", "--dir"]
     assert seen["tasks"] == [task.launch.allocation_id]

@@ -10,12 +10,20 @@ import pytest
 
 from testbed.browsing import log_in
 from testbed.callers import task_token
-from testbed.cluster import Cluster
+from testbed.cluster import Cluster, running_cluster
 from testbed.waiting import until
 
 pytestmark = pytest.mark.hub
 
 SLEEPS = {"entrypoint": ["sleep", "600"], "resources": {"slots": 0}}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of its own: rows are rationed per actor, and other tests use up those of unknown tokens."""
+    config = "c.EmbeddedCluster.extra_users = ['ben', 'ada']\n"
+    with running_cluster(tmp_path_factory.mktemp("refusals"), slots=1, config=config) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
