@@ -32,6 +32,23 @@ def why_not() -> str | None:
     return None
 
 
+@contextmanager
+def _passed_by_iptables(bridge: str) -> Iterator[None]:
+    """Let frames through from one port of a bridge to another where iptables sees them and drops what it forwards."""
+    program = shutil.which("iptables", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+
+    def change(option: str) -> None:
+        if program is not None:
+            subprocess.run([program, "-w", option, *rule], capture_output=True, timeout=30, check=False)
+
+    change("-I")
+    try:
+        yield
+    finally:
+        change("-D")
+
+
 def _end_all(name: str) -> None:
     """End what still runs in a namespace: tasks outlive their agent."""
     found = subprocess.run([_PROGRAM, "netns", "pids", name], capture_output=True, text=True, timeout=30, check=False)
@@ -83,7 +100,14 @@ class Sea:
 
 @contextmanager
 def sea(count: int) -> Iterator[Sea]:
-    """Make a bridge and so many namespaces on it, for the time of the context."""
+    """Make a bridge and so many namespaces on it, for the time of the context; they reach each other."""
+    with bridged(count) as found, _passed_by_iptables(f"dt{os.getpid()}b"):
+        yield found
+
+
+@contextmanager
+def bridged(count: int) -> Iterator[Sea]:
+    """Make the same, without a rule for iptables."""
     mark, net = f"dt{os.getpid()}", f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 250}"
     bridge = f"{mark}b"
     islands = [Island(f"{mark}n{n}", f"{mark}v{n}", f"{net}.{n + 2}") for n in range(count)]

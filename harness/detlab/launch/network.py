@@ -89,8 +89,8 @@ class Link:
     """The two ends of a link.
 
     Attributes:
-        name: Of the host's end: it holds the address, so that no two tasks get the same one.
-        gateway: Address of the host's end.
+        name: Of the host's end: it names the addresses, so that no two tasks get the same ones.
+        gateway: Where the task reaches the host.
         own: Address of the task's end.
     """
 
@@ -141,19 +141,17 @@ def _make_link(plan: NetworkPlan, namespace: int) -> Link:
         link = link_at(plan, (first + step) % places)
         if _exists(link.name):
             continue
-        lines = [
-            f"link add {link.name} type veth peer name {INSIDE} netns /proc/self/fd/{namespace}",
-            f"addr add {link.gateway}/30 dev {link.name}",
-            f"link set {link.name} up",
-        ]
         try:
-            _run([plan.ip, "-batch", "-"], lines, (namespace,))
+            _run(
+                [plan.ip, "-batch", "-"],
+                [f"link add {link.name} type veth peer name {INSIDE} netns /proc/self/fd/{namespace}"],
+                (namespace,),
+            )
         except NetworkFailed:
-            if _exists(link.name) and not _has_address(plan, link):
+            if _exists(link.name):
                 continue  # another task was quicker
             raise
-        _set("ipv4", link.name, "route_localnet", "1")
-        _set("ipv6", link.name, "disable_ipv6", "1")
+        _set_up_outside(plan, link)
         return link
     raise NetworkFailed(f"all {places} links of {plan.subnet} are in use; see the agent's --task-subnet")
 
@@ -166,12 +164,20 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _has_address(plan: NetworkPlan, link: Link) -> bool:
-    """Whether the link is the one that we have just made; its other maker gave it none of ours."""
-    done = subprocess.run(
-        [plan.ip, "-4", "-o", "addr", "show", "dev", link.name], capture_output=True, check=False, timeout=TIMEOUT
-    )
-    return done.returncode == 0 and not done.stdout
+def _set_up_outside(plan: NetworkPlan, link: Link) -> None:
+    """Lead the gateway's address here and the task's into the link, by routes, which go with it.
+
+    The device has no address of its own: where one comes or goes, browsers on this machine give up all requests that
+    wait for a connection (ERR_NETWORK_CHANGED), and tasks start and end all the time.
+    """
+    _set("ipv6", link.name, "disable_ipv6", "1")
+    _set("ipv4", link.name, "route_localnet", "1")
+    lines = [
+        f"link set {link.name} up",
+        f"route add local {link.gateway}/32 dev {link.name} table local",
+        f"route add {link.own}/32 dev {link.name}",
+    ]
+    _run([plan.ip, "-batch", "-"], lines)
 
 
 def _set_up_inside(plan: NetworkPlan, link: Link) -> None:

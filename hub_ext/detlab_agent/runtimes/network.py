@@ -53,6 +53,7 @@ _JUMPS = (
     ("filter", "FORWARD", "FWD"),
     ("filter", "OUTPUT", "OUT"),
 )
+_BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 _RULE = re.compile(r"-p (tcp|udp) .*--dport (\d+) .*--to-destination (127[0-9.]+)")
 _HUB_VARIABLES = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL")
 """Set by the Hub in every server's environment, whatever its user asks for."""
@@ -379,7 +380,8 @@ def _name_servers(path: Path) -> list[str]:
 def _routed_packets(programs: Programs) -> Iterator[None]:
     """Have the kernel forward packets. Where it did not before, it still does not for anybody else, as with Docker.
 
-    What was changed is changed back if the block fails.
+    Frames between the ports of a bridge are not routed: they pass as before. What was changed is changed back if the
+    block fails.
     """
     switch = Path("/proc/sys/net/ipv4/ip_forward")
     if switch.read_text(encoding="ascii").strip() != "0":
@@ -387,15 +389,34 @@ def _routed_packets(programs: Programs) -> Iterator[None]:
         return
     command = [programs.iptables, "-w", "-P", "FORWARD"]
     before = "DROP" if "-P FORWARD DROP" in _run([programs.iptables, "-w", "-S", "FORWARD"]) else "ACCEPT"
-    _run([*command, "DROP"])
-    switch.write_text("1", encoding="ascii")
-    _log.info("packets of tasks are forwarded: net.ipv4.ip_forward is 1 now, and the policy of iptables' FORWARD DROP")
-    try:
+    with contextlib.ExitStack() as undo:
+        if before == "ACCEPT":
+            _pass_bridged(programs, undo)
+            undo.callback(_run, [*command, before])
+        _run([*command, "DROP"])
+        undo.callback(switch.write_text, "0", encoding="ascii")
+        switch.write_text("1", encoding="ascii")
+        _log.info(
+            "packets of tasks are forwarded: net.ipv4.ip_forward is 1 now, and the policy of iptables' FORWARD DROP"
+        )
         yield
-    except BaseException:
-        switch.write_text("0", encoding="ascii")
-        _run([*command, before])
-        raise
+        undo.pop_all()
+
+
+def _pass_bridged(programs: Programs, undo: contextlib.ExitStack) -> None:
+    """Let frames between the ports of a bridge through the chain FORWARD, if this kernel shows them to it."""
+    try:
+        shown = _BRIDGED.read_text(encoding="ascii").strip() != "0"
+    except OSError:  # no: and to match them would load the module that does
+        return
+    if shown:
+        rule = ["FORWARD", "-m", "physdev", "--physdev-is-bridged", "-j", "ACCEPT"]
+        try:
+            _run([programs.iptables, "-w", "-A", *rule])
+        except NoPrivateNetwork as error:
+            _log.warning("what is on a bridge of this machine may not reach its neighbours now (%s)", error)
+        else:
+            undo.callback(_run, [programs.iptables, "-w", "-D", *rule])
 
 
 def _most_connections() -> int:

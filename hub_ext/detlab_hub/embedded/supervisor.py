@@ -61,12 +61,16 @@ class Keeper:
         self._stopping = asyncio.Event()
         self._process: Running | None = None
 
-    async def run(self, adopted: PartReport | None) -> None:
-        """Keep it running until `stop`; begin with a process of an earlier supervisor, if there is one."""
+    def adopt(self, found: PartReport | None) -> None:
+        """Begin with the process of an earlier supervisor, if it still runs: no report is without it."""
+        self._process = found.running if found is not None else None
+        if found is not None and self._process is not None:
+            self.report = found
+
+    async def run(self) -> None:
+        """Keep it running until `stop`; begin with what was adopted."""
         child = None
-        if adopted is not None and adopted.running is not None:
-            self._process = adopted.running
-            self.report = adopted
+        if self._process is not None:
             self._listeners.take_back(self._process.pid, self.part.listens)
             log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
             self._changed()
@@ -201,11 +205,10 @@ class Supervisor:
         with self._folder.lock(), self._listeners:
             before = read_report(self._folder)
             await self._stop_changed(before)
+            for name, keeper in self._keepers.items():
+                keeper.adopt(before.parts.get(name) if before else None)
             self._announce()
-            tasks = {
-                name: asyncio.create_task(keeper.run(before.parts.get(name) if before else None))
-                for name, keeper in self._keepers.items()
-            }
+            tasks = {name: asyncio.create_task(keeper.run()) for name, keeper in self._keepers.items()}
             stopped = asyncio.create_task(self._stop.wait())
             done, _ = await asyncio.wait({stopped, *tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
             await self._stop_all(tasks)

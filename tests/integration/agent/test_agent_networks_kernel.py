@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from agent_helpers import wait_until
 
 from detlab.launch.network import Forward
 from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from testbed.islands import why_not
 from testbed.waiting import until
 
 INSIDE = """
@@ -139,6 +142,57 @@ def test_a_namespace_and_its_link_go_with_the_last_process(networks):
     child.communicate()
     wait_until(lambda: links(networks.prefix) == [])
     assert took < 2.0, "35 to 50 ms on two free cores"
+
+
+def test_no_address_comes_or_goes_on_the_host_which_browsers_here_would_take_for_another_network(networks):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as told:
+        told.bind((0, ADDRESSES_OF_IPV4 | ADDRESSES_OF_IPV6))
+        child, _, _ = enter(networks._plan("1.a.1", []))
+        (link,) = links(networks.prefix)
+        index = socket.if_nametoindex(link)
+        child.kill()
+        child.communicate()
+        wait_until(lambda: links(networks.prefix) == [])
+        told.setblocking(False)
+        seen = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                seen.append(struct.unpack_from("=I", told.recv(65536), 20)[0])
+    assert index not in seen
+
+
+BRIDGED = """
+import subprocess, sys
+from pathlib import Path
+from detlab_agent.runtimes import network
+from testbed.islands import bridged
+
+ASKS = "import socket; socket.create_connection((sys.argv[1], 9), timeout=3)"
+
+def answer(near, far):
+    command = [*near.prefix, sys.executable, "-c", "import sys; " + ASKS, far.address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30).stderr.splitlines()[-1].split(":")[0]
+
+Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
+with bridged(2) as found:
+    print(answer(*found.islands))
+    with network._routed_packets(network.Programs.find()):
+        print(answer(*found.islands))
+"""
+
+
+def test_frames_between_the_ports_of_a_bridge_pass_when_the_agent_turns_forwarding_on():
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = ["unshare", "--net", sys.executable, "-c", BRIDGED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["ConnectionRefusedError", "ConnectionRefusedError"], done.stderr
+
+
+ADDRESSES_OF_IPV4, ADDRESSES_OF_IPV6 = 0x10, 0x100
+"""Multicast groups of netlink. A message has a header of 16 bytes, then four bytes, then the index of the device."""
 
 
 def test_questions_to_a_name_server_of_this_machine_are_answered(networks):

@@ -151,6 +151,19 @@ async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, 
     assert not any(part(folder, name).running for name in names.NAMES)
 
 
+async def test_what_is_taken_over_is_in_the_first_report_already(folder: StateFolder, plan: Plan) -> None:
+    killed = await orphans(folder, plan)
+    supervisor = Supervisor(folder, plan, programs(folder, plan))
+    task = asyncio.create_task(supervisor.run())
+    earlier = read_report(folder)
+    while (report := read_report(folder)) == earlier:
+        await asyncio.sleep(0)  # one step of the loop: no keeper does a second one in between
+    supervisor.request_stop()
+    await task
+    assert report is not None
+    assert {name: found.pid for name, found in report.parts.items()} == killed
+
+
 async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
     """Start the programs under a supervisor in another process and kill that one; returns their pids."""
     here = Path(__file__)
