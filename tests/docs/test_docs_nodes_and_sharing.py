@@ -188,7 +188,7 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
 
 
 def test_the_unit_starts_what_there_is() -> None:
-    (block,) = blocks(NODE, "ini")
+    (block,) = (one for one in blocks(NODE, "ini") if "ExecStart" in one.text)
     unit = configparser.RawConfigParser(strict=True)
     unit.read_string(block.text)
     program, _, rest = unit["Service"]["ExecStart"].partition(" ")
