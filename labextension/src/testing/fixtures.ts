@@ -17,7 +17,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
   return {
     id, kind: 'notebook', name: `notebook ${id}`, owner: 'ada', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
-    resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`,
+    resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`, server_host: '',
     created_at: NOW - 60, started_at: NOW - 50, ended_at: null, exit_code: null, stage_message: '', place: null,
     pending_reason: null, last_activity: null, idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [],
     failure: null, config: null, ...over
@@ -27,7 +27,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
 export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
   return {
     id, state: 'connected', version: '0.1.0', address: '127.0.0.1', serves_user: null, running: 1, last_seen: NOW,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
     slots: ['0', '1'].map(slot => ({
       id: slot, kind: 'cpu', name: 'CPU', uuid: null, allocation_id: slot === '0' ? '1.r.1' : null, enabled: true, memory: 0,
       device: '', shares: 1

@@ -7,7 +7,7 @@ export const HOSTILE = '<img src=x onerror=alert(1)>';
 export function agent(over: Partial<AgentView> = {}): AgentView {
   return {
     id: 'node-1', state: 'connected', version: '0.1.0', address: '10.0.0.7', serves_user: null, running: 1, last_seen: 1e9,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
     slots: ['0', '1', '2', '3'].map(id => ({ id, kind: 'cpu', name: 'EPYC', uuid: null, allocation_id: null, enabled: true, memory: 0, device: '', shares: 1 })),
     ...over
   };
@@ -31,7 +31,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     id: 'notebook-1a2b', kind: 'notebook', name: 'notes', owner: 'ben', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
-    runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, created_at: 1e9, started_at: 1e9,
+    runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,
     ended_at: null, exit_code: null, stage_message: '', place: null, pending_reason: null, last_activity: null,
     idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], failure: null, config: null, ...over
   };
