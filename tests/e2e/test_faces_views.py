@@ -44,9 +44,10 @@ VIEWS = {
     "hparams": "view=trial&tab=hparams",
     "task": "view=task",
     "queued": "view=task&id=queued",
+    "notebook": "view=notebook",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-tab-panel, .det-banner[role=alert]"
+READY = ".det-tab-panel, .det-banner[role=alert], .det-live-plot"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

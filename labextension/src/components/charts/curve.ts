@@ -73,6 +73,17 @@ export function addPoint(curve: Curve, step: number, value: number, time: number
   return true;
 }
 
+/** Replace all points from position `from` on. */
+export function replaceFrom(curve: Curve, from: number, steps: readonly number[], values: readonly WireNumber[]): void {
+  if (from < curve.steps.length) curve.version += 1;
+  curve.steps.length = curve.values.length = curve.times.length = from;
+  steps.forEach((step, i) => {
+    curve.steps.push(step);
+    curve.values.push(finite(values[i]));
+    curve.times.push(NaN);
+  });
+}
+
 function forgetFrom(curve: Curve, step: number): void {
   let keep = curve.steps.length;
   while (keep > 0 && curve.steps[keep - 1]! >= step) keep -= 1;
