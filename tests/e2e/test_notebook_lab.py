@@ -78,7 +78,8 @@ def contrast(page, selector):
     """WCAG contrast of a text against the page's background."""
     return page.evaluate(
         """selector => {
-          const rgba = text => text.match(/[\\d.]+/g).map(Number);
+          const numbers = text => text.match(/[\\d.]+/g).map(Number);
+          const rgba = text => numbers(text).map((n, i) => (text.startsWith('color(srgb') && i < 3 ? 255 * n : n));
           const el = document.querySelector(selector);
           let back = [255, 255, 255];
           for (let up = el; up; up = up.parentElement) {

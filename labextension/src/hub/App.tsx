@@ -6,7 +6,7 @@ import { Audit, Everybody, Nodes, Queue, Quotas, Service, Tokens, Usage, View } 
 import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { TaskView, TrialView } from '../components/trial';
 import { AppProvider, type AppContext, type Place } from '../state/context';
 import { viaHub } from '../state/serverurl';

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
 import { useStore } from '../state/context';
 import type { PageInfo } from './page';

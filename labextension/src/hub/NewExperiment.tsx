@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from '../form';
 import type { Judged } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';

@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import type { AppContext, Place, Question } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';

@@ -1,12 +1,10 @@
 /** What a view lives on: a state that snapshots and streams change, told at most once a frame while much happens. */
 
 import { Api, ApiError, asApiError } from './api';
+import { Backoff } from './backoff';
 import type { Channel, Subject, Subscription } from './channel';
 import type { Link } from './follow';
 import type { Event } from './wire';
-
-/** A snapshot that could not be had in the middle is asked for again after so long. */
-const AGAIN_MS = 5000;
 
 export interface FeedState {
   /** Grows when there is something new to draw. */
@@ -69,6 +67,7 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
   /** Answers to an older question than this are not heard. */
   private round = 0;
   private again = 0;
+  private backoff = new Backoff();
   private held = false;
 
   constructor(protected api: Api, private channel: Channel, state: S) {
@@ -100,6 +99,7 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
       return;
     }
     if (stale()) return;
+    this.backoff.reset();
     if (this.over) this.set({ link: { kind: 'ended' } } as Partial<S>);
     else this.follow(stale);
     await this.loadRest(stale);
@@ -144,7 +144,8 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
   /** Without a snapshot there is nothing to show; if there is an old one, it is shown until the new one can be had. */
   private failed(error: ApiError): void {
     if (!this.shown || !error.passing) return this.set({ error } as Partial<S>);
-    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + AGAIN_MS } } as Partial<S>);
-    this.again = window.setTimeout(() => void this.start(), AGAIN_MS);
+    const wait = this.backoff.next();
+    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + wait } } as Partial<S>);
+    this.again = window.setTimeout(() => void this.start(), wait);
   }
 }

@@ -1,11 +1,10 @@
 /** One stream kept open: opened again with back-off, from where it broke, and closed while nobody looks. */
 
 import { Api, ApiError, asApiError } from './api';
+import { Backoff } from './backoff';
 
 /** The master says something every five seconds: after two heartbeats that did not come, and a moment, a stream is dead. */
 const SILENT_MS = 11_000;
-const FIRST_MS = 500;
-const LONGEST_MS = 20_000;
 
 export type Link =
   | { kind: 'opening' }
@@ -30,7 +29,9 @@ export class Follower {
   private controller: AbortController | null = null;
   private timer = 0;
   private watch = 0;
-  private failures = 0;
+  private backoff = new Backoff();
+  /** The stream that is open has said something. */
+  private connected = false;
   private stopped = false;
   private held = false;
   private ended = false;
@@ -83,7 +84,8 @@ export class Follower {
       this.close();
       this.tell({ kind: 'paused' });
     } else if (!this.controller) {
-      this.failures = 0;
+      this.connected = false;
+      this.backoff.reset();
       this.retry();
     }
   };
@@ -124,8 +126,9 @@ export class Follower {
 
   private heard(mine: AbortController, line: unknown): void {
     if (this.controller !== mine) return;
-    if (this.failures >= 0) this.tell({ kind: 'open' });
-    this.failures = -1;
+    if (!this.connected) this.tell({ kind: 'open' });
+    this.connected = true;
+    this.backoff.reset();
     this.expectLife(mine);
     if (line !== null) this.what.onLine(line);
   }
@@ -139,9 +142,8 @@ export class Follower {
 
   private broke(error: ApiError): void {
     this.close();
-    this.failures = Math.max(this.failures, 0) + 1;
-    const longest = error.passing ? Math.min(FIRST_MS * 2 ** (this.failures - 1), LONGEST_MS) : LONGEST_MS;
-    const wait = longest * (0.75 + Math.random() / 2);
+    this.connected = false;
+    const wait = this.backoff.next(error.passing);
     this.tell({ kind: 'lost', error, retryAt: Date.now() + wait });
     this.timer = window.setTimeout(this.retry, wait);
   }

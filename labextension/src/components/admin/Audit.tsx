@@ -6,7 +6,7 @@ import { asApiError, type ApiError } from '../../state/api';
 import { useApp, type Place } from '../../state/context';
 import type { AuditItem, AuditPage } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Go, Sheet, View } from './parts';
 
 const PAGE = 100;

@@ -8,7 +8,7 @@ import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   EmptyState, formatAge, formatNumber, formatPercent, Loading, plural, StateBadge, Table, toNumber, useNow, type Column
 } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { people, slotsHeld, type Person } from './people';
 import { Go, Sheet, View } from './parts';
 

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import type { LimitList, LimitUse, LimitView } from '../../state/wire';
 import { ErrorBanner, Loading } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { useGet } from './load';
 import { Ago, Sheet } from './parts';
 

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { AgentView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
 import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools, type NodeVerb } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
 import { useAct } from './load';

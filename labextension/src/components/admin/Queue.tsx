@@ -6,7 +6,7 @@ import { useStore, type Place } from '../../state/context';
 import type { PoolView, QueueItem } from '../../state/wire';
 import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
 import { allWaiting, byPool, JobWhy, usedWords, usePools, useQuotas, whose, whyOf } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Go, Sheet, View } from './parts';
 
 /** Of one's own the master sends no more in one look; there may be others. */

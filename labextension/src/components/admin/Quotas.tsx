@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { QuotaList, QuotaView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, Progress } from '../common';
 import { useQuotas, whose } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Limits } from './Limits';
 import { useAct } from './load';
 import { Ago, Sheet, View } from './parts';

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import type { HealthView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatAge, formatTime, Loading, useNow } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { useGet, useReloadOn } from './load';
 import { View } from './parts';
 

@@ -5,7 +5,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import type { TokenList, TokenView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading, plural } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { useAct, useGet, useReloadOn } from './load';
 import { Ago, Sheet, View } from './parts';
 

@@ -5,7 +5,7 @@ import { useMemo, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import type { UsageView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { useGet } from './load';
 import { Sheet, View } from './parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';

@@ -3,7 +3,7 @@
 import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
 import { plural } from '../common/format';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
 import type { Scale } from './scales';
 

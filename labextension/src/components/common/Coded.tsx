@@ -2,7 +2,7 @@
 
 import type { ReactElement } from 'react';
 
-import { visible } from '../logs/text';
+import { visible } from './text';
 
 /** Only text nodes and <code> come of it, whoever wrote the text; a backtick without a partner stays. */
 export function Coded({ text }: { text: string }): ReactElement {

@@ -3,7 +3,7 @@
 import { ReactElement, useEffect, useId, useRef } from 'react';
 
 import type { Question } from '../../state/context';
-import { visible } from '../logs/text';
+import { visible } from './text';
 
 /** A modal dialog; Escape and a click beside it mean no. The focus goes to "Cancel" and comes back at the end. */
 export function ConfirmDialog({ question, onAnswer }: {

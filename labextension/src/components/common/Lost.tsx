@@ -3,7 +3,7 @@
 import { ReactElement, useEffect, useRef, useState } from 'react';
 
 import type { Link } from '../../state/follow';
-import { nameText } from '../logs/text';
+import { nameText } from './text';
 import { Coded } from './Coded';
 
 export type Lost = Link & { kind: 'lost' };

@@ -3,7 +3,7 @@
 import type { ReactElement } from 'react';
 
 import { stateTone, stateWord, Tone } from '../../state/states';
-import { nameText } from '../logs/text';
+import { nameText } from './text';
 
 const SIGNS: Record<Tone, string> = { running: '●', waiting: '◌', paused: '❙❙', good: '✓', bad: '✕', off: '–' };
 

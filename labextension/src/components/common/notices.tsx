@@ -3,7 +3,7 @@
 import type { ReactElement, ReactNode } from 'react';
 
 import type { ApiError } from '../../state/api';
-import { visible } from '../logs/text';
+import { visible } from './text';
 import { Coded } from './Coded';
 
 /** Says that there is nothing, and what to do about it. */

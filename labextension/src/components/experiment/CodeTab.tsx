@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useState } from 'react';
 import { useApp } from '../../state/context';
 import type { CodeFile, CodeList } from '../../state/wire';
 import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../common';
-import { nameText, visible } from '../logs/text';
+import { nameText, visible } from '../common/text';
 import { CopyButton } from './CopyButton';
 
 /** Larger files are offered for download only. */

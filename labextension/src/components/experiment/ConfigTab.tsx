@@ -4,7 +4,7 @@ import { ReactElement, useMemo } from 'react';
 import { stringify } from 'yaml';
 
 import { EmptyState } from '../common';
-import { visible } from '../logs/text';
+import { visible } from '../common/text';
 import { CopyButton } from './CopyButton';
 
 export function ConfigTab({ config, name }: { config: Record<string, unknown> | null; name: string }): ReactElement {

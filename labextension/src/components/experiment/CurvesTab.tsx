@@ -9,7 +9,7 @@ import { PlotOptions } from '../charts/axes';
 import type { ChartData } from '../charts/curvechart';
 import { LearningCurves } from '../charts/LearningCurves';
 import { formatValue, Toggle, useLoaded } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { ExperimentFeed, ExperimentState } from './feed';
 import { metricsOf } from './metrics';
 import { Metric, MAX_CURVES } from './model';

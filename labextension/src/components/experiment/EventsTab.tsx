@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useState } from 'react';
 import { useApp } from '../../state/context';
 import type { TimelineItem, TimelineView, TrialView } from '../../state/wire';
 import { Column, EmptyState, ErrorBanner, formatTime, Loading, Table, useLoaded } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { useThrottled } from './useThrottled';
 
 interface EventRow {

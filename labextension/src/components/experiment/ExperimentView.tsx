@@ -6,7 +6,7 @@ import { experimentState, isOver, stateTone } from '../../state/states';
 import { useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment } from '../../state/wire';
 import { formatAge, Loading, Notice, Progress, useFeed, useNow, useVisible } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { FailureCard } from '../trial/FailureCard';
 import { experimentActions } from './actions';
 import { CheckpointsTab } from './CheckpointsTab';

@@ -4,7 +4,7 @@ import type { ReactElement, ReactNode } from 'react';
 
 import { useApp } from '../../state/context';
 import { ActionButton, StateBadge } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
 export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {

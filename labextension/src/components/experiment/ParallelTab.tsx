@@ -8,7 +8,7 @@ import { axesOf, Item } from '../charts/parallel';
 import { ParallelCoordinates } from '../charts/ParallelCoordinates';
 import { scalesOf } from '../charts/scales';
 import { EmptyState, toNumber } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { TrialRow } from './trialtable';
 
 /** Axes beyond these are too many to be read. */

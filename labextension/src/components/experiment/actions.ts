@@ -1,7 +1,7 @@
 /** What may be done to an experiment, trial or task now; what may not says why. */
 
 import { isOver } from '../../state/states';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 
 export type Verb = 'pause' | 'activate' | 'cancel' | 'kill';

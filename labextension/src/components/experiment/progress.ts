@@ -3,7 +3,7 @@
 import type { ExperimentView, TrialView } from '../../state/wire';
 import { heldWord, isOver, shownState } from '../../state/states';
 import { formatDuration, formatNumber } from '../common/format';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 /** Below this share of the search an estimate of the rest is a guess. */
 const TOO_EARLY = 0.02;

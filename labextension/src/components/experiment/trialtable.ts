@@ -4,7 +4,7 @@ import type { TrialView } from '../../state/wire';
 import { shownState, stateWord } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { endWord } from './progress';
 
 /** One row: a trial with its hyperparameters flattened once. */

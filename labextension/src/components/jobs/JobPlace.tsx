@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { JobList, JobUpdate, JobView, PoolList } from '../../state/wire';
 import { useAct, useGet } from '../admin/load';
 import { ActionButton } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { beside, ranked } from './lanes';
 
 const LEAST = 1;

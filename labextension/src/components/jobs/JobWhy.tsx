@@ -7,7 +7,7 @@ import type { JobWhy as Why, QueueItem, WaitView } from '../../state/wire';
 import { useGet, useReloadOn } from '../admin/load';
 import { ErrorBanner, Loading, plural, useNow } from '../common';
 import { readOnly } from '../experiment/actions';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { JobPlace } from './JobPlace';
 import { formatUntil, jobOf, whyOf } from './lanes';
 

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
 import { useGet, useReloadOn } from '../admin/load';
 import { formatAge, plural, useLoaded, useNow } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const RELOAD_MS = 3000;
 const PROSE = 400;

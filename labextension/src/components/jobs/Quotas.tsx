@@ -6,7 +6,7 @@ import { useStore } from '../../state/context';
 import type { QuotaList, QuotaView } from '../../state/wire';
 import { useGet, useReloadOn } from '../admin/load';
 import { plural, Progress, type Loaded } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const RELOAD_MS = 3000;
 

@@ -2,7 +2,7 @@
 
 import type { AppContext } from '../../state/context';
 import type { AgentView } from '../../state/wire';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 export interface NodeVerb {
   key: 'enable' | 'disable' | 'drain';

@@ -8,7 +8,7 @@ import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common
 import { LinkNotice } from '../experiment/LinkNotice';
 import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
-import { nameText } from './text';
+import { nameText } from '../common/text';
 
 /** Height of a line, pixels. */
 const LINE = 18;

@@ -8,7 +8,7 @@ import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../admin/load';
 import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { attempt } from './workactions';
 
 export function Cluster({ filter }: { filter: string }): ReactElement {

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { PoolView, QueueItem } from '../../state/wire';
 import { allOf, byPool, JobWhy, ranked, schedulerWord, usePools, whyOf } from '../jobs';
 import { EmptyState, formatAge, plural, useNow } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const MOST = 100;
 

@@ -8,7 +8,7 @@ import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   ActionButton, EmptyState, formatAge, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS, matches, trialCount, workList } from './work';
 import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
 

@@ -6,7 +6,7 @@ import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
 import { experimentActions, readOnly, taskActions, Verb } from '../experiment/actions';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS } from './work';
 
 const NO_NOTEBOOK = 'There are no notebooks here; open JupyterLab.';

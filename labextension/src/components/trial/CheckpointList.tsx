@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { CheckpointView } from '../../state/wire';
 import { EmptyState, formatBytes, formatNumber, formatTime, plural, toNumber } from '../common';
 import { CopyButton } from '../experiment/CopyButton';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 /** Shown at once; more on request. */
 const PAGE = 50;

@@ -5,7 +5,7 @@ import { ReactElement, useLayoutEffect, useRef } from 'react';
 import { useApp } from '../../state/context';
 import type { FailureView } from '../../state/wire';
 import { CopyButton } from '../experiment/CopyButton';
-import { logText, nameText, visible } from '../logs/text';
+import { logText, nameText, visible } from '../common/text';
 
 const KINDS: Record<string, string> = {
   oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',

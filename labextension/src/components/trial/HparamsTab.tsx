@@ -7,7 +7,7 @@ import type { SummaryView, TrialView } from '../../state/wire';
 import { flatten } from '../charts/parallel';
 import { EmptyState, formatNumber } from '../common';
 import { CopyButton } from '../experiment/CopyButton';
-import { nameText, visible } from '../logs/text';
+import { nameText, visible } from '../common/text';
 
 export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
   const values = useMemo(() => Object.entries(flatten(trial.hparams)), [trial.hparams]);

@@ -9,7 +9,7 @@ import { CurvePlot } from '../charts/CurvePlot';
 import type { ChartData } from '../charts/curvechart';
 import { EmptyState, formatNumber, plural, Toggle } from '../common';
 import { isOfMachine } from '../experiment/metrics';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { TrialState } from './feed';
 
 /** Charts drawn at once; more on request. */

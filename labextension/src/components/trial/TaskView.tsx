@@ -14,7 +14,7 @@ import { Header, useAction } from '../experiment/Header';
 import { Missing } from '../experiment/Missing';
 import { Tabs } from '../experiment/Tabs';
 import { LogView } from '../logs/LogView';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { FailureCard } from './FailureCard';
 
 const KINDS: Record<TaskKind, string> = {

@@ -14,7 +14,7 @@ import { Missing } from '../experiment/Missing';
 import { Tabs } from '../experiment/Tabs';
 import { useThrottled } from '../experiment/useThrottled';
 import { LogView } from '../logs/LogView';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { CheckpointList } from './CheckpointList';
 import { FailureCard } from './FailureCard';
 import { TrialFeed, TrialState } from './feed';

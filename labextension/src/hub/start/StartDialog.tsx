@@ -4,7 +4,7 @@ import { useMemo, useState, type FormEvent, type ReactElement, type ReactNode } 
 
 import { Dialog } from '../../components/admin';
 import { ErrorBanner } from '../../components/common';
-import { nameText } from '../../components/logs/text';
+import { nameText } from '../../components/common/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';

@@ -4,7 +4,7 @@ import { useEffect, useRef, type ReactElement } from 'react';
 
 import { ActionButton, StateBadge } from '../../components/common';
 import { useAct } from '../../components/admin/load';
-import { nameText } from '../../components/logs/text';
+import { nameText } from '../../components/common/text';
 import { useApp, useStore } from '../../state/context';
 import { viaHub } from '../../state/serverurl';
 import { isOver, shownState } from '../../state/states';

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState, type DragEvent, type ReactElement } from 'react';
 
 import { ErrorBanner, formatBytes, plural } from '../../components/common';
-import { nameText } from '../../components/logs/text';
+import { nameText } from '../../components/common/text';
 import { useStore } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { fromDrop, fromFiles } from './gather';
