@@ -5,7 +5,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import type { ILauncher } from '@jupyterlab/launcher';
 
-import { experimentActions, Verb } from '../components/experiment/actions';
+import { experimentActions, Verb } from '../components/view/actions';
 import { steer } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';

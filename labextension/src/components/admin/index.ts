@@ -9,4 +9,4 @@ export { Queue } from './Queue';
 export { Quotas } from './Quotas';
 export { Service } from './Service';
 export { Tokens } from './Tokens';
-export { Usage } from './Usage';
+export { Usage } from './usage/Usage';

@@ -11,9 +11,9 @@ import { experiment, holding, HOSTILE, overview, task, waiting } from './fixture
 import { Limits } from './Limits';
 import { leadOf, Queue } from './Queue';
 import { Service } from './Service';
-import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './slothours';
+import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './usage/slothours';
 import { Tokens } from './Tokens';
-import { Usage } from './Usage';
+import { Usage } from './usage/Usage';
 
 const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours });
 

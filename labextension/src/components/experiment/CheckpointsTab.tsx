@@ -6,8 +6,8 @@ import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView, TrialView } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
-import { CheckpointList } from '../trial/CheckpointList';
-import { useThrottled } from './useThrottled';
+import { CheckpointList } from '../view/CheckpointList';
+import { useThrottled } from '../common/useThrottled';
 
 const EVERY_MS = 2000;
 

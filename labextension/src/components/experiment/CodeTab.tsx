@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { CodeFile, CodeList } from '../../state/wire';
 import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../common';
 import { nameText, visible } from '../common/text';
-import { CopyButton } from './CopyButton';
+import { CopyButton } from '../common/CopyButton';
 
 /** Larger files are offered for download only. */
 const MOST_BYTES = 1_000_000;

@@ -11,9 +11,9 @@ import { LearningCurves } from '../charts/LearningCurves';
 import { formatValue, Toggle, useLoaded } from '../common';
 import { nameText } from '../common/text';
 import type { ExperimentFeed, ExperimentState } from './feed';
-import { metricsOf } from './metrics';
+import { metricsOf } from '../view/metrics';
 import { Metric, MAX_CURVES } from './model';
-import { greyed } from './progress';
+import { greyed } from '../view/progress';
 
 const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];
 

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, plural, StateBadge, Table } from '../common';
 import { ColumnPicker } from './ColumnPicker';
-import { endWord, toneState } from './progress';
+import { endWord, toneState } from '../view/progress';
 import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);

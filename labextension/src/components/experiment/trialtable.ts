@@ -5,7 +5,7 @@ import { shownState, stateWord } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
 import { nameText } from '../common/text';
-import { endWord } from './progress';
+import { endWord } from '../view/progress';
 
 /** One row: a trial with its hyperparameters flattened once. */
 export interface TrialRow {

@@ -6,7 +6,7 @@ import { useStore } from '../../state/context';
 import type { JobWhy as Why, QueueItem, WaitView } from '../../state/wire';
 import { useGet, useReloadOn } from '../admin/load';
 import { ErrorBanner, Loading, plural, useNow } from '../common';
-import { readOnly } from '../experiment/actions';
+import { readOnly } from '../view/actions';
 import { nameText } from '../common/text';
 import { JobPlace } from './JobPlace';
 import { formatUntil, jobOf, whyOf } from './lanes';

@@ -5,7 +5,7 @@ import {
 } from 'react';
 
 import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common';
-import { LinkNotice } from '../experiment/LinkNotice';
+import { LinkNotice } from '../view/LinkNotice';
 import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
 import { nameText } from '../common/text';

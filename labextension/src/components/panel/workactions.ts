@@ -5,7 +5,7 @@ import { asApiError } from '../../state/api';
 import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
-import { experimentActions, readOnly, taskActions, Verb } from '../experiment/actions';
+import { experimentActions, readOnly, taskActions, Verb } from '../view/actions';
 import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS } from './work';
 

@@ -6,7 +6,7 @@ import { stringify } from 'yaml';
 import type { SummaryView, TrialView } from '../../state/wire';
 import { flatten } from '../charts/parallel';
 import { EmptyState, formatNumber } from '../common';
-import { CopyButton } from '../experiment/CopyButton';
+import { CopyButton } from '../common/CopyButton';
 import { nameText, visible } from '../common/text';
 
 export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {

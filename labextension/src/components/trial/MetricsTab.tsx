@@ -8,7 +8,7 @@ import type { Curve } from '../charts/curve';
 import { CurvePlot } from '../charts/CurvePlot';
 import type { ChartData } from '../charts/curvechart';
 import { EmptyState, formatNumber, plural, Toggle } from '../common';
-import { isOfMachine } from '../experiment/metrics';
+import { isOfMachine } from '../view/metrics';
 import { nameText } from '../common/text';
 import type { TrialState } from './feed';
 

@@ -8,14 +8,14 @@ import type { OutputList, TaskKind, TaskView as Task } from '../../state/wire';
 import {
   ActionButton, EmptyState, ErrorBanner, formatAge, formatBytes, formatDuration, formatTime, Loading, Notice, useLoaded, useNow, useVisible
 } from '../common';
-import { taskActions } from '../experiment/actions';
-import { ConfigTab } from '../experiment/ConfigTab';
-import { Header, useAction } from '../experiment/Header';
-import { Missing } from '../experiment/Missing';
-import { Tabs } from '../experiment/Tabs';
+import { taskActions } from '../view/actions';
+import { ConfigTab } from '../view/ConfigTab';
+import { Header, useAction } from '../view/Header';
+import { Missing } from '../view/Missing';
+import { Tabs } from '../view/Tabs';
 import { LogView } from '../logs/LogView';
 import { nameText } from '../common/text';
-import { FailureCard } from './FailureCard';
+import { FailureCard } from '../view/FailureCard';
 
 const KINDS: Record<TaskKind, string> = {
   notebook: 'Notebook', shell: 'Shell', command: 'Command', tensorboard: 'TensorBoard', cell: 'Borrowed cell', notebook_run: 'Notebook run'

@@ -7,7 +7,7 @@ import { FixtureApi } from '../../harness/api';
 import { BEGAN, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
-import { FailureCard, failureText } from './FailureCard';
+import { FailureCard, failureText } from '../view/FailureCard';
 import { foldMetrics, Series } from './feed';
 import { TaskView, whyClosed } from './TaskView';
 import { TrialView } from './TrialView';

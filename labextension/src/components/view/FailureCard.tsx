@@ -4,7 +4,7 @@ import { ReactElement, useLayoutEffect, useRef } from 'react';
 
 import { useApp } from '../../state/context';
 import type { FailureView } from '../../state/wire';
-import { CopyButton } from '../experiment/CopyButton';
+import { CopyButton } from '../common/CopyButton';
 import { logText, nameText, visible } from '../common/text';
 
 const KINDS: Record<string, string> = {

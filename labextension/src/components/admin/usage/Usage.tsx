@@ -2,12 +2,12 @@
 
 import { useMemo, useState, type ReactElement } from 'react';
 
-import { useApp } from '../../state/context';
-import type { UsageView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
-import { nameText } from '../common/text';
-import { useGet } from './load';
-import { Sheet, View } from './parts';
+import { useApp } from '../../../state/context';
+import type { UsageView } from '../../../state/wire';
+import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../../common';
+import { nameText } from '../../common/text';
+import { useGet } from '../load';
+import { Sheet, View } from '../parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
 import { UsageChart } from './UsageChart';
 

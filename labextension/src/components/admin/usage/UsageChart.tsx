@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState, type ReactElement } from 'react';
 
-import { nameText } from '../common/text';
+import { nameText } from '../../common/text';
 import { axis, formatHours, OTHERS, type Stack } from './slothours';
 
 const HEIGHT = 260;

@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useState } from 'react';
 import { useApp } from '../../state/context';
 import type { CheckpointView } from '../../state/wire';
 import { EmptyState, formatBytes, formatNumber, formatTime, plural, toNumber } from '../common';
-import { CopyButton } from '../experiment/CopyButton';
+import { CopyButton } from '../common/CopyButton';
 import { nameText } from '../common/text';
 
 /** Shown at once; more on request. */

@@ -5,7 +5,7 @@ import { stringify } from 'yaml';
 
 import { EmptyState } from '../common';
 import { visible } from '../common/text';
-import { CopyButton } from './CopyButton';
+import { CopyButton } from '../common/CopyButton';
 
 export function ConfigTab({ config, name }: { config: Record<string, unknown> | null; name: string }): ReactElement {
   const text = useMemo(() => (config ? yamlOf(config) : ''), [config]);
