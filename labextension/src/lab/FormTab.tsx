@@ -6,11 +6,22 @@ import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/commo
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
 import { Problems } from '../form/Field';
 import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
+import type { Schema } from '../form';
 import type { Judged } from '../form/useDryRun';
 import { useStore } from '../state/context';
 import type { LabApi } from './api';
-import type { Chosen, Context } from './NewExperiment';
 import { Parameters, parametersOf } from './parameters';
+
+export type Context = 'file' | 'folder' | 'none';
+
+export interface Chosen {
+  kind: 'experiment' | 'notebook_run';
+  path: string | null;
+  folder: string;
+  schema: Schema;
+  /** The YAML that was chosen, or null. */
+  text: string | null;
+}
 
 interface Code { bundle: string | null; files: string[]; size: number }
 

@@ -10,26 +10,16 @@ import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
 import type { ProblemView } from '../state/wire';
 import type { LabApi } from './api';
+import type { Chosen } from './FormTab';
 
 // The form brings a YAML parser: it is loaded when it is first wanted.
 const Form = lazy(async () => ({ default: (await import('./FormTab')).FormTab }));
-
-export type Context = 'file' | 'folder' | 'none';
 
 export interface Submitted {
   experiment_id: number | null;
   task_id: string | null;
   created: boolean;
   warnings: ProblemView[];
-}
-
-export interface Chosen {
-  kind: 'experiment' | 'notebook_run';
-  path: string | null;
-  folder: string;
-  schema: Schema;
-  /** The YAML that was chosen, or null. */
-  text: string | null;
 }
 
 export function NewExperiment({ app, api, contents, path, folder, onDone }: {

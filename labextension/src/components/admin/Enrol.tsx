@@ -5,7 +5,7 @@ import { useRef, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import { ActionButton, formatTime } from '../common';
 import { Dialog } from './Dialog';
-import { useAct } from './load';
+import { useAct } from '../common/load';
 
 const LIVES = [
   { seconds: 900, word: '15 minutes' },

@@ -9,7 +9,7 @@ import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePool
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
-import { useAct } from './load';
+import { useAct } from '../common/load';
 import { Ago, Go, Sheet, View } from './parts';
 
 const WORDS: Record<AgentView['state'], string> = {

@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import type { HealthView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatAge, formatTime, Loading, useNow } from '../common';
 import { nameText } from '../common/text';
-import { useGet, useReloadOn } from './load';
+import { useGet, useReloadOn } from '../common/load';
 import { View } from './parts';
 
 export function Service(): ReactElement {

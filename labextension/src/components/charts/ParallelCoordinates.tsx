@@ -4,8 +4,7 @@ import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, 
 
 import { plural } from '../common/format';
 import { nameText } from '../common/text';
-import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
-import type { Scale } from './scales';
+import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
 export interface ParallelProps {
   items: readonly Item[];

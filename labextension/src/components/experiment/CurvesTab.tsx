@@ -11,8 +11,8 @@ import { LearningCurves } from '../charts/LearningCurves';
 import { formatValue, Toggle, useLoaded } from '../common';
 import { nameText } from '../common/text';
 import type { ExperimentFeed, ExperimentState } from './feed';
-import { metricsOf } from '../view/metrics';
-import { Metric, MAX_CURVES } from './model';
+import { Metric, metricsOf } from '../view/metrics';
+import { MAX_CURVES } from './model';
 import { greyed } from '../view/progress';
 
 const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];

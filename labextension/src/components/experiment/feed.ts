@@ -6,7 +6,8 @@ import { FeedState, SnapshotFeed } from '../../state/feed';
 import type { Link } from '../../state/follow';
 import { isOver } from '../../state/states';
 import type { CurvesView, Event, ExperimentView, TrialView } from '../../state/wire';
-import { ExperimentModel, MAX_CURVES, MAX_POINTS, Metric } from './model';
+import type { Metric } from '../view/metrics';
+import { ExperimentModel, MAX_CURVES, MAX_POINTS } from './model';
 
 /** Trials asked for at once, and the most that are kept. */
 const PAGE = 2000;

@@ -2,17 +2,12 @@
 
 import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
 import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
+import type { Metric } from '../view/metrics';
 
 /** Points kept of one curve; the stream adds to the snapshot's until twice as many, then they are thinned. */
 export const MAX_POINTS = 1000;
 /** Curves drawn at once. */
 export const MAX_CURVES = 100;
-
-/** One metric by its group and name. */
-export interface Metric {
-  group: string;
-  name: string;
-}
 
 /** What an event changed. */
 export type Change = 'nothing' | 'curves' | 'trials' | 'experiment' | 'checkpoints' | 'resync';

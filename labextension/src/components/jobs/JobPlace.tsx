@@ -4,7 +4,7 @@ import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { JobList, JobUpdate, JobView, PoolList } from '../../state/wire';
-import { useAct, useGet } from '../admin/load';
+import { useAct, useGet } from '../common/load';
 import { ActionButton } from '../common';
 import { nameText } from '../common/text';
 import { beside, ranked } from './lanes';

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
-import { useGet, useReloadOn } from '../admin/load';
+import { useGet, useReloadOn } from '../common/load';
 import { formatAge, plural, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
 

@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
-import { useReloadOn } from '../admin/load';
+import { useReloadOn } from '../common/load';
 import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';

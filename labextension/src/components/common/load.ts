@@ -1,10 +1,10 @@
-/** Asking and acting in the admin views. */
+/** Requests of views: what a path answers, and actions that may be refused. */
 
 import { useCallback, useEffect, useRef } from 'react';
 
 import { asApiError } from '../../state/api';
 import { useApp } from '../../state/context';
-import { useLoaded, type Loaded } from '../common';
+import { useLoaded, type Loaded } from './hooks';
 
 /** GET a path as JSON; what the path before gave stays until there is better. */
 export function useGet<T>(path: string): Loaded<T> {
