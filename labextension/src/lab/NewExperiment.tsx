@@ -1,4 +1,4 @@
-/** The tab for a new experiment or notebook run: what was chosen, the form, and where the answer leads. */
+/** The tab for a new experiment or notebook run. */
 
 import type { Contents } from '@jupyterlab/services';
 import { PathExt } from '@jupyterlab/coreutils';
@@ -47,7 +47,7 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
     onDone();
   };
   if (loaded.error) return <ErrorBanner error={loaded.error} onRetry={loaded.reload} what="The form" />;
-  if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No cluster" />;
+  if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No connection" />;
   if (!loaded.data) return <Loading what="Loading the form" />;
   return (
     <Suspense fallback={<Loading what="Loading the form" />}>

@@ -24,7 +24,7 @@ export function addCommands(
 ): void {
   lab.commands.addCommand('detlab:new-experiment', {
     label: args => (args['isPalette'] ? 'New Experiment' : 'New experiment'),
-    caption: 'Train with many settings and keep the best',
+    caption: 'Train with many hyperparameters and find the best',
     icon: args => (args['isPalette'] ? undefined : detlabIcon),
     execute: () => lab.commands.execute(OPEN, { kind: 'new' })
   });
@@ -68,7 +68,7 @@ function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | n
   for (const [verb, label] of verbs) {
     const why = (): string | null => {
       const e = inFront();
-      if (!e) return shown() ? 'it is not in My work: its view has the buttons' : 'no view of an experiment is in front';
+      if (!e) return shown() ? 'not in My work: use the buttons in its view' : 'no experiment is open in the active tab';
       return experimentActions(e, app.store.getSnapshot().me).find(a => a.verb === verb)?.why ?? null;
     };
     lab.commands.addCommand(`detlab:${verb}`, {

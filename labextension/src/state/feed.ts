@@ -143,7 +143,7 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
 
   /** Without a snapshot there is nothing to show; if there is an old one, it is shown until the new one can be had. */
   private failed(error: ApiError): void {
-    if (!this.shown || !error.passing) return this.set({ error } as Partial<S>);
+    if (!this.shown || !error.retryable) return this.set({ error } as Partial<S>);
     const wait = this.backoff.next();
     this.set({ link: { kind: 'lost', error, retryAt: Date.now() + wait } } as Partial<S>);
     this.again = window.setTimeout(() => void this.start(), wait);

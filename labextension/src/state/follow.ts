@@ -136,14 +136,14 @@ export class Follower {
   private expectLife(mine: AbortController): void {
     window.clearTimeout(this.watch);
     this.watch = window.setTimeout(() => {
-      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: `nothing was heard for ${SILENT_MS / 1000} seconds` }));
+      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: `no data for ${SILENT_MS / 1000} seconds` }));
     }, SILENT_MS);
   }
 
   private broke(error: ApiError): void {
     this.close();
     this.connected = false;
-    const wait = this.backoff.next(error.passing);
+    const wait = this.backoff.next(error.retryable);
     this.tell({ kind: 'lost', error, retryAt: Date.now() + wait });
     this.timer = window.setTimeout(this.retry, wait);
   }

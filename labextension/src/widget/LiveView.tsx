@@ -24,7 +24,7 @@ export function LiveView({ view, advice }: { view: View; advice: string | null }
         {e.url ? <a className="det-live-title" href={e.url} target="_blank" rel="noopener">{e.title}</a> : <span className="det-live-title">{e.title}</span>}
         <StateBadge state={e.state} />
         <span className="det-live-tools">
-          <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; values of zero and below are left out" onChange={log => set({ log })} />
+          <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; omits values ≤ 0" onChange={log => set({ log })} />
           <Toggle on={options.smoothing > 0} label="Smooth" tip="Moving average over the raw curve" onChange={on => set({ smoothing: on ? 0.6 : 0 })} />
         </span>
       </div>

@@ -2,7 +2,7 @@
 
 export { Audit } from './Audit';
 export { Dialog } from './Dialog';
-export { Everybody } from './Everybody';
+export { AllWork } from './AllWork';
 export { Nodes } from './Nodes';
 export { Go, View } from './parts';
 export { Queue } from './Queue';

@@ -54,7 +54,7 @@ function Controls({ feed, metric, options, onOptions }: {
   const set = (change: Partial<PlotOptions>): void => onOptions({ ...options, ...change });
   const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
   return (
-    <div className="det-controls" role="group" aria-label="What is drawn">
+    <div className="det-controls" role="group" aria-label="Chart options">
       <span className="det-labelled">
         <label htmlFor={`${id}-m`}>Metric</label>
         <select
@@ -80,14 +80,14 @@ function Controls({ feed, metric, options, onOptions }: {
           {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}
         </select>
       </span>
-      <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; values of zero and below are left out" onChange={log => set({ log })} />
-      <Toggle on={options.best} label="Best so far" tip="The best value that any trial has had up to here" onChange={best => set({ best })} />
-      <Toggle on={options.focus} label="Focus" tip="Leave a few hopeless values out, which would flatten the rest" onChange={focus => set({ focus })} />
+      <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; omits values ≤ 0" onChange={log => set({ log })} />
+      <Toggle on={options.best} label="Best so far" tip="Best value of all trials up to each point" onChange={best => set({ best })} />
+      <Toggle on={options.focus} label="Focus" tip="Ignore a few outliers that would flatten the other curves" onChange={focus => set({ focus })} />
     </div>
   );
 }
 
-/** The metrics there are, by what one trial reported: the best one, or the first. */
+/** The metrics to choose from: those that one trial reported, the best or the first. */
 function useMetrics(feed: ExperimentFeed, current: Metric): Metric[] {
   const { api } = useApp();
   const model = feed.getState().model!;

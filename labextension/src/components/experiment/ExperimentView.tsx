@@ -80,8 +80,8 @@ function Shown({ feed, state, tab, onTab }: {
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
         {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}
         {tab === 'parallel' && <ParallelTab experiment={e} rows={rows} />}
-        {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} trials={model.trials} />}
-        {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} trials={model.trials} />}
+        {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} />}
+        {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} />}
         {tab === 'config' && <ConfigTab config={e.config} name={`experiment ${e.id}`} />}
         {tab === 'code' && <CodeTab id={e.id} />}
       </Tabs>

@@ -188,6 +188,6 @@ describe('the view', () => {
     await screen.findByRole('alert');
     api.answers = { 'trials/6/logs': { items: [] } };
     fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
-    await screen.findByText(/Nothing written yet/);
+    await screen.findByText(/No output yet/);
   });
 });

@@ -9,7 +9,7 @@ import { CopyButton } from '../common/CopyButton';
 
 export function ConfigTab({ config, name }: { config: Record<string, unknown> | null; name: string }): ReactElement {
   const text = useMemo(() => (config ? yamlOf(config) : ''), [config]);
-  if (!config || !Object.keys(config).length) return <EmptyState title="The config is not known." />;
+  if (!config || !Object.keys(config).length) return <EmptyState title="No config." />;
   return (
     <div className="det-text-tab">
       <div className="det-controls">

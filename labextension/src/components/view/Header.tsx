@@ -1,4 +1,4 @@
-/** The head of a view: what it is, how it stands, what may be done. */
+/** The head of a view: title, state, facts and actions. */
 
 import type { ReactElement, ReactNode } from 'react';
 
@@ -42,7 +42,7 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
   );
 }
 
-/** Run an action after asking when work is lost; tells how it went. */
+/** Run an action, with confirmation where work is lost; errors are shown as notifications. */
 export function useAction<T>(
   subject: string, path: (verb: Verb) => string, learn: (answer: T) => void
 ): (action: Action) => Promise<void> {

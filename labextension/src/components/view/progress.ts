@@ -15,7 +15,7 @@ export function progressParts(e: ExperimentView, now: number): string[] {
   if (running) parts.push(`${running} ${heldWord(e.state)}`);
   if (e.trials.ERROR) parts.push(`${e.trials.ERROR} failed`);
   if (e.best) {
-    const where = `trial ${e.best.trial_index}, step ${e.best.steps_completed}`;
+    const where = `trial ${e.best.trial_id}, step ${e.best.steps_completed}`;
     parts.push(`best ${nameText(e.metric, 40) || 'metric'} ${formatNumber(e.best.value)} (${where})`);
   }
   const rest = remaining(e, now);
