@@ -1,6 +1,6 @@
 /**
  * One view on a page of its own, fed with made-up data: `?view=experiment&tab=trials&theme=dark&case=search`.
- * Tests, the bench and the script of screenshots steer it through `window.detlab`.
+ * Tests, the bench and the script of screenshots manage it through `window.detlab`.
  */
 
 import { ReactElement, StrictMode, useState } from 'react';

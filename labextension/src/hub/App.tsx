@@ -159,7 +159,7 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
     case 'cluster':
       return <Nodes title="Cluster" />;
     case 'nodes':
-      return <Nodes title="Nodes" steer />;
+      return <Nodes title="Nodes" manage />;
     case 'everybody':
       return <AllWork />;
     case 'quotas':

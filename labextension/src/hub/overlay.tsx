@@ -1,4 +1,4 @@
-/** What lies over the page: questions before harsh actions, and short notices. */
+/** Confirmation dialogs and notifications above the page. */
 
 import { useCallback, useMemo, useRef, useState, type ReactElement } from 'react';
 

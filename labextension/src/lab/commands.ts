@@ -6,7 +6,7 @@ import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import type { ILauncher } from '@jupyterlab/launcher';
 
 import { experimentActions, Verb } from '../components/view/actions';
-import { steer } from '../components/panel/workactions';
+import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';
 import { detlabIcon } from './icon';
@@ -46,7 +46,7 @@ export function addCommands(
       if (path) return lab.commands.execute(OPEN, { kind: 'new', path });
     }
   });
-  addSteering(lab, app, shell);
+  addControls(lab, app, shell);
 }
 
 /** Put the commands where people look for them. */
@@ -61,7 +61,7 @@ export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, lau
 }
 
 /** Pause, activate and kill of the experiment whose view is in front. */
-function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
+function addControls(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
   const shown = (): string | null => /^detlab-experiment:(\d+)$/.exec((shell ?? lab.shell).currentWidget?.id ?? '')?.[1] ?? null;
   const inFront = (): ExperimentView | null => app.store.getSnapshot().experiments.find(e => e.id === Number(shown())) ?? null;
   const verbs: [Verb, string][] = [['pause', 'Pause'], ['activate', 'Activate'], ['kill', 'Kill']];
@@ -77,7 +77,7 @@ function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | n
       isEnabled: () => why() === null,
       execute: () => {
         const e = inFront();
-        if (e) return steer(app, e, verb, label);
+        if (e) return manage(app, e, verb, label);
       }
     });
   }

@@ -5,7 +5,7 @@ import { useState, type ReactElement } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { AgentView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools, type NodeVerb } from '../jobs';
+import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
@@ -18,13 +18,13 @@ const WORDS: Record<AgentView['state'], string> = {
   lost: 'lost'
 };
 
-export function Nodes({ title, steer = false }: { title: string; steer?: boolean }): ReactElement {
+export function Nodes({ title, manage = false }: { title: string; manage?: boolean }): ReactElement {
   const { ready, agents, cluster } = useStore(snapshot => snapshot);
   const [enrolling, setEnrolling] = useState(false);
   const taken = agents.reduce((sum, agent) => sum + agent.slots.filter(slot => slot.allocation_id).length, 0);
   const all = agents.reduce((sum, agent) => sum + agent.slots.length, 0);
   const summary = ready ? `${plural(agents.length, 'node')}, ${taken} of ${plural(all, 'slot')} in use` : undefined;
-  const tools = steer && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
+  const tools = manage && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
   return (
     <View title={title} summary={summary} tools={tools}>
       <Pools />
@@ -32,14 +32,14 @@ export function Nodes({ title, steer = false }: { title: string; steer?: boolean
       {!ready && <Loading what="Loading the nodes" />}
       {ready && !agents.length && (
         <EmptyState title="No nodes are connected: nothing can run.">
-          {steer ? '“Enrol a node” creates a token and shows the command to run there. ' : 'An administrator can enrol one. '}
+          {manage ? '“Enrol a node” creates a token and shows the command to run there. ' : 'An administrator can enrol one. '}
           On the machine of this service, <code>det status</code> tells why its own agent is missing.
         </EmptyState>
       )}
       <ul className="det-adm-nodes">
         {agents.map(agent => (
           <li key={agent.id}>
-            <Node agent={agent} version={cluster?.version ?? ''} steer={steer} />
+            <Node agent={agent} version={cluster?.version ?? ''} manage={manage} />
           </li>
         ))}
       </ul>
@@ -96,7 +96,7 @@ function closedAs({ mode }: AgentView): keyof typeof CLOSED {
   return mode === 'draining' || mode === 'drained' ? mode : 'disabled';
 }
 
-function Node({ agent, version, steer }: { agent: AgentView; version: string; steer: boolean }): ReactElement {
+function Node({ agent, version, manage }: { agent: AgentView; version: string; manage: boolean }): ReactElement {
   const experiments = useStore(snapshot => snapshot.experiments);
   const tasks = useStore(snapshot => snapshot.tasks);
   const held = heldOn(agent, experiments, tasks);
@@ -111,7 +111,7 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
         <span className="det-badge" data-tone={tone}>
           {shown}
         </span>
-        {steer && <NodeActions agent={agent} />}
+        {manage && <NodeActions agent={agent} />}
       </header>
       {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
       <SlotGrid agent={agent} held={held} />
@@ -154,8 +154,8 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   const { api, store, confirm, notify } = app;
   const act = useAct();
   const at = `agents/${encodeURIComponent(agent.id)}`;
-  const steer = async (verb: NodeVerb): Promise<void> => {
-    await act(() => steerNode(app, agent, verb));
+  const manage = async (verb: NodeVerb): Promise<void> => {
+    await act(() => changeNode(app, agent, verb));
   };
   const remove = async (): Promise<void> => {
     const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials restart elsewhere.` : '';
@@ -168,7 +168,7 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   return (
     <div className="det-adm-tools">
       {NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => (
-        <ActionButton key={verb.key} label={verb.label} onRun={() => steer(verb)}>
+        <ActionButton key={verb.key} label={verb.label} onRun={() => manage(verb)}>
           {verb.label} …<span className="det-hidden"> {nameText(agent.id)}</span>
         </ActionButton>
       ))}

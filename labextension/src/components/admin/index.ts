@@ -1,4 +1,4 @@
-/** What administrators see beside what everybody sees. */
+/** Lists of the hub page, most of them for administrators. */
 
 export { Audit } from './Audit';
 export { Dialog } from './Dialog';

@@ -22,7 +22,7 @@ test('the holder of a slot is told from its allocation', () => {
 
 test('an administrator sees who holds what and disables the node', async () => {
   const node = holding('node-1', { '0': '12.uuid.1', '1': '12.other.1' });
-  const shown = show(<Nodes title="Nodes" steer />, {
+  const shown = show(<Nodes title="Nodes" manage />, {
     overview: overview({ agents: [node], experiments: [experiment({ name: HOSTILE })], tasks: [task()] }),
     'POST agents/node-1/disable': { ...node, enabled: false }
   });
@@ -44,7 +44,7 @@ test('an administrator sees who holds what and disables the node', async () => {
 test('a node that is drained says how far it is', async () => {
   const leaving = agent({ enabled: false, mode: 'draining', drain_until: 2e9 });
   const empty = agent({ id: 'node-2', enabled: false, mode: 'drained' });
-  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [leaving, empty] }) });
+  show(<Nodes title="Nodes" manage />, { overview: overview({ agents: [leaving, empty] }) });
   expect((await screen.findByRole('article', { name: 'Node node-1' })).dataset['state']).toBe('draining');
   expect(screen.getByRole('article', { name: 'Node node-2' }).dataset['state']).toBe('drained');
   await screen.findByText('Nothing is running and nothing new starts: the machine can be switched off.');
@@ -52,7 +52,7 @@ test('a node that is drained says how far it is', async () => {
 
 test('removing asks first, and a refusal is told', async () => {
   const gone = new ApiError(409, { code: 'conflict', message: 'it is needed', hint: 'Wait.' });
-  const shown = show(<Nodes title="Nodes" steer />, { overview: overview(), 'DELETE agents/node-1': gone });
+  const shown = show(<Nodes title="Nodes" manage />, { overview: overview(), 'DELETE agents/node-1': gone });
   await userEvent.click(await screen.findByRole('button', { name: 'Remove … node-1' }));
   await waitFor(() => expect(shown.done).toContain('notify it is needed. Wait.'));
   expect(shown.done[0]).toBe('confirm Remove node-1?');
@@ -65,13 +65,13 @@ test('who does not administrate has no buttons', async () => {
 });
 
 test('without nodes the view says what to do', async () => {
-  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [] }) });
+  show(<Nodes title="Nodes" manage />, { overview: overview({ agents: [] }) });
   expect(await screen.findByText('No nodes are connected: nothing can run.')).toBeTruthy();
 });
 
 test('an enrolment token is shown once, with the command', async () => {
   const answers = { overview: overview(), 'POST agents/enrolments': { token: 'dtenrol_secret', expires_at: 2e9 } };
-  const shown = show(<Nodes title="Nodes" steer />, answers);
+  const shown = show(<Nodes title="Nodes" manage />, answers);
   await userEvent.click(await screen.findByRole('button', { name: 'Enrol a node …' }));
   await userEvent.selectOptions(screen.getByLabelText('Valid for'), '1 day');
   await userEvent.click(screen.getByRole('button', { name: 'Create token' }));

@@ -118,7 +118,7 @@ export function steady(shown: Range | null, want: Range, room: number): Range {
   return [low, high + (high - low || 1) * room];
 }
 
-/** The x of a point in plain words for the line under the chart. */
+/** The x of a point as text. */
 export function xLabel(x: number, axis: XAxis): string {
   return axis === 'steps' ? `step ${Math.round(x)}` : clock(x);
 }

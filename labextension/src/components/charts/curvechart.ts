@@ -16,7 +16,7 @@ import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
 export interface Entry {
   curve: Curve;
   index: number;
-  /** Its course is over and it is out of the race. */
+  /** Stopped early, canceled or failed. */
   grey: boolean;
   best: boolean;
 }
@@ -183,7 +183,7 @@ export class CurveChart {
     return { x: this.shownX, y: this.shownY! };
   }
 
-  /** The focused range; found anew only when the curves have grown by a fiftieth. */
+  /** The focused range; computed again only when the curves have grown by 2 %. */
   private focus(data: ChartData, whole: Range): Range {
     const values = data.entries.map(entry => entry.curve.values);
     const total = values.reduce((sum, list) => sum + list.length, 0);

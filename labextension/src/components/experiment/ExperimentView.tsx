@@ -1,4 +1,4 @@
-/** One experiment in the main area: head, progress, and a tab for each way to look at it. */
+/** One experiment in the main area: head, progress, and tabs. */
 
 import { ReactElement, useMemo, useRef, useState } from 'react';
 

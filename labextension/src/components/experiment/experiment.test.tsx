@@ -122,7 +122,7 @@ describe('words', () => {
     expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
   });
 
-  it('let whom the owner lets change an experiment steer it and its trials, not whom they let look', () => {
+  it('let whom the owner lets change an experiment manage it and its trials, not whom they let look', () => {
     const bob = { ...ME, name: 'bob' };
     const whys = (may: 'read' | 'write' | 'own', me = bob): (string | null)[] => {
       const e = experiment({ may });

@@ -1,4 +1,4 @@
-/** An experiment as its snapshot and stream tell it: a fold without a picture or a network. */
+/** The fold of an experiment's snapshot and stream, without rendering or network. */
 
 import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
 import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
@@ -32,7 +32,7 @@ export class ExperimentModel {
     this.curves.set(series.trial_id, curveOf(series.trial_id, series.steps, series.values, series.times));
   }
 
-  /** Trials that were fetched beside the snapshot; what the stream said about one is newer and stays. */
+  /** Add trials that were loaded after the snapshot; those known from the stream are newer and stay. */
   addTrials(trials: readonly TrialView[]): void {
     for (const trial of trials) if (!this.trials.has(trial.id)) this.trials.set(trial.id, trial);
     this.version += 1;

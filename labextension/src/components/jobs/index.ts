@@ -2,6 +2,6 @@
 
 export { JobWhy } from './JobWhy';
 export { allOf, allWaiting, neighbours, byPool, formatUntil, jobOf, ranked, schedulerWord, whyOf } from './lanes';
-export { NODE_VERBS, steerNode, type NodeVerb } from './nodeactions';
+export { NODE_VERBS, changeNode, type NodeVerb } from './nodeactions';
 export { CloudNotes, useInstances, usePools } from './Pools';
 export { QuotaItems, usedWords, useQuotas, whose } from './Quotas';

@@ -34,7 +34,7 @@ export const NODE_VERBS: readonly NodeVerb[] = [
 ];
 
 /** Ask for confirmation, then act. Returns whether it was done; throws if the master refuses. */
-export async function steerNode(app: AppContext, agent: AgentView, verb: NodeVerb): Promise<boolean> {
+export async function changeNode(app: AppContext, agent: AgentView, verb: NodeVerb): Promise<boolean> {
   const name = nameText(agent.id);
   if (!(await app.confirm({ title: `${verb.label} ${name}?`, body: verb.body(name), yes: verb.label }))) return false;
   const body = verb.key === 'drain' ? {} : undefined;

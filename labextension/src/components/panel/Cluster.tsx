@@ -7,7 +7,7 @@ import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, Pool
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools } from '../jobs';
+import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';
 import { attempt } from './workactions';
 
@@ -92,7 +92,7 @@ function NodeMenu({ agent }: { agent: AgentView }): ReactElement {
   const actions = (): Action[] =>
     NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => ({
       key: verb.key, label: `${verb.label} …`,
-      run: () => attempt(app, `${verb.label} ${nameText(agent.id)}`, async () => { await steerNode(app, agent, verb); })
+      run: () => attempt(app, `${verb.label} ${nameText(agent.id)}`, async () => { await changeNode(app, agent, verb); })
     }));
   return <Menu label={`Actions of node ${nameText(agent.id)}`} actions={actions} />;
 }

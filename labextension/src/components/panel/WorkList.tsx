@@ -3,7 +3,7 @@
 import { memo, ReactElement, useMemo, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import { experimentState, heldWord, isOver, shownState, stateTone } from '../../state/states';
+import { experimentState, heldSlotsWord, isOver, shownState, stateTone } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   ActionButton, EmptyState, formatAge, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
@@ -76,7 +76,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: Exper
       )}
       <div className="det-facts">
         <StateBadge state={state} about={view.pending_reason} />
-        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldWord(view.state)}` : ''}</span>
+        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldSlotsWord(view.state)}` : ''}</span>
         {view.best && (
           <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of trial ${view.best.trial_id}`}>
             best {formatNumber(view.best.value)}

@@ -22,7 +22,7 @@ export async function attempt(app: AppContext, what: string, call: () => Promise
 }
 
 /** Pause, activate, cancel or kill an experiment, asking first where work is lost. */
-export async function steer(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
+export async function manage(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
   if (verb === 'kill' || verb === 'cancel') {
     const body = verb === 'kill'
       ? `All trials of "${nameText(experimentName(e))}" end now. Work since their last checkpoints is lost.`
@@ -37,13 +37,13 @@ export async function steer(app: AppContext, e: ExperimentView, verb: Verb, labe
 
 /** The menu of an experiment. */
 export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView | null): Action[] {
-  const steering = experimentActions(e, me).map(a => ({
-    key: a.verb, label: a.label, why: a.why, danger: a.harsh, run: () => steer(app, e, a.verb, a.label)
+  const controls = experimentActions(e, me).map(a => ({
+    key: a.verb, label: a.label, why: a.why, danger: a.needsConfirm, run: () => manage(app, e, a.verb, a.label)
   }));
   const none = Object.values(e.trials).every(n => n === 0) ? 'No trials yet.' : null;
   return [
     { key: 'open', label: 'Open', run: () => app.navigate({ kind: 'experiment', id: e.id }) },
-    ...steering,
+    ...controls,
     { key: 'logs', label: 'Logs of the best or first trial', why: none, run: () => openLogs(app, e) },
     {
       key: 'tensorboard', label: 'TensorBoard', why: none ?? readOnly(me),

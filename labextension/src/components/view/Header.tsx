@@ -49,7 +49,7 @@ export function useAction<T>(
   const { api, confirm, notify } = useApp();
   return async action => {
     const name = nameText(subject, 80);
-    if (action.harsh) {
+    if (action.needsConfirm) {
       const sure = await confirm({ title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true });
       if (!sure) return;
     }

@@ -14,7 +14,7 @@ export interface Action {
   /** Why it cannot be done now; null if it can. */
   why: string | null;
   /** Work is lost: needs confirmation. */
-  harsh: boolean;
+  needsConfirm: boolean;
 }
 
 function stopping(state: string): boolean {
@@ -62,7 +62,7 @@ const TIPS: Record<Verb, string> = {
 const LABELS: Record<Verb, string> = { pause: 'Pause', activate: 'Activate', cancel: 'Cancel', kill: 'Kill' };
 
 function action(verb: Verb, why: string | null): Action {
-  return { verb, label: LABELS[verb], tip: TIPS[verb], why, harsh: verb === 'kill' || verb === 'cancel' };
+  return { verb, label: LABELS[verb], tip: TIPS[verb], why, needsConfirm: verb === 'kill' || verb === 'cancel' };
 }
 
 /** Pause, activate, cancel, kill of an experiment. */

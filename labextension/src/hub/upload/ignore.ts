@@ -21,7 +21,7 @@ export class IgnoreRules {
   /** The text of a `.detignore`, "" for none. */
   constructor(text = '') {
     const lines = text.replace(/^\uFEFF/, '').split('\n').map(line => line.replace(/\r$/, ''));
-    // the nodes' file systems tell cases apart, and whether a path is one that may travel is judged elsewhere
+    // the nodes' file systems are case-sensitive; paths are validated elsewhere
     this.rules = ignore({ ignorecase: false, allowRelativePaths: true }).add([...DEFAULTS, ...lines, ...NEVER]);
   }
 
