@@ -60,7 +60,7 @@ def waiting_server(tour: Tour) -> None:
         tour.hub.bring_to_front()
         tour.follow("Queue")
         table = tour.hub.get_by_role("region", name="Queue")
-        table.get_by_role("button", name=re.compile("waits for 4 free slots")).click(timeout=LONG)
+        table.get_by_role("button", name=re.compile("needs 4 slots")).click(timeout=LONG)
         expect(table).to_contain_text("in pool default", timeout=LONG)
         tour.picture("hub-queue", tour.hub)
         tour.follow("My work")

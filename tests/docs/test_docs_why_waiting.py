@@ -52,7 +52,7 @@ def test_the_commands_of_the_page(docs_cluster: Cluster) -> None:
                 if "--trial" not in words:  # nothing of this page runs trials
                     told[line] = det(docs_cluster, *words[1:])
         why = told["det job why 7"]
-        assert "waits for 2 free slots: 1 of 2 free" in why
+        assert "needs 2 slots: 1 of 2 free" in why
         assert "→ would start now with 1 slot" in why
         assert re.search(r"^reason +no_free_slots$", why, re.MULTILINE)
         assert "priority 10" in told["det job update 7 --priority 10"]

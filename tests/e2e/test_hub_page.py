@@ -211,7 +211,7 @@ def test_a_notebook_is_queued_with_place_and_reason_then_opens_and_is_ended(oper
     dialog.get_by_label("Idle timeout").fill("")
     dialog.get_by_role("button", name="Start").click()
     expect(dialog.get_by_role("status")).to_contain_text(
-        "Position 1 in the queue: waits for 4 free slots", timeout=30_000
+        "Position 1 in the queue: needs 4 slots", timeout=30_000
     )
     expect(dialog.get_by_role("status")).to_contain_text(HOSTILE)
     with page.expect_popup(timeout=90_000) as opened:

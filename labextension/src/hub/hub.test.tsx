@@ -147,13 +147,13 @@ test('a shell is started, waited for and opened', async () => {
 
 test('the queue tells the place of what was started when the reply to the start is older', async () => {
   const shell = task({ id: 'shell-1', kind: 'shell', owner: 'root', name: 'sh', url: null, place: null, allocation_state: 'PENDING' });
-  const queue = [waiting({ task_id: 'shell-1', experiment_id: null, trial_id: null, place: 3, reason: 'waits for 4 free slots' })];
+  const queue = [waiting({ task_id: 'shell-1', experiment_id: null, trial_id: null, place: 3, reason: 'needs 4 slots' })];
   const api = new FakeApi({ overview: { ...overview(), queue }, 'POST tasks': { task: shell, created: true, warnings: [], config: {} } });
   open('', api);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
   await userEvent.click(screen.getByRole('button', { name: 'Start' }));
-  expect(await screen.findByText(/Position 3 in the queue: waits for 4 free slots/)).toBeTruthy();
+  expect(await screen.findByText(/Position 3 in the queue: needs 4 slots/)).toBeTruthy();
 });
 
 test('mistakes of a form stand at their fields', () => {

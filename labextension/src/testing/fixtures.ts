@@ -39,7 +39,7 @@ export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
 export function waiting(place: number, over: Partial<QueueItem> = {}): QueueItem {
   return {
     allocation_id: `2.q${place}.1`, place, kind: 'trial', owner: 'ada', mine: true, name: 'search 2', experiment_id: 2,
-    trial_id: 10 + place, task_id: null, slots: 1, pool: 'default', priority: 42, weight: 1, requested_at: NOW - 30, reason: 'waits for 1 free slot',
+    trial_id: 10 + place, task_id: null, slots: 1, pool: 'default', priority: 42, weight: 1, requested_at: NOW - 30, reason: 'needs 1 slot',
     ...over
   };
 }

@@ -194,7 +194,7 @@ async def test_why_is_the_schedulers_answer_with_what_would_help(make_world):
     told = await world.services.jobs.why(BOB, str(waits.id))
     (item,) = told.items
     assert (item.reason, item.slots, item.place, item.ahead, item.pool) == ("no_free_slots", 4, 1, 0, "default")
-    assert item.detail.startswith("waits for 4 free slots: 2 of 4 free")
+    assert item.detail.startswith("needs 4 slots: 2 of 4 free")
     assert [hint.text for hint in item.hints] == ["would start now with 2 slots"]
     assert item.estimated_start is None
     told = await world.services.jobs.why(ALICE, str(search.id))

@@ -422,7 +422,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
     assert (await told(slots=1)).agent_id == "one"
     behind = await told(priority=60, slots=2)
     assert (behind.agent_id, behind.reason) == (None, "no_free_slots")
-    assert behind.detail == "waits for 2 free slots: 1 of 2 free; would start now with 1 slot"
+    assert behind.detail == "needs 2 slots: 1 of 2 free; would start now with 1 slot"
     ahead = await told(priority=10, slots=2)
     assert (ahead.reason, ahead.detail) == (
         "releasing",

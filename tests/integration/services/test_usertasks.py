@@ -117,7 +117,7 @@ async def test_usertask_and_trial_wait_in_one_queue(make_world):
     await world.services.schedule()
     waiting = await world.services.usertasks.get(ALICE, task.id)
     assert waiting.place == 1
-    assert "waits for 1 free slot" in waiting.pending_reason
+    assert "needs 1 slot" in waiting.pending_reason
     assert (await world.finish(made.id)).state == "COMPLETED"
     assert (await ended(world, task.id)).state is TrialState.COMPLETED
 

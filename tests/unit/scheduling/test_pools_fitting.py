@@ -134,7 +134,7 @@ def test_what_waits_is_told_with_what_it_could_start() -> None:
     pool = scene({"a": 8, "b": 8}, ONE, {"t": ("j", 8)}, {"r": ("j", {"a": 4}), "s": ("j", {"b": 7})})
     decision = schedule(pool)
     assert decision.waiting["t"].code == "no_free_slots"
-    assert decision.waiting["t"].detail == "waits for 8 free slots: 5 of 16 free; would start now with 4 slots"
+    assert decision.waiting["t"].detail == "needs 8 slots: 5 of 16 free; would start now with 4 slots"
 
 
 def test_a_gpus_model_is_a_word_of_its_name() -> None:

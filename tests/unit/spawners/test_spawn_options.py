@@ -139,8 +139,8 @@ def view(**more):
 
 
 def test_the_page_says_place_and_reason():
-    waiting = view(allocation_state=AllocationState.PENDING, place=2, reason="waits for 1 free slot: 0 of 2 free")
-    assert wording.progress_of(waiting)[1] == "Waiting in the queue, place 2: waits for 1 free slot: 0 of 2 free"
+    waiting = view(allocation_state=AllocationState.PENDING, place=2, reason="needs 1 slot: none of 2 free")
+    assert wording.progress_of(waiting)[1] == "Waiting in the queue, place 2: needs 1 slot: none of 2 free"
     pulling = view(allocation_state=AllocationState.PULLING, stage_message="pulling img:1, 41 %", agent_id="n1")
     assert wording.progress_of(pulling)[1] == "pulling img:1, 41 %"
     percents = [wording.progress_of(view(allocation_state=state))[0] for state in list(AllocationState)[:5]]

@@ -235,9 +235,10 @@ class Planner:
         hint = f"; would start now with {count_slots(most)}" if most else ""
         if free >= task.slots:
             where = "on one agent" if task.single_node else "in a way that fits"
-            detail = f"waits for {free_slots(task.slots)}: {free} of {total} free, but not {where}{hint}"
+            detail = f"needs {count_slots(task.slots)}: {free} of {total} free, but not {where}{hint}"
             return Reason(ReasonCode.FRAGMENTED, detail)
-        return Reason(ReasonCode.NO_FREE_SLOTS, f"waits for {free_slots(task.slots)}: {free} of {total} free{hint}")
+        detail = f"needs {count_slots(task.slots)}: {free or 'none'} of {total} free{hint}"
+        return Reason(ReasonCode.NO_FREE_SLOTS, detail)
 
     def _open_slots(self, task: Task) -> int:
         """How many slots the agents have that it may be on; asked when nothing changes any more."""
@@ -284,11 +285,6 @@ def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     """Those that wait, and those that run."""
     waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
     return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
-
-
-def free_slots(slots: int) -> str:
-    """`1 free slot`, `4 free slots`."""
-    return f"{slots} free slot" if slots == 1 else f"{slots} free slots"
 
 
 def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:

@@ -78,7 +78,7 @@ test('a time to come is told in words', () => {
 
 test('the reason opens the evidence, the estimated start, and the ways to change the place', async () => {
   const shown = panel();
-  await userEvent.click(await screen.findByRole('button', { name: 'waits for 1 free slot' }));
+  await userEvent.click(await screen.findByRole('button', { name: 'needs 1 slot' }));
   const entry = screen.getByRole('list', { name: 'Queue' });
   await within(entry).findByText('would start now with 1 slot');
   expect(entry.textContent).toContain('<img src=x');
@@ -98,7 +98,7 @@ test('the hub page’s queue does not say a name that is the kind twice', async 
   const item = waiting(1, { kind: 'notebook', name: 'notebook', experiment_id: null, trial_id: null, task_id: 'notebook-1' });
   show(<HubQueue />, { overview: overview({ queue: [item] }), ...answers, 'jobs/notebook-1/why': why });
   const sheet = await screen.findByRole('region', { name: 'Queue' });
-  await userEvent.click(within(sheet).getByRole('button', { name: 'waits for 1 free slot' }));
+  await userEvent.click(within(sheet).getByRole('button', { name: 'needs 1 slot' }));
   await within(sheet).findByText('would start now with 1 slot');
   expect(sheet.textContent?.match(/notebook/g)).toHaveLength(1);
 });

@@ -33,7 +33,7 @@ describe('the panel', () => {
     expect(within(work).getByText('search 1')).toBeTruthy();
     expect(within(work).getByText('best 0.1250')).toBeTruthy();
     expect(within(work).getByText('notebook nb-1')).toBeTruthy();
-    expect(within(screen.getByRole('list', { name: 'Queue' })).getByText('waits for 1 free slot')).toBeTruthy();
+    expect(within(screen.getByRole('list', { name: 'Queue' })).getByText('needs 1 slot')).toBeTruthy();
     expect(screen.getByLabelText('slot 0: experiment 1 (you)')).toBeTruthy();
     expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
   });
