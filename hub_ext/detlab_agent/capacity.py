@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from detlab_agent.runtimes.memory import control_groups, groups_of
+from detlab_agent.runtimes.process.memory import control_groups, groups_of
 
 
 def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:

@@ -19,10 +19,10 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, DetlabError
+from detlab_magics.cells.expand import Expansion
+from detlab_magics.cells.misplaced import explain_misplaced
 from detlab_magics.errors import MagicError, as_magic_error
-from detlab_magics.expand import Expansion
 from detlab_magics.kernel import KernelSession, cell_id, cell_number
-from detlab_magics.misplaced import explain_misplaced
 
 if TYPE_CHECKING:
     from detlab.client import Experiment

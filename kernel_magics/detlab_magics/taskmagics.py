@@ -57,7 +57,7 @@ class TaskMagics(Magics):
             %det_run cell-3f9a1c20b7d4
         """
         from detlab_magics import taskactions
-        from detlab_magics.borrowing import names_of
+        from detlab_magics.borrowed.shipping import names_of
 
         args = parse_line(self.det_run, line)
         if cell is None:
