@@ -253,11 +253,14 @@ def _print_line(line: LogLine, cells: Mapping[str, Any], *, several: bool) -> No
     print(f"[{' '.join(where)}] {shown}" if where else shown)
 
 
-def status(session: KernelSession) -> Status:
-    """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised."""
-    from detlab_magics.magics import magic_table
+def status(session: KernelSession, magics: list[tuple[str, str]]) -> Status:
+    """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised.
 
-    return Status.collect(session, magic_table())
+    Args:
+        session: What the kernel remembers.
+        magics: Each magic, with what it does in one line.
+    """
+    return Status.collect(session, magics)
 
 
 def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:

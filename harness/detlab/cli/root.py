@@ -32,7 +32,7 @@ COMMANDS = {
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
     "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.pool:pool"),
     "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
-    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.commands.queue:queue"),
+    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.commands.job:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
     "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),

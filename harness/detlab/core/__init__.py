@@ -5,10 +5,9 @@
 
 from detlab.core.checkpoint.context import CheckpointContext, DownloadMode, DummyCheckpointContext
 from detlab.core.checkpoint.shards import ShardConflict
-from detlab.core.context import Context, init
+from detlab.core.context import Context, ExperimentalCoreContext, init
 from detlab.core.distributed.channel import AuthenticationFailed, DistributedError
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
-from detlab.core.experimental import ExperimentalCoreContext
 from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
 from detlab.core.metrics.spool import RecordsRefused, SpoolError
 from detlab.core.metrics.tensorboard import TensorboardMode

@@ -19,7 +19,6 @@ from detlab import storage
 from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointContext
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
 from detlab.core.distributed.heartbeat import Pulse
-from detlab.core.experimental import ExperimentalCoreContext
 from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
@@ -32,6 +31,19 @@ from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
 
 logger = logging.getLogger("detlab.core")
+
+
+class ExperimentalCoreContext:
+    """Accepts Determined's calls and says what is not recorded yet."""
+
+    def report_task_using_checkpoint(self, checkpoint: Any) -> None:
+        """Warn that the link from this trial to `checkpoint` is not recorded in this release."""
+        logger.warning("report_task_using_checkpoint(): lineage is not recorded in this release")
+
+    def report_task_using_model_version(self, model_version: Any) -> None:
+        """Warn that the link from this trial to `model_version` is not recorded in this release."""
+        logger.warning("report_task_using_model_version(): lineage is not recorded in this release")
+
 
 _LEVELS = {
     "debug": logging.DEBUG,

@@ -1,9 +1,9 @@
 """A step for which not every rank has samples: each rank counts by those that it takes.
 
-On more ranks than before, the rest of an epoch may be too small to give each a batch (`detlab.pytorch.data.epoch.Share`).
-All ranks run the trial's `train_batch` all the same, for only that takes part in all that ranks do together in it, of
-which the trainer knows nothing beforehand. A rank without samples runs it with another's batch: its gradients become
-zero, its metrics and what its reducers were told are dropped.
+On more ranks than before, the rest of an epoch may be too small to give each a batch
+(`detlab.pytorch.data.epoch.Share`). All ranks run the trial's `train_batch` all the same, for only that takes part in
+all that ranks do together in it, of which the trainer knows nothing beforehand. A rank without samples runs it with
+another's batch: its gradients become zero, its metrics and what its reducers were told are dropped.
 """
 
 from __future__ import annotations

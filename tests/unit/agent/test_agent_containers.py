@@ -26,7 +26,7 @@ from detlab_agent.runtimes.docker.container import (
 )
 from detlab_agent.runtimes.docker.engine import Ended
 from detlab_agent.runtimes.docker.images import _progress, unknown_image
-from detlab_agent.runtimes.docker.package import container_package
+from detlab_agent.runtimes.docker.runtime import container_package
 from detlab_agent.runtimes.docker.task import DockerTask
 from detlab_agent.runtimes.ports import HeldPorts, Service, hold_port
 from detlab_agent.runtimes.preparation import Order

@@ -17,8 +17,8 @@ from detlab.warm.fresh import physical_cores
 from detlab.warm.hugepages import large_ranges, use_large_pages
 from detlab.warm.preload import noting_variables, thread_count
 from detlab.warm.title import Title, packed
+from detlab_agent.capacity import free_memory
 from detlab_agent.runtimes.process import warm_pool
-from detlab_agent.runtimes.process.memory import free_memory
 from detlab_agent.runtimes.process.warm_pool import MEMORY_TO_START, WarmPool, zygote_environment
 
 

@@ -13,7 +13,7 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
-from detlab.client.operations import elastic_pools
+from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.trust import join_enrolment
 
@@ -72,7 +72,7 @@ def instances(invocation: Invocation) -> None:
     Example:
       det cluster instances
     """
-    pools = invocation.client.session.run(elastic_pools.elastic_pools())
+    pools = invocation.client.session.run(pool_operations.elastic_pools())
     if invocation.as_json:
         say_json(pools)
         return

@@ -1,4 +1,4 @@
-"""`det experiment create`."""
+"""`det experiment create`, and following the new experiment to its end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import click
 
-from detlab.cli.commands.experiment_follow import follow
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.experiment_progress import connection_notes, stopped_watching
+from detlab.cli.output.experiment_progress import Story, connection_notes, ended, stopped_watching
 from detlab.cli.output.failures import problem_line, status_of
+from detlab.cli.output.logs import LogOptions, follow_lines
 from detlab.cli.output.printing import clean, note, say, say_json, size
 from detlab.cli.output.progress import bar
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.client import Submitted
+from detlab.client.facts import NO_GROUP
+from detlab.client.resources import Experiment
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
-from detlab.errors import ConfigError
+from detlab.errors import ConfigError, DetlabError
 from detlab.schemas.wire import ForecastView
 
 SHOWN_FILES = 10
@@ -187,3 +189,35 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
             else None
         ),
     }
+
+
+def follow(experiment: Experiment) -> int:
+    """Follow an experiment until it has ended; return the exit status. An interrupt stops following only."""
+    try:
+        if experiment.view.trials_total == 1:
+            _output(experiment)
+        else:
+            _story(experiment)
+        experiment.wait(notice=connection_notes())
+    except KeyboardInterrupt:
+        stopped_watching(experiment.id)
+        return 130
+    return ended(experiment)
+
+
+def _output(experiment: Experiment) -> None:
+    try:
+        trial = experiment.await_first_trial()
+    except DetlabError:
+        if experiment.reload().state.terminal:  # it ended without a trial, which the summary tells
+            return
+        raise
+    follow_lines(trial, LogOptions(follow=True), as_json=False, prefixed=False, after=None)
+
+
+def _story(experiment: Experiment) -> None:
+    story = Story()
+    # Without curves and metrics: their number has no bound, that of the lines printed here has.
+    for item in experiment.watch(group=NO_GROUP, max_trials=10_000, notice=connection_notes()):
+        for line in story.of(item):
+            say(line)

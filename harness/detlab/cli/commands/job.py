@@ -1,4 +1,4 @@
-"""`det job`: the jobs in the queue, moving them, and why they wait."""
+"""`det job` and `det queue`: jobs, changing their place in the queue, and why they wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detlab.cli.output.printing import clean, duration, facts, moment, say, say_
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
-from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.taskwire import QueueItem, TaskKind
 
 UNKNOWN = "unknown"
 _BATCH = ("priority", "weight", "pool", "ahead_of", "behind_of")
@@ -224,3 +224,38 @@ def _explain(found: JobWhy, item: WaitView) -> None:
     )
     for hint in item.hints:
         say(clean(f"  → {hint.text}"))
+
+
+@click.command()
+@click.argument("what", metavar="[list]", type=click.Choice(["list", "ls"]), required=False, expose_value=False)
+@click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
+@json_option
+@pass_invocation
+def queue(invocation: Invocation, mine: bool) -> None:
+    """Show what waits for slots: its place, its priority, and why it waits.
+
+    \b
+    Examples:
+      det queue
+      det queue --mine --json | jq '.[].reason'
+    """
+    found = [item for item in invocation.client.get_queue() if item.mine or not mine]
+    if invocation.as_json:
+        say_json(found)
+        return
+    if not found:
+        say("Nothing of yours waits." if mine else "Nothing waits.")
+        return
+    columns = ("Place", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
+    table(columns, [_queue_row(item) for item in found], right=("Place", "Slots", "Priority"))
+
+
+def _queue_row(item: QueueItem) -> tuple[object, ...]:
+    what = item.kind
+    if item.trial_id is not None:
+        what = f"trial {item.trial_id}"
+    elif item.task_id is not None:
+        known = item.kind in set(TaskKind)
+        what = f"{kind_word(TaskKind(item.kind)) if known else item.kind} {item.task_id}"
+    waits = duration(time.time() - item.requested_at) if item.requested_at else ""
+    return item.place, what, item.name, item.owner, item.pool, item.slots, item.priority, waits, item.reason

@@ -1,4 +1,4 @@
-"""`det experiment set log-retention`: for how long output is kept; and what is said of lines that are gone."""
+"""`det experiment set log-retention`: for how long output is kept."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import moment, note, say, say_json
+from detlab.cli.output.printing import say, say_json
 from detlab.client.operations import logs
-from detlab.client.resources import Trial
-from detlab.schemas.logwire import KeepLogs, RemovedLogs
+from detlab.schemas.logwire import KeepLogs
 
 MOST_DAYS = 32767
 
@@ -74,21 +73,3 @@ def kept_for(days: int | None) -> str:
         return "until the experiment is deleted"
     count = "less than a day" if not days else "1 day" if days == 1 else f"{days:,} days"
     return f"for {count} after the end of each trial"
-
-
-def removed_text(gone: RemovedLogs) -> str:
-    """Return what is said of lines that are gone; empty: none is."""
-    if not gone.removed:
-        return ""
-    lines = "1 line" if gone.removed == 1 else f"{gone.removed:,} lines"
-    return (
-        f"{lines} from before {moment(gone.removed_at)} {'was' if gone.removed == 1 else 'were'} removed by retention"
-    )
-
-
-def note_removed(trial: Trial) -> bool:
-    """Say so where output of a trial was removed; whether any was."""
-    text = removed_text(trial.removed_logs())
-    if text:
-        note(f"Trial {trial.id}: {text}.")
-    return bool(text)

@@ -9,8 +9,8 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, counted, duration, facts, say, say_json, table
-from detlab.client.operations import elastic_pools
 from detlab.client.operations import jobs as job_operations
+from detlab.client.operations import pools as pool_operations
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
@@ -110,7 +110,7 @@ def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | 
     if not found.elastic:
         return None
     try:
-        pools = invocation.client.session.run(elastic_pools.elastic_pools())
+        pools = invocation.client.session.run(pool_operations.elastic_pools())
     except Forbidden:
         return None
     return next((pool for pool in pools if pool.name == found.name), None)

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import click
 
-from detlab.cli.commands.log_retention import note_removed
 from detlab.cli.output.experiment_progress import connection_notes
 from detlab.cli.output.log_filters import LEVELS, STREAMS, Picking, picking
-from detlab.cli.output.printing import clean, json_text, note, say
+from detlab.cli.output.printing import clean, json_text, moment, note, say
 from detlab.client.resources import Experiment, Trial
 from detlab.client.task_facts import kind_title
 from detlab.client.tasks import Task
+from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import LogLine
 
 T = TypeVar("T")
@@ -171,3 +171,21 @@ def print_experiment_logs(experiment: Experiment, trial_id: int | None, options:
     for trial in chosen:
         status = max(status, print_trial_logs(trial, options, as_json, prefixed=len(chosen) > 1))
     return status
+
+
+def removed_text(gone: RemovedLogs) -> str:
+    """Return what is said of lines that are gone; empty: none is."""
+    if not gone.removed:
+        return ""
+    lines = "1 line" if gone.removed == 1 else f"{gone.removed:,} lines"
+    return (
+        f"{lines} from before {moment(gone.removed_at)} {'was' if gone.removed == 1 else 'were'} removed by retention"
+    )
+
+
+def note_removed(trial: Trial) -> bool:
+    """Say so where output of a trial was removed; whether any was."""
+    text = removed_text(trial.removed_logs())
+    if text:
+        note(f"Trial {trial.id}: {text}.")
+    return bool(text)

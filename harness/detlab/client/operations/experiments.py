@@ -1,4 +1,4 @@
-"""Every operation on the master, once: calls and the flows made of them. No I/O (see `detlab.client.transport.calls`)."""
+"""Operations on experiments, trials and checkpoints, on users and the cluster as a whole."""
 
 from __future__ import annotations
 

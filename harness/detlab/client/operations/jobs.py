@@ -1,4 +1,4 @@
-"""Operations on the job queue and on quotas (see `detlab.client.operations.experiments`)."""
+"""Operations on the job queue and on quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on how long output is kept (see `detlab.client.operations.experiments`)."""
+"""Operations on the retention of logs."""
 
 from __future__ import annotations
 

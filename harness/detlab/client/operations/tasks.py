@@ -1,4 +1,4 @@
-"""Operations on user tasks, the queue and what an administrator looks after (see `detlab.client.operations.experiments`)."""
+"""Operations on user tasks, the queue, and what administrators look after."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A thread beside the main one looks at the main thread's stack now and then, and writes what it sees to a small file of
 the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing
-of torch is patched. The judge is `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped altogether.
+of torch is patched. The judge is `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped
+altogether.
 
 A thread that waits for other ranks in gloo or in a socket sleeps: it uses no time of the processor. One that only calls
 such operations again and again does, so that each look that finds it at work starts its time anew. (A wait in NCCL

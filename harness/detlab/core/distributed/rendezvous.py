@@ -1,8 +1,8 @@
 """How the ranks of one trial find each other, and the secret that they share.
 
 In a task on one node the chief takes a free port and writes it to the task directory; across nodes it is the one that
-the launchers agreed on (`DET_CHIEF_PORT`, `detlab.launch.ranks.rendezvous`), elsewhere a fixed one, as in Determined. The
-secret is `$DET_TASK_DIR/rank_key` on one node, `DET_RANK_KEY` (hex) across nodes, and a private file of the user
+the launchers agreed on (`DET_CHIEF_PORT`, `detlab.launch.ranks.rendezvous`), elsewhere a fixed one, as in Determined.
+The secret is `$DET_TASK_DIR/rank_key` on one node, `DET_RANK_KEY` (hex) across nodes, and a private file of the user
 off-cluster.
 """
 

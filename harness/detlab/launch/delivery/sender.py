@@ -1,4 +1,4 @@
-"""The thread and the HTTP client around `detlab.launch.delivery.shipping`: read the spool, send, note what is committed.
+"""The thread and the HTTP client around `shipping`: read the spool, send, note what is committed.
 
 The spool is watched by looking at its size every 50 ms: two system calls, no library, works on every file system
 (inotify does not see writes of other hosts on network mounts), and keeps metrics well under 0.1 s. Logs are read

@@ -1,9 +1,10 @@
 """Who hangs: the launcher ends an attempt whose ranks wait for one that does not come, and names it.
 
-Each rank that has called `core.init()` says in a small file (`detlab.core.distributed.heartbeat`) where it stands. What a rank that is
-not with the others does meanwhile is looked up in /proc: one that computes, reads or writes works, however long its
-step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to that. Of a trial
-over several nodes each launcher looks after its own ranks, and hears of the others (`detlab.launch.ranks.watchdog_nodes`).
+Each rank that has called `core.init()` says in a small file (`detlab.core.distributed.heartbeat`) where it stands. What
+a rank that is not with the others does meanwhile is looked up in /proc: one that computes, reads or writes works,
+however long its step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to
+that. Of a trial over several nodes each launcher looks after its own ranks, and hears of the others
+(`detlab.launch.ranks.watchdog_nodes`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoding: from the structure and tensors that `_codec.encode` made to the tree."""
+"""Decoding: from the structure and tensors that `codec.encode` made to the tree."""
 
 from __future__ import annotations
 

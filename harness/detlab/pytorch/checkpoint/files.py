@@ -14,13 +14,13 @@ import json
 import pickle
 import re
 from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import detlab
 from detlab.errors import CheckpointError
 from detlab.pytorch.checkpoint import source_code, tensor_files
 from detlab.pytorch.checkpoint.codec import TreePath, decode, encode, printable
@@ -88,7 +88,7 @@ def write_state(
 
     Args:
         directory: Where to.
-        tree: The state; see `_codec` for what it may hold. `models_state_dict` is a list of models' state dicts.
+        tree: The state; see `codec` for what it may hold. `models_state_dict` is a list of models' state dicts.
         load_data: Content of `load_data.json`; no file if None.
         code: Directory whose source files are copied to `code/`; none if None.
 
@@ -121,7 +121,7 @@ def write_encoded(
         (directory / LOAD_DATA_FILE).write_text(json.dumps(load_data, indent=1, default=str))
     document = {
         "format": FORMAT,
-        "detlab": detlab.__version__,
+        "detlab": version("detlab"),
         "torch": str(torch.__version__),
         "models": encoded.models,
         "tree": encoded.structure,

@@ -8,14 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-import detlab
 from detlab import core
-from detlab.errors import CheckpointError, CheckpointMissing
+from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.info import ClusterInfo
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng as _rng
@@ -353,7 +353,7 @@ class Checkpointing:
             "epochs_completed": self._progress.epochs_completed,
             "framework": f"torch-{torch.__version__}",
             "format": "safetensors",
-            "detlab_version": detlab.__version__,
+            "detlab_version": version("detlab"),
             "world_size": self._context.distributed.size,
             "previous": list(self._progress.checkpoints),
         }
@@ -379,7 +379,7 @@ def best_so_far(ask: Callable[[], float | None], own: float | None, *, smaller_i
     """Return the better of the experiment's best validation and this trial's own; the master may be away."""
     try:
         known = ask()
-    except detlab.errors.DetlabError as error:
+    except DetlabError as error:
         logger.warning("the experiment's best validation is not known now, this trial's own counts: %s", error.message)
         known = None
     values = [value for value in (known, own) if value is not None]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from detlab.pytorch.context.trial_context import PyTorchTrialContext
-
 logger = logging.getLogger("detlab.pytorch")
+
+
+class _Parent(Protocol):
+    device: torch.device
+
+    def wrap_scaler(self, scaler: Any) -> Any: ...
+
+    def _use_auto_amp(self) -> None: ...
 
 
 class PyTorchExperimentalContext:
@@ -20,7 +25,7 @@ class PyTorchExperimentalContext:
         parent: The context that they belong to.
     """
 
-    def __init__(self, parent: PyTorchTrialContext) -> None:
+    def __init__(self, parent: _Parent) -> None:
         self._parent = parent
         self._auto_amp = False
         self._data_repro_checks_disabled = False

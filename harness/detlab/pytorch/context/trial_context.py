@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -19,7 +20,6 @@ from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp, optimizer_step
 from detlab.pytorch.parallel import wrapping as _wrapping
-from detlab.pytorch.parallel.gpu_share import keep_to_share
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts
 
 if TYPE_CHECKING:
@@ -441,3 +441,30 @@ def _not_a_loss(loss: Any) -> TrainerError:
         f"backward(loss): the loss has shape {tuple(loss.shape)}, and a gradient was not given",
         hint="make it a scalar, as with loss.mean(), or pass gradient=",
     )
+
+
+def share_of(device: int, env: Mapping[str, str]) -> float:
+    """Return how much of a GPU this task has, above 0 and at most 1: `DET_DEVICE_SHARES` of its environment.
+
+    Args:
+        device: The GPU, counted from 0 as torch sees it.
+        env: The environment.
+    """
+    try:
+        shares = json.loads(env.get("DET_DEVICE_SHARES", "[]"))
+        share = float(shares[device])
+    except (ValueError, LookupError, TypeError):
+        return 1.0
+    return share if 0.0 < share < 1.0 else 1.0
+
+
+def keep_to_share(device: int, env: Mapping[str, str]) -> None:
+    """Let torch's allocator take no more of a GPU's memory than this task's share: more is its own OutOfMemoryError.
+
+    Args:
+        device: The GPU, counted from 0 as torch sees it.
+        env: The environment.
+    """
+    share = share_of(device, env)
+    if share < 1.0:
+        torch.cuda.set_per_process_memory_fraction(share, device)

@@ -14,14 +14,14 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from detlab.core.metrics.tensorboard import TensorboardManager
 from detlab.info import get_cluster_info
 from detlab.pytorch.errors import TrainerError
 
 if TYPE_CHECKING:
-    from detlab.pytorch.context.trial_context import PyTorchTrialContext
+    from detlab.core import Context, DistributedContext
 
 logger = logging.getLogger("detlab.pytorch")
 
@@ -100,6 +100,19 @@ class TorchWriter:
         return getattr(self.writer, name)
 
 
+class TensorboardContext(Protocol):
+    """What writing to TensorBoard needs of a trial's context."""
+
+    distributed: DistributedContext
+    _core: Context
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Return whether the trainer writes metrics to TensorBoard."""
+
+    def get_tensorboard_writer(self) -> Any:
+        """Return the trial's `SummaryWriter`, always the same one."""
+
+
 class BatchMetricWriter:
     """Writes reported metrics to TensorBoard and has the files copied to storage, all ranks' own ones included.
 
@@ -109,7 +122,7 @@ class BatchMetricWriter:
         context: Of the trial; its switch `set_enable_tensorboard_logging` counts at each call.
     """
 
-    def __init__(self, context: PyTorchTrialContext) -> None:
+    def __init__(self, context: TensorboardContext) -> None:
         self._context = context
         self._chief = context.distributed.rank == 0
         self._writer: Any = None

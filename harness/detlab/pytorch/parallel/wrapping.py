@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,13 +15,31 @@ from torch.nn.parallel import DistributedDataParallel
 from detlab.pytorch.errors import TrainerError
 
 if TYPE_CHECKING:
-    from detlab.pytorch.context.trial_context import PyTorchTrialContext
+    from detlab.core import DistributedContext
 
 COMPILED = "_orig_mod"
 """The name under which `torch.compile` keeps the module that it compiled."""
 
 
-def wrap_model(model: torch.nn.Module, context: PyTorchTrialContext) -> torch.nn.Module:
+class Switches(Protocol):
+    """Which of `context.experimental` counts when a model is wrapped."""
+
+    _find_unused_parameters: bool
+
+
+class WrappingContext(Protocol):
+    """What wrapping a model needs of a trial's context."""
+
+    device: torch.device
+    distributed: DistributedContext
+    models: list[torch.nn.Module]
+
+    @property
+    def experimental(self) -> Switches:
+        """Further switches."""
+
+
+def wrap_model(model: torch.nn.Module, context: WrappingContext) -> torch.nn.Module:
     """Return the model on the context's device, with its gradients shared when there are several ranks.
 
     A model without parameters to train gets the chief's values and nothing else.
@@ -46,7 +64,7 @@ def wrap_model(model: torch.nn.Module, context: PyTorchTrialContext) -> torch.nn
     return Replica(model, find_unused_parameters=context.experimental._find_unused_parameters)
 
 
-def _model_problem(model: Any, context: PyTorchTrialContext) -> str | None:
+def _model_problem(model: Any, context: WrappingContext) -> str | None:
     if not isinstance(model, torch.nn.Module):
         return f"it must be a torch.nn.Module, not {model!r}"
     if isinstance(model, DistributedDataParallel | torch.nn.DataParallel):

@@ -7,7 +7,10 @@ makes of them is read back from it. While it is away nothing is started, and wha
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from typing import Any, Literal
 
 import docker
 
+import detlab
 from detlab.launch.host import procfs
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.wire import ContainerSpec
@@ -33,7 +37,6 @@ from detlab_agent.runtimes.docker.container import (
 )
 from detlab_agent.runtimes.docker.engine import AGENT_LABEL, PLACE_LABEL, Engine, EngineAway, EngineRefused, Gone
 from detlab_agent.runtimes.docker.images import find_image, pull_image
-from detlab_agent.runtimes.docker.package import container_package
 from detlab_agent.runtimes.docker.task import DockerTask, noted_fields
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 
@@ -331,3 +334,40 @@ def _start_trouble(order: Order, spec: ContainerSpec, engine: str, trouble: str)
             "systemctl restart docker. Until then runtime: process has the GPUs"
         )
     return f"container of image {spec.image}: {trouble}"
+
+
+_lock = threading.Lock()
+
+
+def container_package(directory: Path) -> Path:
+    """Return a read-only copy of the running detlab package below `directory`, made if there is none.
+
+    Raises:
+        OSError: The disk is full or failing.
+    """
+    source = Path(detlab.__file__).resolve().parent
+    with _lock:  # tasks are started in threads, several at once
+        found = directory / f"{detlab.__version__}-{_digest(source)}"
+        if not found.is_dir():
+            _copy(source, found)
+    return found
+
+
+def _copy(source: Path, target: Path) -> None:
+    partial = target.with_name(".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a life that ended meanwhile
+    target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    # With what is compiled already: inside it is read-only. Files that a compiler is just writing are left out.
+    shutil.copytree(source, partial, ignore=shutil.ignore_patterns("*.pyc.*"))
+    for path in (partial, *partial.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    partial.rename(target)
+
+
+def _digest(source: Path) -> str:
+    """Return what changes when a module does."""
+    checksum = hashlib.sha256()
+    for path in sorted(source.rglob("*.py")):
+        info = path.stat()
+        checksum.update(f"{path.relative_to(source)} {info.st_size} {info.st_mtime_ns}\n".encode())
+    return checksum.hexdigest()[:16]

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.warm_wire import CONTROL, GO, ROOM, ForkRequest
-from detlab_agent.runtimes.process.memory import free_memory
+from detlab_agent.capacity import free_memory
 from detlab_agent.runtimes.process.task import sparing
 
 _log = logging.getLogger(__name__)
