@@ -18,7 +18,7 @@ from detlab import core
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.info import ClusterInfo
 from detlab.pytorch.callback import CallbackSet
-from detlab.pytorch.checkpoint import rng as _rng
+from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.checkpoint.codec import PickleRefused
 from detlab.pytorch.checkpoint.files import STRUCTURE_FILE, read_state
 from detlab.pytorch.checkpoint.matching import check_state, load_models, load_optimizers
@@ -213,7 +213,7 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
         logger.warning("the checkpoint holds state of a callback %r that this trial does not have", gone)
     rank = context.distributed.rank
     if restored.knows(rank):
-        _rng.restore(tree["ranks"][rank]["rng"])
+        rng.restore(tree["ranks"][rank]["rng"])
     if restored.same_trial and tree["trial_state"].get("aggregation") == context._aggregation_frequency:
         _apply_gradients(tree.get("ranks") or [], context)
 
@@ -279,7 +279,7 @@ class Checkpointing:
     def save(self, stream: TrainingStream) -> None:
         """Take a checkpoint; all ranks call in step. Returns when the state is copied, before it is written."""
         self.drain()  # the writer takes one at a time
-        mine = {"rng": _rng.capture(), "gradients": self._context._pending_gradients()}
+        mine = {"rng": rng.capture(), "gradients": self._context._pending_gradients()}
         if self._core.distributed.size > 1:
             mine = to_cpu(mine)  # the chief would put another rank's tensors on that rank's GPU
         ranks = self._core.distributed.gather(mine)
