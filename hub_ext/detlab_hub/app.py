@@ -22,9 +22,9 @@ from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
 import detlab
-from detlab.client.discovery import is_loopback
+from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
-from detlab.launch.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools

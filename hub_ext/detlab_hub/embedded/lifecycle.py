@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from detlab.client.logins import user_state_folder
+from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
-from detlab.launch.watching import HUNG
 from detlab.testing.master import MasterDouble
 from detlab.testing.task_api import TaskApi, make_task_dir
 from detlab_hub.services.failures.diagnosis import Evidence, judge

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab_agent.unpack import unpack

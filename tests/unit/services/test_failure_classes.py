@@ -125,7 +125,7 @@ NCCL_TIMEOUT = (
     "milliseconds before timing out."
 )
 BARRIER = "RuntimeError: Rank 1 failed to pass monitoredBarrier in 30000 ms"
-GATHER = "detlab.core._channel.DistributedError: rank 2 did not call gather() within 7200 s"
+GATHER = "detlab.core.distributed.channel.DistributedError: rank 2 did not call gather() within 7200 s"
 SUMMARY = """\
 train.py FAILED
 ------------------------------------------------------------

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
-from detlab.schemas.expconf.environment import DEVICE_KINDS
+from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use

@@ -15,9 +15,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf import ExperimentConfig
-from detlab.schemas.expconf.paths import render
-from detlab.schemas.expconf.scalars import Block
-from detlab.schemas.expconf.walking import visit
+from detlab.schemas.expconf.blocks.scalars import Block
+from detlab.schemas.expconf.checks.walk import visit
+from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.wire import ExperimentState, TrialState
 from detlab_hub.services.kernel.shell import Shell

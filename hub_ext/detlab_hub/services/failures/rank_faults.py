@@ -1,7 +1,8 @@
 """From the output of several ranks to the one that failed first, or that the others waited for in vain. Pure.
 
-The texts are those of our watchdogs (`detlab.pytorch._watchdog`, `detlab.launch.watching`), of the Core API's own
-messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's summary.
+The texts are those of our watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the Core
+API's own messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
+summary.
 """
 
 from __future__ import annotations

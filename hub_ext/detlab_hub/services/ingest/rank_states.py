@@ -1,6 +1,6 @@
 """How the ranks of trials over several nodes stand: kept for a moment, so that their launchers hear of each other.
 
-The launchers judge who hangs (`detlab.launch.watching`). Nothing is lost with a master: they say it again.
+The launchers judge who hangs (`detlab.launch.ranks.watchdog`). Nothing is lost with a master: they say it again.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detlab.client.discovery import is_loopback
+from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detlab.launch.identity import DEFAULT_RANGE
+from detlab.launch.host.identity import DEFAULT_RANGE
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.kernel.server_certificates import ServerAuthority

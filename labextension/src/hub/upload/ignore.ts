@@ -1,6 +1,6 @@
 /**
  * Which files of a folder travel: `.detignore` in gitignore syntax, and defaults. The same rules as the command line's
- * (detlab.client.ignore), which a test asks beside it: each entry is judged from the top down, the last pattern that
+ * (detlab.client.bundling.ignore), which a test asks beside it: each entry is judged from the top down, the last pattern that
  * matches it decides, and nothing below a folder that is left out can be taken back in.
  */
 
