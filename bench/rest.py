@@ -39,7 +39,7 @@ from measure import Figure, absent, conclude, cpu_of, median_of, memory_of, opti
 from mlflow_server import NAME as MLFLOW
 from mlflow_server import mlflow_server
 
-from detlab.launch.delivery import POLL
+from detlab.launch.delivery.sender import POLL
 from detlab_hub.services.streams.tails import PERIOD
 from testbed.cluster import UNLIMITED, Cluster, running_cluster
 

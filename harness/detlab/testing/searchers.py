@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from detlab.schemas.expconf.searchers import MEMBERS
+from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,

@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from detlab.errors import Conflict
 from detlab.schemas import expconf
-from detlab.schemas.expconf import searchers as blocks
+from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, registry
 from detlab_hub.services.experiments import suggestions

@@ -146,7 +146,7 @@ def test_what_the_master_would_refuse_raises_here(metrics: dict[str, Any], messa
 
 def test_limits_are_those_of_the_master() -> None:
     """Both sides judge the same report; neither may be stricter."""
-    from detlab.core import _values
+    from detlab.core.metrics import values
     from detlab_hub.store.queries.metrics import reports
 
     assert reports.GROUP_CHARS == values.MAX_GROUP

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.launch.identity import IdentityError, UidRules
+from detlab.launch.host.identity import IdentityError, UidRules
 from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
 from detlab_hub.services.lifecycle.uids import disagreements
 

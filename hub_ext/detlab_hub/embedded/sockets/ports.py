@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab.launch.procfs import read_process
+from detlab.launch.host.procfs import read_process
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, listen, listening_inodes
 
 _LOWEST = 600

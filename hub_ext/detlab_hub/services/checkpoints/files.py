@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, NotFound, StorageError
-from detlab.launch.trees import remove_below
+from detlab.launch.host.trees import remove_below
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
 
 _log = logging.getLogger(__name__)

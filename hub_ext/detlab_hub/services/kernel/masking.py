@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from detlab.schemas.expconf.secret_keys import SECRET_BLOCKS, SECRET_KEYS
+from detlab.schemas.expconf.raw.secret_keys import SECRET_BLOCKS, SECRET_KEYS
 from detlab_hub.services.kernel.warm_start import as_asked
 
 MASK = "********"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, StorageError
-from detlab.launch.identity import how_to_agree
+from detlab.launch.host.identity import how_to_agree
 from detlab.schemas.jobwire import UidList, UidView
 from detlab.schemas.wire import Hello
 from detlab_hub.services.kernel.callers import Caller
