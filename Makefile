@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine:
 #   make demo   the main job: a searched, plotted experiment on an embedded cluster
 #   make test   all checks and all tests
-# Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the front ends
+# Each sets up what it needs: a virtual environment in .venv, the front ends and configurable-http-proxy with packages
 # from npm, and for the tests PostgreSQL, nginx and chromium from Debian (announced first).
 
 PYTHON ?= $(shell sh tests/testbed/python.sh)
@@ -15,8 +15,6 @@ INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt --edi
 FRONT := server_ext/detlab_server/labextension/package.json
 LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
 NODE_MODULES := labextension/node_modules/.package-lock.json
-PROXY := $(VENV)/node/node_modules/.bin/configurable-http-proxy
-PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
 # Two cores keep two workers busy; with three, whole clusters starve each other. A worker has a cluster and a browser.
 TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
@@ -143,10 +141,10 @@ lint-python: setup-test
 	$(BIN)/lint-imports
 	cd labextension && npm test --silent -- $(ASKS_PYTHON)
 
-setup: $(VENV)/.installed $(PROXY) $(FRONT)  ## the virtual environment, the proxy and the front ends
+setup: $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: $(VENV)/.installed-test $(PROXY) $(FRONT) system-packages
+setup-test: $(VENV)/.installed-test $(FRONT) system-packages
 
 $(VENV)/.python: | prerequisites
 	$(PYTHON) -m venv $(VENV)
@@ -169,14 +167,10 @@ $(VENV)-bench/.installed: pyproject.toml constraints.txt
 		--editable ".[bench]"
 	@touch $@
 
-$(PROXY): | $(VENV)/.python
-	@echo "==> configurable-http-proxy $(PROXY_VERSION) from npm"
-	npm install --silent --no-audit --no-fund --prefix $(VENV)/node configurable-http-proxy@$(PROXY_VERSION)
-
 docs: setup  ## make the generated reference pages anew
 	$(BIN)/python docs/generate.py
 
-front: $(FRONT)  ## build the JupyterLab extension, the hub page and the notebook widget
+front: $(FRONT)  ## build the JupyterLab extension, the hub page, the notebook widget and the Hub's proxy
 
 $(NODE_MODULES): labextension/package-lock.json | prerequisites
 	@echo "==> node packages of the front ends (about a minute, 500 MB)"
@@ -185,7 +179,7 @@ $(NODE_MODULES): labextension/package-lock.json | prerequisites
 # An editable install copies what is there when it is made; a link always shows what was built last.
 $(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
 		$(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) | $(VENV)/.installed
-	@echo "==> the front ends"
+	@echo "==> the front ends and the proxy"
 	cd labextension && npm run --silent build
 	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
 	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
@@ -198,4 +192,5 @@ system-packages:
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
-		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* server_ext/detlab_server/labextension
+		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
+		server_ext/detlab_server/labextension

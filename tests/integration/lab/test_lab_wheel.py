@@ -22,6 +22,10 @@ WANTED = (
     r"detlab_hub/web/static/hub\.js",
     r"detlab_hub/web/static/hub\.css",
     r"detlab_magics/static/widget\.js",
+    r"detlab_hub/embedded/proxy/bin/configurable-http-proxy\.cjs",
+    r"detlab_hub/embedded/proxy/bin/error/503\.html",
+    r"detlab_hub/embedded/proxy/package\.json",
+    r"detlab_hub/embedded/proxy/LICENSES\.txt",
 )
 
 
