@@ -49,7 +49,7 @@ again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try o
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo dev test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -125,8 +125,13 @@ $(VENV)-audit/.installed:
 	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.10"
 	@touch $@
 
-unit: setup-test  ## the quick tests only
-	$(BIN)/python -m pytest -q tests/unit
+unit: EXTRAS := all,test,lint
+unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
+	$(PYTEST) -q $(WORKERS) tests/unit
+
+dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
+	@cd labextension && exec node build.mjs --watch & trap "kill $$!" EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/det up --foreground --reload $(UP)
 
 lint: lint-front lint-python  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
 
@@ -141,12 +146,12 @@ lint-python: setup-test
 	$(BIN)/lint-imports
 	cd labextension && npm test --silent -- $(ASKS_PYTHON)
 
-setup: $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
+setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: $(VENV)/.installed-test $(FRONT) system-packages
+setup-test: prerequisites $(VENV)/.installed-test $(FRONT) system-packages
 
-$(VENV)/.python: | prerequisites
+$(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade "pip>=24"
 	@touch $@
@@ -184,8 +189,11 @@ $(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
 	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
 	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
 
-prerequisites:
+python:
 	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
+
+prerequisites:
+	@sh tests/testbed/prerequisites.sh "$(PYTHON)" node
 
 system-packages:
 	@sh tests/testbed/system_packages.sh

@@ -1,10 +1,11 @@
-// Three front ends from one source, and the Hub's proxy: `node build.mjs [widget] [hub] [lab] [proxy]` (all by default).
+// Three front ends from one source, and the Hub's proxy: `node build.mjs [widget] [hub] [lab] [proxy]` (all by default);
+// with --watch again and again, whenever a file in src/ or style/ changes.
 //   widget  the notebook widget, one ESM file next to the Python that shows it
 //   hub     the hub page, one script and one style sheet
 //   lab     the prebuilt JupyterLab extension: bundled here, then federated by @jupyter/builder (no network)
 //   proxy   configurable-http-proxy in one file, so that the wheel brings it and `det up` needs no npm
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, existsSync, readFileSync, readdirSync, rmSync, watch, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -12,7 +13,8 @@ import { build } from 'esbuild';
 
 const here = dirname(fileURLToPath(import.meta.url));
 process.chdir(here);
-const wanted = process.argv.slice(2);
+const watching = process.argv.includes('--watch');
+const wanted = process.argv.slice(2).filter(name => name !== '--watch');
 const common = {
   bundle: true,
   format: 'esm',
@@ -100,12 +102,30 @@ function licencesOf(files) {
   return texts.join(`\n${'-'.repeat(72)}\n\n`);
 }
 
-for (const [name, make] of Object.entries(parts)) {
-  if (wanted.length === 0 || wanted.includes(name)) await make();
-}
 const unknown = wanted.filter(name => !(name in parts));
 if (unknown.length) {
   console.error(`no such part: ${unknown.join(', ')}; there are ${Object.keys(parts).join(', ')}`);
   process.exit(2);
 }
-console.log(`built ${resolve(here)}: ${(wanted.length ? wanted : Object.keys(parts)).join(', ')}`);
+
+async function buildAll(names) {
+  for (const name of names) await parts[name]();
+  console.log(`built ${resolve(here)}: ${names.join(', ')}`);
+}
+
+const chosen = wanted.length ? wanted : Object.keys(parts);
+if (watching) watchSources(chosen.filter(name => name !== 'proxy'));
+else await buildAll(chosen);
+
+/** Build after each change, once no file has changed for a moment; what does not compile waits for the next change. */
+function watchSources(names) {
+  let timer;
+  let building = Promise.resolve();
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      building = building.then(() => buildAll(names)).catch(error => console.error(error.message));
+    }, 200);
+  };
+  for (const folder of ['src', 'style']) watch(folder, { recursive: true }, soon);
+}
