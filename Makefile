@@ -130,7 +130,7 @@ unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neit
 	$(PYTEST) -q $(WORKERS) tests/unit
 
 dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
-	@cd labextension && exec node build.mjs --watch & trap "kill $$!" EXIT; trap 'exit 130' INT TERM; \
+	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/det up --foreground --reload $(UP)
 
 lint: lint-front lint-python  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
