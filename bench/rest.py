@@ -40,7 +40,7 @@ from mlflow_server import NAME as MLFLOW
 from mlflow_server import mlflow_server
 
 from detlab.launch.delivery import POLL
-from detlab_hub.services.tails import PERIOD
+from detlab_hub.services.streams.tails import PERIOD
 from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 START, MEMORY, IDLE = 3.0, 150.0, 1.0

@@ -15,8 +15,8 @@ from typing import Any
 from detlab.errors import DetlabError
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import make_parts
+from detlab_hub.embedded.sockets.listeners import Listeners
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 

@@ -15,14 +15,15 @@ from detlab.client.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded import ports, process
+from detlab_hub.embedded import process
 from detlab_hub.embedded.front import Said, choose_front
 from detlab_hub.embedded.instances import end_instances
-from detlab_hub.embedded.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
 from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
+from detlab_hub.embedded.sockets import ports
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 Say = Callable[[str], None]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.listeners import LOOPBACK, Address
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
 PROXY = "proxy"

@@ -21,12 +21,12 @@ import detlab
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.hubapi import HubApi
-from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.process import Running, identify, start
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.sockets.listeners import Listeners
+from detlab_hub.embedded.sockets.unavailable import Unavailable
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
-from detlab_hub.embedded.unavailable import Unavailable
 
 log = logging.getLogger("detlab.supervisor")
 

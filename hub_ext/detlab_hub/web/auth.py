@@ -13,7 +13,7 @@ from tornado import web
 
 from detlab.errors import AuthError, Forbidden, Unavailable
 from detlab_hub.services import Caller, Services
-from detlab_hub.services.callers import ADMIN
+from detlab_hub.services.kernel.callers import ADMIN
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.crosssite import CrossSite, check_session, is_local
 from detlab_hub.web.scopes import AnyCaller, needs

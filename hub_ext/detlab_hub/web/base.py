@@ -19,10 +19,10 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.services.access import Hidden
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.limits.reached import Reached, TooFast
-from detlab_hub.services.threads import user_of
+from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.kernel.limits.reached import Reached, TooFast
+from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name

@@ -147,7 +147,7 @@ def test_what_the_master_would_refuse_raises_here(metrics: dict[str, Any], messa
 def test_limits_are_those_of_the_master() -> None:
     """Both sides judge the same report; neither may be stricter."""
     from detlab.core import _values
-    from detlab_hub.store.queries import reports
+    from detlab_hub.store.queries.metrics import reports
 
     assert reports.GROUP_CHARS == _values.MAX_GROUP
     assert reports.NAME_CHARS == _values.MAX_NAME

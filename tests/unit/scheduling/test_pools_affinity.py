@@ -23,8 +23,8 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
-from detlab_hub.core.scheduling.shapes import Shapes
-from detlab_hub.services.offers import constraints_of
+from detlab_hub.core.scheduling.fit.shapes import Shapes
+from detlab_hub.services.kernel.offers import constraints_of
 
 ONE = {"j": {}}
 

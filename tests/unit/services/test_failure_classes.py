@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from detlab_hub.services.diagnosis import Evidence, judge
-from detlab_hub.services.rank_faults import Line, failing_rank
+from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.rank_faults import Line, failing_rank
 
 HEAD = ("Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()")
 CUDA_OOM = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab_hub.services.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, Refused, Tally
+from detlab_hub.services.cluster.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, Refused, Tally
 
 
 def refused(path: str = "experiments/7", actor: str = "mallory", verb: str = "GET") -> Refused:

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from detlab.errors import BundleError
-from detlab_hub.services.preparing import bundle_files
+from detlab_hub.services.admission.preparing import bundle_files
 
 MIB = 1 << 20
 

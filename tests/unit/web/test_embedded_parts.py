@@ -16,15 +16,15 @@ from cryptography import x509
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded import ports
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.certificate import make_certificate
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
+from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
-from detlab_hub.services.servercerts import make_authority
+from detlab_hub.services.kernel.server_certificates import make_authority
 
 
 @pytest.fixture
