@@ -141,7 +141,7 @@ def _finish_restore(folder: StateFolder, say: Say) -> None:
     """Finish what a `det restore` that was interrupted had decided on."""
     if not folder.restore_note.exists():
         return
-    from detlab_hub.backup.moves import finish_interrupted
+    from detlab_hub.embedded.moves import finish_interrupted
 
     if finish_interrupted(folder):
         say("A restore of this folder had been interrupted; it is finished now.")

@@ -35,7 +35,6 @@ from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.cluster.usage import Usage
-from detlab_hub.services.cluster.user_uids import UserUids
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import removal
@@ -51,10 +50,13 @@ from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies
-from detlab_hub.services.lifecycle.transitions import apply_allocation, send_kill
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
+from detlab_hub.services.lifecycle.task_transitions import TaskHolder
+from detlab_hub.services.lifecycle.transitions import TrialHolder, finish_turn
+from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyLooks
 from detlab_hub.services.placement import passes as placement
@@ -98,6 +100,9 @@ KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
 
+_LIFECYCLE = Lifecycle(TrialHolder(), TaskHolder(), finish_turn)
+
+
 class Services:
     """Everything that the web layer may ask of the master."""
 
@@ -114,7 +119,7 @@ class Services:
     ) -> None:
         connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
-        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections)
+        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
         self.grants = Grants(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())

@@ -132,7 +132,7 @@ PAGES: list[tuple[str, type[Guarded]]] = [
     ("tasks/{task_id}", pages.TaskPage),
     ("plain", pages.Plain),
     ("health", cluster.HealthRoute),
-    ("oauth_callback", auth.OAuthCallback),
+    ("oauth_callback", pages.OAuthCallback),
     ("static/{asset_name}", pages.StaticFile),
 ]
 """Path below `/services/detlab/` and its handler."""

@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""The listening sockets of the embedded cluster: who holds them, which ports, what answers while a part is down.
+
+The parts themselves are started and watched by the supervisor.
+"""

@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""Whether what is submitted may come in: configs prepared, bundles taken, feasibility, limits per user, quotas.
+
+Nothing here starts or places anything.
+"""

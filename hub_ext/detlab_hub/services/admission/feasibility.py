@@ -23,9 +23,8 @@ from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services.admission import instance_records, quotas
 from detlab_hub.services.kernel.agent_kinds import Present
-from detlab_hub.services.kernel.offers import agent_of, constraints_of, known_node
+from detlab_hub.services.kernel.offers import agent_of, constraints_of, kind_of_slots, known_node
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.lifecycle.launching import kind_of_slots
 from detlab_hub.services.lifecycle.queue_fields import WHERE, demands, pool_for, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.placement.snapshots import is_single_node

@@ -21,7 +21,6 @@ from detlab.schemas.expconf.environment import DEVICE_KINDS
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.admission.petnames import petname
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.warm_start import check_source
@@ -120,7 +119,7 @@ def _refuse(problems: Iterable[Problem]) -> None:
 
 def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
     if not config.get("name"):
-        config["name"] = f"Experiment ({petname(draw)})"
+        config["name"] = f"Experiment ({_petname(draw)})"
     reproducibility = config.get("reproducibility") or {}
     if reproducibility.get("experiment_seed") is None:
         config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
@@ -244,3 +243,29 @@ def bundle_files(path: Path) -> set[str]:
             return {str(name) for member, name in members(archive, Limits()) if member.isfile()}
     except (UnsafeBundle, OSError) as error:
         raise BundleError(f"the bundle cannot be used: {error}") from error
+
+
+# --- names for experiments that were given none
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_ADVERBS = _words(
+    "boldly brightly calmly deeply eagerly easily finely freely gently gladly kindly lightly merrily mildly"
+    " neatly nicely openly plainly quickly quietly rapidly really smoothly softly swiftly truly warmly wisely"
+)
+_ADJECTIVES = _words(
+    "amber brave bright calm clever cosmic crisp curious daring early fair fluent golden honest humble keen"
+    " lively lucid mellow modest noble patient polite quick quiet ready sharp silver steady sunny tidy vivid"
+)
+_ANIMALS = _words(
+    "badger beaver bison crane dolphin eagle falcon ferret finch gecko heron ibex jackal kestrel koala lemur"
+    " lynx marten moose newt otter owl panda penguin puffin quail raven robin seal stork tapir walrus wombat"
+)
+
+
+def _petname(draw: random.Random) -> str:
+    """Three words joined by hyphens, such as `calmly-vivid-otter`."""
+    return f"{draw.choice(_ADVERBS)}-{draw.choice(_ADJECTIVES)}-{draw.choice(_ANIMALS)}"

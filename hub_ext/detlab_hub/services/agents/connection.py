@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -14,6 +14,7 @@ from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import (
     AllocationState,
     ExitAck,
+    FailureView,
     Heartbeat,
     Hello,
     TaskExited,
@@ -24,17 +25,18 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.agents import Connection
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.services.agents import changed_slots
+from detlab_hub.core.lifecycle.allocation import Graces, KillRequested, LeaveRequested, PreemptReason
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import gangs
-from detlab_hub.services.lifecycle.transitions import apply_allocation, send_kill, send_launch
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
 from detlab_hub.services.placement.active_rows import PLACED, holder_of
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
+_AT_ONCE = Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
 REFUSED = "refused"
 MACHINE_RESTARTED = "machine_restarted"
 REFUSAL_TTL = 60.0
@@ -144,7 +146,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
             keep.append(row.id)
             if not task.exited:
                 gangs.started(turn, row, hello.agent_id)
-                changed_slots.end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
+                _end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
             if row.state == AllocationState.TERMINATING:
                 send_kill(turn, row, hello.agent_id)
         elif not gangs.has_begun(turn, row, hello.agent_id) and not _missing(turn, hello, row):
@@ -245,3 +247,22 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
 def _holder_of(s: Session, allocation_id: str) -> int | str | None:
     row = s.get(AllocationRow, allocation_id)
     return None if row is None else holder_of(row)
+
+
+def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:
+    """End an allocation that runs on an agent which came back without some of its slots (a GPU fell off).
+
+    Its task computes on nothing, or will: it is killed, and a trial starts again elsewhere, uncounted.
+    """
+    if row.state == AllocationState.TERMINATING or not gone:
+        return
+    message = f"agent {agent_id} came back without {'slot' if len(gone) == 1 else 'slots'} {', '.join(sorted(gone))}"
+    _log.warning("allocation %s: %s; it is killed", row.id, message)
+    if row.task_id is not None:
+        card = FailureView(
+            kind="lost", message=message, hint="what the agent has now: det slot list", command="det slot list"
+        )
+        turn.task(row.task_id).failure = card.model_dump()
+    else:
+        apply_allocation(turn, row, LeaveRequested(PreemptReason.DEVICE, turn.now, _AT_ONCE))
+    apply_allocation(turn, row, KillRequested(turn.now))

@@ -19,9 +19,9 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.lifecycle.allocation import LeaveRequested, PreemptReason
 from detlab_hub.core.lifecycle.usertask import EndRequested
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.rows import graces_of
 from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.services.lifecycle.transitions import apply_allocation
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.services.usertasks.idle import say
 from detlab_hub.store.prepared import Prepared

@@ -19,7 +19,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.transitions import send_kill
+from detlab_hub.services.lifecycle.allocation_transitions import send_kill
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow

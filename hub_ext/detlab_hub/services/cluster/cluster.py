@@ -16,8 +16,8 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.services.lifecycle.transitions import apply_allocation
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 

@@ -13,7 +13,7 @@ from detlab.schemas.wire import FailureView
 from detlab_hub.services.failures.diagnosis import Evidence, judge
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
-from detlab_hub.services.lifecycle.launching import kind_of_slots
+from detlab_hub.services.kernel.offers import kind_of_slots
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import (

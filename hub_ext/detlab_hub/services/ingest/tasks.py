@@ -36,8 +36,8 @@ from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.kernel.warm_start import is_source
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.rows import graces_of
-from detlab_hub.services.lifecycle.transitions import apply_allocation
 from detlab_hub.services.logs.matching import PolicyLooks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens

@@ -29,6 +29,12 @@ from detlab_hub.store.tables import AgentRow
 _log = logging.getLogger(__name__)
 
 
+def kind_of_slots(agent: AgentRow | None) -> str:
+    """What the slots of an agent are, for what a config says by kind: cuda, rocm or cpu."""
+    kinds = set() if agent is None else {slot.get("kind", "cpu") for slot in agent.slots}
+    return next((kind for kind in ("cuda", "rocm") if kind in kinds), "cpu")
+
+
 def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
     """What a stored request asks of its agents."""
     if not raw:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 
 class Pending(dict[str, str]):
@@ -38,3 +40,19 @@ class Pending(dict[str, str]):
             if count > most.get(number, (0, ""))[0]:
                 most[number] = count, text
         return {int(number): text for number, (_, text) in most.items() if number.isdigit()}
+
+
+class HeldBack(NamedTuple):
+    """Of an allocation that is to leave and was not asked yet.
+
+    Attributes:
+        since: When the first of those was held back that leave with it.
+        waiting: For whom it was chosen.
+    """
+
+    since: float
+    waiting: frozenset[str]
+
+
+Saving: TypeAlias = Mapping[str, HeldBack]
+NOBODY: Saving = MappingProxyType({})

@@ -21,15 +21,13 @@ from detlab_hub.services.kernel.agent_kinds import Remembered
 from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
-from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.kernel.pending import Pending, Saving
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.threads import Workers
 from detlab_hub.services.kernel.token_cache import KnownTasks
-from detlab_hub.services.kernel.turn import Outbox, Turn
+from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
 from detlab_hub.services.kernel.wakeups import Wakeups
-from detlab_hub.services.lifecycle.transitions import finish_turn
-from detlab_hub.services.placement.after_checkpoint import Saving
 from detlab_hub.store import Clock, Store
 from detlab_hub.store.queries.logs import lines as logs
 
@@ -54,6 +52,7 @@ class Shell:
     settings: Settings
     clock: Clock
     backend: Backend
+    lifecycle: Lifecycle
     searches: Searches = field(default_factory=Searches)
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
@@ -116,12 +115,13 @@ class Shell:
                 self.clock(),
                 self.settings,
                 self.searches,
+                self.lifecycle,
                 spawn_secrets=self.spawn_secrets,
                 metric_names=self.metric_names,
             )
             try:
                 result = fn(turn)
-                finish_turn(turn)
+                self.lifecycle.finish(turn)
             except BaseException:
                 # The searches have moved on, the database has not. Where it is the commit that fails, or another write
                 # of the same commit, the number of their journal entry tells.

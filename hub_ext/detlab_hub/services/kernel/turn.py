@@ -8,21 +8,49 @@ shell after the commit; a transaction that fails leaves no trace outside.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
-from detlab.schemas.wire import MasterMessage, TaskExited
+from detlab.schemas.wire import AllocationState, MasterMessage, TaskExited
+from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
+from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
 
-if TYPE_CHECKING:
-    from detlab_hub.services.kernel.searches import Searches
+
+class Holder(Protocol):
+    """What holds an allocation, a trial or a user task: what the allocation's progress means for it."""
+
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """The allocation's row changed in any way."""
+
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """The allocation entered another state."""
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: EndKind) -> None:
+        """The attempt that the allocation was for is over."""
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """The state machines, as the kernel reaches them: they lie above it.
+
+    Attributes:
+        trials: Holds the allocations of trials.
+        tasks: Holds the allocations of user tasks.
+        finish: Run at the end of each turn, in its transaction.
+    """
+
+    trials: Holder
+    tasks: Holder
+    finish: Callable[[Turn], None]
 
 
 @dataclass
@@ -55,6 +83,7 @@ class Turn:
     now: float
     settings: Settings
     searches: Searches
+    lifecycle: Lifecycle
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
     exits: dict[str, TaskExited] = field(default_factory=dict)
@@ -105,6 +134,10 @@ class Turn:
     def allocation(self, allocation_id: str) -> AllocationRow | None:
         """The row of an allocation, None if there is none."""
         return self.session.get(AllocationRow, allocation_id)
+
+    def holder(self, row: AllocationRow) -> Holder:
+        """What holds an allocation: a trial or a user task."""
+        return self.lifecycle.tasks if row.trial_id is None else self.lifecycle.trials
 
     def changed_experiment(self, experiment_id: int) -> None:
         """Say once per turn that an experiment changed; readers of the stream get its view then."""

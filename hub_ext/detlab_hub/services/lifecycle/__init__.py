@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""The shell around the pure machines of `core.lifecycle`: load a row, step, write it back, collect the actions.
+
+Trials, experiments, user tasks and allocations change state here and nowhere else. No placing, no views, no HTTP.
+"""

@@ -16,8 +16,8 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import gang
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.rows import allocation_of
-from detlab_hub.services.lifecycle.transitions import apply_allocation
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, PartRow
 

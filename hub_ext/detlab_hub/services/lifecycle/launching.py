@@ -12,6 +12,7 @@ from detlab.schemas import expconf
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
+from detlab_hub.services.kernel.offers import kind_of_slots
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
 from detlab_hub.services.lifecycle import uids
@@ -230,12 +231,6 @@ def _gpu_uuids(agent: AgentRow | None, slots: list[str]) -> list[str]:
 def _device_shares(agent: AgentRow | None, slots: list[str]) -> list[float]:
     known = {} if agent is None else {slot["id"]: slot.get("shares", 1) for slot in agent.slots}
     return fractions(slots, [known.get(slot, 1) for slot in slots])
-
-
-def kind_of_slots(agent: AgentRow | None) -> str:
-    """What the slots of an agent are, for what a config says by kind: cuda, rocm or cpu."""
-    kinds = set() if agent is None else {slot.get("kind", "cpu") for slot in agent.slots}
-    return next((kind for kind in ("cuda", "rocm") if kind in kinds), "cpu")
 
 
 def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, str]:

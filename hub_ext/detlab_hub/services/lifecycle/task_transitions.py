@@ -13,6 +13,7 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.store.tables import AllocationRow, TaskRow
 
@@ -71,35 +72,38 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
 
 
 def _kill_current(turn: Turn, row: TaskRow) -> None:
-    from detlab_hub.services.lifecycle.transitions import apply_allocation  # the two drive each other
-
     current = current_allocation(turn, row)
     if current is not None:
         apply_allocation(turn, current, allocations.KillRequested(turn.now))
 
 
-def allocation_moved(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-    """An allocation of a user task went on."""
-    task = turn.task(row.task_id or "")
-    if state is AllocationState.RUNNING and task.started_at is None:
-        task.started_at = task.last_activity = turn.now
-    turn.changed_task(task)
+class TaskHolder:
+    """What the allocations of user tasks mean for their tasks."""
 
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """Nothing: readers are told when it moves."""
 
-def attempt_ended(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-    """An allocation of a user task is over."""
-    task = turn.task(row.task_id or "")
-    task.exit_code = row.exit_code
-    if kind is allocations.EndKind.FAILED:
-        heard = turn.exits.get(row.id)
-        card = cards.of_task_exit(
-            turn.session,
-            task,
-            row,
-            rank=None if heard is None else heard.rank,
-            reason="" if heard is None else heard.reason,
-            message="" if heard is None else heard.message,
-        )
-        task.failure = card.model_dump()
-    turn.outbox.wake_logs.add(task.id)
-    apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """Note when the task first ran."""
+        task = turn.task(row.task_id or "")
+        if state is AllocationState.RUNNING and task.started_at is None:
+            task.started_at = task.last_activity = turn.now
+        turn.changed_task(task)
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+        """End the task, or let it run again."""
+        task = turn.task(row.task_id or "")
+        task.exit_code = row.exit_code
+        if kind is allocations.EndKind.FAILED:
+            heard = turn.exits.get(row.id)
+            card = cards.of_task_exit(
+                turn.session,
+                task,
+                row,
+                rank=None if heard is None else heard.rank,
+                reason="" if heard is None else heard.reason,
+                message="" if heard is None else heard.message,
+            )
+            task.failure = card.model_dump()
+        turn.outbox.wake_logs.add(task.id)
+        apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))

@@ -1,7 +1,7 @@
-"""The shell around the state machines: load a row, step, write it back, carry out the actions, in one `Turn`.
+"""Trials, their searches and experiments: load a row, step its machine, write it back, carry out the actions.
 
-What belongs to the database happens here; what leaves it goes to the turn's outbox. The machines call each
-other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
+All in one `Turn`: what belongs to the database happens here; what leaves it goes to the turn's outbox. The machines
+call each other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
 the searcher's decisions are events of trials and of the experiment.
 """
 
@@ -12,10 +12,9 @@ import signal
 from collections.abc import Iterable
 from typing import assert_never
 
-from pydantic import ValidationError
 from sqlalchemy import Table, bindparam, func, select
 
-from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, Kill, TaskExited, TrialState
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
@@ -37,23 +36,18 @@ from detlab_hub.core.searchers import (
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_lasting
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.server_certificates import NoCertificate
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import accounting, log_policies, lost_attempts, missing_checkpoints, task_transitions
-from detlab_hub.services.lifecycle.launching import build_launches
+from detlab_hub.services.lifecycle import log_policies, lost_attempts, missing_checkpoints
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.services.lifecycle.rows import (
     TERMINAL_TRIALS,
-    allocation_of,
     graces_of,
     slots_per_trial,
     trial_of,
-    write_allocation,
     write_trial,
 )
-from detlab_hub.services.lifecycle.uids import NoUid
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.queries import parts
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
@@ -89,107 +83,40 @@ _OF_TRIAL = select(AllocationRow).where(
 )
 
 
-# --- allocations
+class TrialHolder:
+    """What the allocations of trials mean for their trials."""
 
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """Tell readers that the trial changed."""
+        turn.changed_trial(turn.trial(row.trial_id or 0))
 
-def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -> None:
-    """Give an allocation an event."""
-    old = allocation_of(row)
-    step = allocations.step(old, event)
-    if step.state == old and not step.actions:
-        return
-    write_allocation(row, step.state)
-    if old.state is not step.state.state:
-        _log.info("allocation %s: %s", row.id, step.state.state)
-        _note_times(turn, row, step.state.state)
-        turn.changed_cluster()
-    if row.trial_id is not None:
-        turn.changed_trial(turn.trial(row.trial_id))
-    for action in step.actions:
-        match action:
-            case allocations.SendLaunch():
-                send_launch(turn, row)
-            case allocations.SignalPreempt():
-                turn.outbox.wake_allocations.add(row.id)
-            case allocations.SendKill():
-                send_kill(turn, row)
-            case allocations.EndAttempt(kind):
-                _end_attempt(turn, row, kind)
-            case _:
-                assert_never(action)
-
-
-def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-    if state is AllocationState.ASSIGNED:
-        row.assigned_at = turn.now
-    elif state is AllocationState.RUNNING:
-        row.started_at, row.stage_message = turn.now, ""
-    elif state is AllocationState.TERMINATED:
-        row.ended_at = turn.now
-        turn.outbox.ended_allocations.append(row.id)
-        accounting.note(turn, row)
-    if row.trial_id is None or row.experiment_id is None:
-        task_transitions.allocation_moved(turn, row, state)
-    elif state is AllocationState.RUNNING:
-        trial, experiment = turn.trial(row.trial_id), turn.experiment(row.experiment_id)
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """Note when the trial and its experiment first ran."""
+        if state is not AllocationState.RUNNING:
+            return
+        trial = turn.trial(row.trial_id or 0)
+        experiment = turn.experiment(trial.experiment_id)
         if trial.started_at is None:
             trial.started_at = turn.now
         if experiment.started_at is None:
             experiment.started_at = turn.now
         turn.changed_experiment(experiment.id)
 
-
-def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None:
-    """Tell the allocation's agents, or only one of them, to start its task (again).
-
-    One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
-    """
-    try:
-        turn.outbox.messages += build_launches(turn, row, only)
-    except (NoCertificate, NoUid) as error:
-        _cannot_launch(turn, row, str(error))
-    except (LookupError, TypeError, ValueError) as error:
-        # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
-        _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")
-
-
-def _places(error: Exception) -> str:
-    """What is wrong, without the values: secrets are among them."""
-    if not isinstance(error, ValidationError):
-        return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
-
-
-def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
-    _log.error("allocation %s cannot be launched: %s", row.id, why)
-    turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
-    apply_allocation(turn, row, allocations.TaskExited(None))
-
-
-def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
-    """Tell the allocation's agents, or one of them, to kill its task (again)."""
-    agents = [row.agent_id] if row.agent_id is not None else []
-    if row.nodes > 1:
-        agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
-    kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
-    turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+        """Let the trial go on, restart or end."""
+        _end_attempt(turn, row, kind)
 
 
 def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-    turn.outbox.kick_scheduler = True
-    if row.trial_id is None or row.experiment_id is None:
-        task_transitions.attempt_ended(turn, row, kind)
-        return
-    turn.outbox.wake_logs.add(row.trial_id)
-    trial = turn.trial(row.trial_id)
+    trial = turn.trial(row.trial_id or 0)
+    turn.outbox.wake_logs.add(trial.id)
     condemned = trial.state == TrialState.STOPPING_ERROR
     retry = trials.Retry.COUNTED
     heard = turn.exits.get(row.id)
     own = heard is not None and heard.reason in _OWN_FAILURES
     slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
     if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
-        experiment = turn.experiment(row.experiment_id)
+        experiment = turn.experiment(trial.experiment_id)
         card = cards.of_exit(
             turn.session,
             experiment,
@@ -219,9 +146,6 @@ def _judge(
     if (why := log_policies.canceled_retries(trial)) is not None:
         return trials.Retry.NEVER, log_policies.without_retries(card, why)
     return trials.Retry.COUNTED, card
-
-
-# --- trials
 
 
 def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:

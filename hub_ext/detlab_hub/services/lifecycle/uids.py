@@ -12,10 +12,13 @@ from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, StorageError
+from detlab.errors import Conflict, Forbidden, StorageError
 from detlab.launch.identity import how_to_agree
+from detlab.schemas.jobwire import UidList, UidView
 from detlab.schemas.wire import Hello
+from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import UidPolicy
+from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import audit, uids
 from detlab_hub.store.tables import UidRow
@@ -178,3 +181,27 @@ def disagreements(given: Mapping[str, int], assigned: Mapping[str, int]) -> list
         elif ours is None and other is not None:
             found.append((name, f"{name!r} has uid {uid} there, which is that of {other!r} here"))
     return found
+
+
+class UserUids:
+    """The uids that are assigned."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self, caller: Caller) -> UidList:
+        """All of them.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may see the uids of users")
+
+        def look(s: Session) -> UidList:
+            rows = uids.everyone(s)
+            return UidList(
+                items=[UidView(user=row.owner, uid=row.uid, account=row.account, since=row.since) for row in rows]
+            )
+
+        return await self._shell.read(look)

@@ -10,15 +10,14 @@ slots. A checkpoint that does not come is waited for a few seconds, see `core.li
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import bindparam, select
 
 from detlab_hub.core.lifecycle.cadence import ENOUGH, is_near
 from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.services.kernel.pending import HeldBack, Saving
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AllocationRow, CheckpointRow
@@ -33,22 +32,6 @@ _LAST = Prepared(
 _LONGEST = 2
 """So many times `checkpoint_near` at most is anybody held back: as long as one checkpoint is waited for. Of many that
 leave together there is always one that is about to save."""
-
-
-class HeldBack(NamedTuple):
-    """Of an allocation that is to leave and was not asked yet.
-
-    Attributes:
-        since: When the first of those was held back that leave with it.
-        waiting: For whom it was chosen.
-    """
-
-    since: float
-    waiting: frozenset[str]
-
-
-Saving: TypeAlias = Mapping[str, HeldBack]
-NOBODY: Saving = MappingProxyType({})
 
 
 class Sparing:

@@ -19,12 +19,13 @@ from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
-from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.kernel.pending import NOBODY, Pending, Saving
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.transitions import apply_allocation, ask_to_leave
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.transitions import ask_to_leave
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.services.placement.after_checkpoint import NOBODY, Saving, Sparing
+from detlab_hub.services.placement.after_checkpoint import Sparing
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.placement.snapshots import Refusals, Scene, look, snapshots
 from detlab_hub.store.tables import AllocationRow, PartRow

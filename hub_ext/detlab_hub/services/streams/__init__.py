@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""Live streams of events and output: read from the database beyond a cursor, woken by commits.
+
+Nothing is written here. What an event carries is decided by the turn that writes it.
+"""

@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""Tasks that users start: notebooks, shells, commands, TensorBoards, notebook runs, and their servers at the Hub.
+
+Their states change in `lifecycle`; trials are not user tasks.
+"""

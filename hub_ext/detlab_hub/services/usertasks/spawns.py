@@ -24,9 +24,9 @@ from detlab_hub.services.kernel.callers import Caller, HubCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
-from detlab_hub.services.lifecycle.transitions import send_launch
 from detlab_hub.services.usertasks.usertasks import LIVE, by_key, create_row, feasible, judged
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow

@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""Where a task fits: free slots by agent, agents that are alike, tasks over several nodes. Pure.
+
+Who comes first and who has to leave is decided elsewhere in `core.scheduling`.
+"""

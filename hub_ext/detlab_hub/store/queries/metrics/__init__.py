@@ -1,1 +1,4 @@
-"""TODO: say what lives here."""
+"""Queries of metrics: reports folded into series, points and rollups; curves and summaries read back.
+
+What a report means for a search or a trial is decided in the services.
+"""

@@ -13,11 +13,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from detlab_hub.backup.contents import ArchiveError
+from detlab.errors import DetlabError
 from detlab_hub.embedded.state import StateFolder, write_atomically
 
 STAGE = ".restoring"
 """Where an archive is unpacked, inside the state folder: on the same disk, and out of the way."""
+
+
+class ArchiveError(DetlabError):
+    """An archive cannot be made, or is not one that may be restored."""
+
+    default_code = "backup.failed"
 
 
 class Move(BaseModel):
