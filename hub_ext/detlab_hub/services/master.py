@@ -156,6 +156,10 @@ class Services:
         self.credentials = Credentials(self.shell, connections)
         self.metrics = Metrics(self.shell, self.cluster)
         self.health = Health(self.shell, connections, self.loops)
+        self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
+        """Set what the loops remember between their steps."""
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
         self._known_tasks = KnownTasks()
