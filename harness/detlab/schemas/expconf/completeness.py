@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Level, Problem
-from detlab.schemas.expconf import searchers
 from detlab.schemas.expconf.lengths import UNITS
 from detlab.schemas.expconf.paths import render
 from detlab.schemas.expconf.scalars import NOTE_NEEDED, note
@@ -45,7 +44,7 @@ def _hint(visit: Visit, key: str) -> str | None:
     if visit.path == () and key == "searcher":
         return "such as `searcher: {name: single, metric: validation_loss}`"
     if key == "name" and visit.path == ("searcher",):
-        return f"one of {', '.join(searchers.MEMBERS)}"
+        return "one of single, random, grid, async_halving, adaptive_asha"
     if key in ("time_metric", "max_time") and visit.raw.get("name") in _ASHA:
         return _from_length(visit.raw.get("max_length"), key)
     return None
