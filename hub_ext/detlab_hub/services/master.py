@@ -41,6 +41,7 @@ from detlab_hub.services.experiments import removal
 from detlab_hub.services.experiments.code import Code
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
@@ -123,6 +124,7 @@ class Services:
         self.connections = connections
         self.grants = Grants(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
+        self.suggestions = Suggestions(self.shell)
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
         self.policies = PolicyLooks(self.shell)
@@ -204,6 +206,7 @@ class Services:
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
+        self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
 
     async def stop(self) -> None:
         """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
@@ -239,6 +242,7 @@ class Services:
 
         for experiment_id in await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
+        await self.suggestions.recover()
         self.shell.scheduler_kick.set()
 
     async def tick(self) -> None:

@@ -9,7 +9,7 @@ import math
 import posixpath
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from detlab.errors import Problem
@@ -75,7 +75,7 @@ def union_names(raw: Raw) -> Iterator[Problem]:
 
 
 def _union_name(
-    path: str, name: object, members: dict[str, Any], removed: dict[str, str], hints: dict[str, str]
+    path: str, name: object, members: Mapping[str, Any], removed: dict[str, str], hints: dict[str, str]
 ) -> Iterator[Problem]:
     if name is None or (isinstance(name, str) and name in members):
         return

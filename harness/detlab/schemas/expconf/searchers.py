@@ -6,9 +6,13 @@ A field that a submission needs may still be absent here, because a template or 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
+from pydantic.json_schema import SkipJsonSchema
 
 from detlab.schemas.expconf.lengths import SearchLength
 from detlab.schemas.expconf.scalars import (
@@ -49,6 +53,9 @@ REMOVED_HINTS: dict[str, str] = {
     "adaptive_simple": "use adaptive_asha",
     "pbt": "use adaptive_asha",
 }
+
+GROUP = "detlab.searchers"
+"""Entry points of search methods: each is a class whose `Config` is its block."""
 
 COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 """Keys that every searcher has; a merge keeps them across different searchers."""
@@ -155,13 +162,42 @@ class UnnamedSearcher(SearcherBlock):
     bracket_rungs: list[PositiveInt] | None = Field(None, description="Rungs of each bracket.")
 
 
-MEMBERS: dict[str, type[SearcherBlock]] = {
+_BUILT_IN: dict[str, type[SearcherBlock]] = {
     "single": SingleConfig,
     "random": RandomConfig,
     "grid": GridConfig,
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
 }
+
+
+class _Members(Mapping[str, type[SearcherBlock]]):
+    """The blocks by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
+
+    def __getitem__(self, name: str) -> type[SearcherBlock]:
+        return _BUILT_IN[name] if name in _BUILT_IN else _of_plugin(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _BUILT_IN
+        yield from sorted({entry.name for entry in entry_points(group=GROUP)} - set(_BUILT_IN))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def _of_plugin(name: str) -> type[SearcherBlock]:
+    for entry in entry_points(group=GROUP, name=name):
+        try:
+            found = entry.load().Config
+        except Exception:  # a plug-in for the master, or a broken one: the master says what is wrong with it
+            break
+        if isinstance(found, type) and issubclass(found, SearcherBlock):
+            return found
+    raise KeyError(name)
+
+
+MEMBERS: Mapping[str, type[SearcherBlock]] = _Members()
 
 
 def member_of(value: Any) -> type[SearcherBlock] | None:
@@ -174,11 +210,20 @@ def member_of(value: Any) -> type[SearcherBlock] | None:
 
 def _tag(value: Any) -> str | None:
     if isinstance(value, SearcherBlock):
-        return f"::{getattr(value, 'name', None) or ''}"
+        name = getattr(value, "name", None) or ""
+        return f"::{name}" if not name or name in _BUILT_IN else "::plugin"
     member = member_of(value)
     if member is None:
         return None
-    return "::" if member is UnnamedSearcher else f"::{value['name']}"
+    if member is UnnamedSearcher:
+        return "::"
+    return f"::{value['name']}" if value["name"] in _BUILT_IN else "::plugin"
+
+
+def _judged_by_plugin(value: Any) -> Any:
+    """Let the plug-in's own model judge its block."""
+    member = member_of(value)
+    return value if member is None else member.model_validate(value)
 
 
 SearcherConfig = Annotated[
@@ -187,6 +232,7 @@ SearcherConfig = Annotated[
     | Annotated[GridConfig, Tag("::grid")]
     | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
     | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]
-    | Annotated[UnnamedSearcher, Tag("::")],
+    | Annotated[UnnamedSearcher, Tag("::")]
+    | Annotated[SkipJsonSchema[SerializeAsAny[SearcherBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
     Discriminator(_tag),
 ]

@@ -41,7 +41,7 @@ from detlab_hub.services.kernel.warm_start import with_source
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
-from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, start_search
+from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
@@ -346,6 +346,8 @@ class Experiments:
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             before = row.state
+            if isinstance(event, lifecycle.ActivateRequested):
+                resume_search(turn, row)
             try:
                 apply_experiment(turn, row, event)
             except lifecycle.RequestRefusedError as error:

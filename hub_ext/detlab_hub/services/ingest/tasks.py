@@ -38,6 +38,7 @@ from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.rows import graces_of
+from detlab_hub.services.lifecycle.transitions import tell_checkpoint
 from detlab_hub.services.logs.matching import PolicyLooks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
@@ -282,6 +283,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     newest = checkpoints.latest(turn.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
     turn.outbox.saved_allocations.add(row.id)
+    tell_checkpoint(turn, experiment, trial, made)
     view = _tell_checkpoint(turn, made)
     turn.changed_trial(trial)
     turn.changed_experiment(experiment.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -17,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
+from detlab_hub.core.searchers import Question
 from detlab_hub.services.kernel.agent_kinds import Remembered
 from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.limits.limiter import Limiter
@@ -70,6 +72,9 @@ class Shell:
     """Allocations that the last pass chose to leave, and held back until a checkpoint that is near."""
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
     """(trial or user task, agent that refused it) -> until when it is not asked again."""
+    questions: deque[tuple[int, str, Question]] = field(default_factory=deque)
+    """What searches ask and is not answered yet, see `Outbox.questions`."""
+    question_kick: asyncio.Event = field(default_factory=asyncio.Event)
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
     grants: int = 0
@@ -158,6 +163,9 @@ class Shell:
             self.scheduler_kick.set()
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
+        if outbox.questions:
+            self.questions.extend(outbox.questions)
+            self.question_kick.set()
         for user, name in outbox.limit_hits:
             self.limiter.hits.note(user, name, self.clock())
 

@@ -18,6 +18,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import AllocationState, MasterMessage, TaskExited
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
+from detlab_hub.core.searchers import Question
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
@@ -71,6 +72,8 @@ class Outbox:
     kick_scheduler: bool = False
     limit_hits: list[tuple[str, str]] = field(default_factory=list)
     """(user, limit) that was reached and refused nothing as a whole."""
+    questions: list[tuple[int, str, Question]] = field(default_factory=list)
+    """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
     saved_allocations: set[str] = field(default_factory=set)
     """Allocations that have committed a checkpoint: who is to leave after one may be asked now."""
 

@@ -83,7 +83,8 @@ def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
 
 def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow, seat: _Seat) -> Launch:
     checkpoint = resume_point(turn.session, experiment, trial)
-    if checkpoint is None and (lost := lost_source(turn.session, experiment.config)):
+    lost = _lost_parent(trial, checkpoint) or (None if checkpoint else lost_source(turn.session, experiment.config))
+    if lost:
         warning = f"checkpoint {lost}, which it was to start from, was deleted: it started from nothing"
         trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
@@ -208,11 +209,22 @@ def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -
     )
 
 
+def _lost_parent(trial: TrialRow, checkpoint: CheckpointRow | None) -> str | None:
+    """The parent's checkpoint, if the trial is to start from it and it is there no more."""
+    parent = trial.parent_checkpoint
+    starts_elsewhere = checkpoint is not None and (checkpoint.trial_id == trial.id or checkpoint.uuid == parent)
+    return None if parent is None or starts_elsewhere else parent
+
+
 def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> CheckpointRow | None:
-    """The checkpoint a new attempt starts from: the trial's newest by steps, else the warm-start source."""
+    """The checkpoint a new attempt starts from: the trial's newest by steps, its parent's, or the warm-start source."""
     own = checkpoints.latest(s, trial.id)
     if own is not None:
         return own
+    if trial.parent_checkpoint is not None:
+        parent = s.get(CheckpointRow, trial.parent_checkpoint)
+        if parent is not None and parent.state == "COMPLETED":
+            return parent
     return source_of(s, experiment.config)
 
 

@@ -14,28 +14,34 @@ from typing import assert_never
 
 from sqlalchemy import Table, bindparam, func, select
 
+from detlab.errors import Conflict
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import (
+    CheckpointCommitted,
     CreateTrial,
     Decision,
     SearcherInputError,
+    SearcherNotInstalled,
     Shutdown,
     Started,
     StopTrial,
+    Suggest,
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    ValidationReported,
+    method_class,
 )
 from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_lasting
-from detlab_hub.services.kernel.searches import SearchLostError
+from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import log_policies, lost_attempts, missing_checkpoints
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -49,7 +55,7 @@ from detlab_hub.services.lifecycle.rows import (
 )
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.session import insert_row
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
 
@@ -274,6 +280,9 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
         return []
     try:
         decisions = turn.searches.step(turn.session, experiment, event)
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+        return []
     except SearchLostError as error:
         _log.exception("experiment %d", experiment.id)
         experiment.failure = FailureView(kind="searcher", message=str(error)).model_dump()
@@ -286,6 +295,73 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
     return decisions
 
 
+def tell_checkpoint(turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: CheckpointRow) -> None:
+    """Tell the search of a committed checkpoint, if its method wants to know."""
+    try:
+        wanted = method_class(experiment.searcher_name).wants_checkpoints
+    except SearcherNotInstalled:  # noticed, and told, when the search is next needed
+        return
+    if wanted:
+        tell_search(turn, experiment, CheckpointCommitted(trial.request_id, row.uuid, row.steps_completed))
+
+
+def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
+    """Ask again what the search has asked and was not told."""
+    try:
+        asked = turn.searches.get(turn.session, experiment).questions()
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+    except SearchLostError:
+        _log.exception("experiment %d", experiment.id)  # told when the search is next needed
+    else:
+        turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
+
+
+def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
+    """Pause an experiment whose search was decided by another version of its algorithm: nothing is lost (I8)."""
+    _log.error("experiment %d: %s", experiment.id, error)
+    if experiment.failure is None:
+        experiment.failure = FailureView(
+            kind="searcher",
+            message=f"this version of detlab does not decide as the journal of the search says: {error}",
+            hint="It is paused, and what its trials report is kept. It goes on under the version that began it: install"
+            " that, then activate it; or kill it and submit it anew.",
+            command=f"det experiment activate {experiment.id}",
+        ).model_dump()
+        turn.changed_experiment(experiment.id)
+    apply_experiment(turn, experiment, experiments.PauseRequested())
+
+
+def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
+    """Decide what came while the search could not be replayed; call it before an experiment is activated.
+
+    Raises:
+        Conflict: It still cannot be replayed.
+    """
+    if (experiment.failure or {}).get("kind") != "searcher" or ExperimentState(experiment.state).terminal:
+        return
+    try:
+        caught = turn.searches.catch_up(turn.session, experiment)
+    except SearchLostError as error:
+        raise Conflict(
+            f"experiment {experiment.id}: its search cannot go on under this version of detlab: {error}",
+            hint=f"Install the version that began it, or kill it: det experiment kill {experiment.id}",
+        ) from error
+    experiment.failure = None
+    turn.changed_experiment(experiment.id)
+    for event, decided in caught:
+        if isinstance(decided, SearcherInputError):
+            if isinstance(event, ValidationReported):
+                condemn_trial(turn, _trial_of(turn, experiment, event.request_id), decided, ())
+            continue
+        for decision in decided:
+            _carry_out(turn, experiment, decision)
+
+
+def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
+    return turn.trial(_BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id}))
+
+
 def start_search(turn: Turn, experiment: ExperimentRow) -> None:
     """Ask a new experiment's search for its first trials."""
     tell_search(turn, experiment, Started())
@@ -296,9 +372,11 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
         case CreateTrial():
             _create_trial(turn, experiment, decision)
         case StopTrial(request_id, finished):
-            asked = {"experiment": experiment.id, "request": request_id}
-            row = turn.trial(_BY_REQUEST.scalar(turn.session, asked))
+            row = _trial_of(turn, experiment, request_id)
             apply_trial(turn, row, trials.StopDecided(finished))
+        case Suggest(ticket):
+            asked = [one for one in turn.searches.get(turn.session, experiment).questions() if one.ticket == ticket]
+            turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
         case Shutdown(cancel, failure):
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:
@@ -314,6 +392,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
         state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
         hparams=decision.hparams,
         seed=decision.trial_seed,
+        parent_checkpoint=decision.parent,
         created_at=turn.now,
     )
     insert_row(turn.session, row)
