@@ -30,6 +30,7 @@ from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
+from detlab_hub.services.cluster.metrics import Metrics
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
@@ -155,7 +156,12 @@ class Services:
         self.limits = UserLimits(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
+        self.metrics = Metrics(self.shell, self.cluster)
         self.health = Health(self.shell, connections, self.loops)
+        self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
+        """Set what the loops remember between their steps."""
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
         self._known_tasks = KnownTasks()

@@ -335,6 +335,7 @@ def test_torch_writer_finds_the_trials_directory(
     assert tmp_path in Path(writer.log_dir).parents
 
 
+@pytest.mark.slow
 def test_no_import_warns_and_none_comes_early() -> None:
     """The package is imported when it is first used, and never warns."""
     code = (

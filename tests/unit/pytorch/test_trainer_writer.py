@@ -425,6 +425,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     process.wait(10)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_with_what_to_do_and_leaves_nothing(scenarios: Path) -> None:
     assert appears(scenarios / "full_disk.status") == "0"
     output = (scenarios / "full_disk.out").read_text()

@@ -104,13 +104,7 @@ class Health:
 
     async def _queue(self) -> HealthItem:
         now = self._shell.clock()
-
-        def look(s: Session) -> tuple[int, float | None]:
-            query = select(func.count(), func.min(AllocationRow.requested_at))
-            count, oldest = s.execute(query.where(AllocationRow.state == AllocationState.PENDING)).one()
-            return int(count), oldest
-
-        count, oldest = await self._shell.read(look)
+        count, oldest = await self._shell.read(count_waiting)
         longest = "" if oldest is None else f", the first for {max(0.0, now - oldest):.0f} s"
         draining = "; draining: nothing new starts" if self._shell.draining else ""
         return HealthItem(name="queue", ok=not draining, detail=f"{count} waiting{longest}{draining}")
@@ -127,6 +121,13 @@ class Health:
         return HealthItem(
             name="loops", ok=ok, detail=detail + (f"; ended or failing: {', '.join(dead)}" if dead else "")
         )
+
+
+def count_waiting(s: Session) -> tuple[int, float | None]:
+    """Return how many trials and tasks wait for slots, and since when the first of them does."""
+    query = select(func.count(), func.min(AllocationRow.requested_at))
+    count, oldest = s.execute(query.where(AllocationRow.state == AllocationState.PENDING)).one()
+    return int(count), oldest
 
 
 def _disk(folder: Path) -> HealthItem:
