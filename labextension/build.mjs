@@ -30,9 +30,9 @@ const parts = {
   widget: () =>
     build({
       ...common,
-      entryPoints: ['src/widget/index.ts'],
+      entryPoints: ['src/widget/index.tsx'],
       outfile: '../kernel_magics/detlab_magics/static/widget.js',
-      banner: { js: '/* detlab notebook widget; includes uPlot (MIT, Leon Sorokin). Built from labextension/src. */' },
+      banner: { js: '/* detlab notebook widget; includes React (MIT) and uPlot (MIT, Leon Sorokin). Built from labextension/src. */' },
       loader: { '.css': 'text' }
     }),
 

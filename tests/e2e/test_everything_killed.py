@@ -177,7 +177,7 @@ def watch_in_a_notebook(page: Page, url: str, user: str, experiment: Experiment)
     expect(page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=MOMENTS)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    expect(page.locator(".det-view")).to_be_visible(timeout=MOMENTS)
+    expect(page.locator(".det-live")).to_be_visible(timeout=MOMENTS)
 
 
 def test_everything_is_killed_in_turn_and_together_and_nothing_is_lost(site: Site) -> None:
@@ -192,9 +192,9 @@ def test_everything_is_killed_in_turn_and_together_and_nothing_is_lost(site: Sit
         tour.show_panel()
         expect(tour.item()).to_contain_text("paused", timeout=MOMENTS)
         stormy.activate()
-        view = tour.page.locator(".det-view")
+        view = tour.page.locator(".det-live")
         seen = re.compile(r"\b[1-9]\d* points")
-        expect(view.locator(".det-plot")).to_have_attribute("aria-label", seen, timeout=MOMENTS)
+        expect(view.locator(".det-live-plot")).to_have_attribute("aria-label", seen, timeout=MOMENTS)
         tour.page.evaluate("window.neverLoadedAgain = true")
 
         until("a trial that trains", site.trial, 60)

@@ -44,9 +44,10 @@ VIEWS = {
     "hparams": "view=trial&tab=hparams",
     "task": "view=task",
     "queued": "view=task&id=queued",
+    "notebook": "view=notebook",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-tab-panel, .det-banner[role=alert]"
+READY = ".det-tab-panel, .det-banner[role=alert], .det-live-plot"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -214,7 +215,7 @@ def test_curves_on_every_axis(opened: Any) -> None:
 def test_brushes_keep_part_of_the_trials_also_by_keys(opened: Any) -> None:
     page = opened("view=experiment&tab=parallel").page
     status = page.locator(".det-parallel [role=status]")
-    axis = page.get_by_role("slider", name="Part of lr to keep")
+    axis = page.get_by_role("slider", name="Range of lr")
     box = axis.bounding_box()
     middle = box["x"] + box["width"] / 2
     page.mouse.move(middle, box["y"] + 20)
@@ -223,7 +224,7 @@ def test_brushes_keep_part_of_the_trials_also_by_keys(opened: Any) -> None:
     page.mouse.up()
     until(page, "/^\\d+ of 36 trials inside/.test(document.querySelector('.det-parallel [role=status]').textContent)")
     first = status.inner_text()
-    page.get_by_role("slider", name="Part of width to keep").press("ArrowUp")
+    page.get_by_role("slider", name="Range of width").press("ArrowUp")
     until(page, f"document.querySelector('.det-parallel [role=status]').textContent !== {json.dumps(first)}")
     page.get_by_role("button", name="Clear brushes").click()
     until(page, "document.querySelector('.det-parallel [role=status]').textContent.startsWith('36 trials.')")
@@ -239,7 +240,7 @@ def test_ten_thousand_trials_by_keyboard(opened: Any) -> None:
     page.wait_for_selector(".det-tr.det-active")
     page.keyboard.press("Enter")
     assert shown.done()[-1].startswith("navigate ")
-    page.get_by_role("searchbox").fill("trial<100 optimizer=adam")
+    page.get_by_role("searchbox").fill("index<100 optimizer=adam")
     until(page, "/^\\d+ of 10000 trials/.test(document.querySelector('.det-controls [role=status]').textContent)")
 
 

@@ -145,7 +145,7 @@ def test_every_view_of_the_hub_page_shows_hostile_names_as_text(
 ) -> None:
     admin.open(view)
     if view == "everybody":
-        admin.page.get_by_label("with what has ended").check()
+        admin.page.get_by_label("Show ended").check()
     check(admin.page, planted.agent if agent else SHOWN)
 
 

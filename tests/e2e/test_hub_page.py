@@ -95,11 +95,11 @@ def test_an_admin_sees_who_holds_what_and_disables_the_node(ada: Lab, admin: Hub
     ada.at_step(ada.first_trial(held), 1)
     admin.follow("Nodes")
     page = admin.page
-    holders = page.get_by_role("list", name="Who holds what")
+    holders = page.get_by_role("list", name="Slot holders")
     expect(holders).to_contain_text(f"experiment {held.id} of ada of ada, 1 slot")
     page.get_by_role("button", name="Disable").click()
     page.get_by_role("dialog").get_by_role("button", name="Disable").click()
-    expect(page.get_by_text("What runs here goes on; nothing new starts.")).to_be_visible()
+    expect(page.get_by_text("Running work continues; nothing new starts.")).to_be_visible()
     with cluster.client() as client:
         assert [agent["enabled"] for agent in client.get("agents").json()] == [False]
     waiting = ada.submit(slow("waits"))
@@ -110,12 +110,12 @@ def test_an_admin_sees_who_holds_what_and_disables_the_node(ada: Lab, admin: Hub
     page.get_by_role("button", name="Enable").click()
     page.get_by_role("dialog").get_by_role("button", name="Enable").click()
     ada.at_step(ada.first_trial(waiting), 1)
-    admin.follow("Everybody")
-    expect(page.get_by_role("region", name="People")).to_contain_text("ada")
+    admin.follow("All work")
+    expect(page.get_by_role("region", name="Users")).to_contain_text("ada")
     for experiment in (held, waiting):
         experiment.kill()
     admin.follow("Audit log")
-    page.get_by_label("Did").fill("agent")
+    page.get_by_label("Action").fill("agent")
     log = page.get_by_role("region", name="Audit log")
     expect(log).to_contain_text("agent.disable")
     expect(log).to_contain_text("agent.enable")
@@ -131,7 +131,7 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
         assert nav.get_by_role("link").all_inner_texts() == ["My work", "Queue", "Cluster", "My usage"]
         for view in ("nodes", "everybody", "tokens", "audit", "service"):
             tab.open(view)
-            expect(tab.page.locator("main")).to_contain_text("This view is for administrators.")
+            expect(tab.page.locator("main")).to_contain_text("This page is for administrators.")
         for view in (f"experiments/{secret.id}", f"trials/{secret.id}", "tasks/command-000000000000"):
             tab.open(view)
             expect(tab.page.get_by_role("alert")).to_contain_text("there is no")
@@ -147,7 +147,7 @@ def test_an_agent_comes_by_the_command_and_token_shown_once_and_is_refused_once_
     admin.follow("Nodes")
     page = admin.page
     page.get_by_role("button", name="Enrol a node").click()
-    page.get_by_role("button", name="Make a token").click()
+    page.get_by_role("button", name="Create token").click()
     token = page.get_by_label("Token").input_value()
     assert token.startswith("dtenrol_")
     command = page.get_by_label("Command").input_value()
@@ -163,7 +163,7 @@ def test_an_agent_comes_by_the_command_and_token_shown_once_and_is_refused_once_
         row = page.get_by_role("region", name="Tokens").get_by_role("row").filter(has_text="second")
         row.get_by_role("button", name="Revoke").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("The node is cut off")
+        expect(dialog).to_contain_text("The node cannot reconnect")
         dialog.get_by_role("button", name="Revoke").click()
         expect(row).to_have_count(0)
         assert httpx.get(bundle, headers=headers, trust_env=False).status_code == 401
@@ -204,19 +204,21 @@ def test_a_notebook_is_queued_with_place_and_reason_then_opens_and_is_ended(oper
     page = admin.page
     dialog = start_dialog(page, "notebook")
     dialog.get_by_label("Name").fill(HOSTILE)
-    dialog.get_by_label("Ends when unused for").fill("soon")
+    dialog.get_by_label("Idle timeout").fill("soon")
     dialog.get_by_label("Slots").fill("4")
     dialog.get_by_role("button", name="Start").click()
-    expect(dialog.get_by_label("Ends when unused for")).to_have_attribute("aria-invalid", "true", timeout=30_000)
-    dialog.get_by_label("Ends when unused for").fill("")
+    expect(dialog.get_by_label("Idle timeout")).to_have_attribute("aria-invalid", "true", timeout=30_000)
+    dialog.get_by_label("Idle timeout").fill("")
     dialog.get_by_role("button", name="Start").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Place 1 in the queue: waits for 4 free slots", timeout=30_000)
+    expect(dialog.get_by_role("status")).to_contain_text(
+        "Position 1 in the queue: waits for 4 free slots", timeout=30_000
+    )
     expect(dialog.get_by_role("status")).to_contain_text(HOSTILE)
     with page.expect_popup(timeout=90_000) as opened:
         held.kill()
     expect(opened.value.locator("#main.jp-LabShell")).to_be_visible(timeout=90_000)
     opened.value.close()
-    expect(dialog.get_by_role("status")).to_contain_text("It is up")
+    expect(dialog.get_by_role("status")).to_contain_text("Running")
     end_from(page, dialog)
 
 
@@ -226,7 +228,7 @@ def test_what_is_not_there_says_so_in_a_page_with_the_way_home(operator: Lab, ad
     admin.open(f"experiments/{gone.id}")
     gone.delete()
     admin.open(f"experiments/{gone.id}")
-    expect(admin.page.get_by_role("heading", name=f"Experiment {gone.id} is not here")).to_be_visible()
+    expect(admin.page.get_by_role("heading", name=f"Experiment {gone.id} not found")).to_be_visible()
     expect(admin.page.locator("main")).to_contain_text("It was deleted")
     admin.page.goto(f"{admin.cluster.service}no/such/place")
     expect(admin.page.get_by_role("heading", name="Nothing is here")).to_be_visible()
@@ -245,7 +247,7 @@ def test_usage_is_shown_and_downloaded(admin: HubTab) -> None:
     assert rows[0] == ["day", "user", "kind", "slot_hours"]
     assert any(row[1] == "ada" for row in rows[1:])
     page.set_viewport_size({"width": 360, "height": 800})
-    table = page.get_by_role("region", name="Slot-hours by person")
+    table = page.get_by_role("region", name="Slot-hours by user")
     expect(table).to_contain_text("ada")
     assert table.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, "all of it is seen on a phone"
     assert admin.overflow() <= 0
@@ -261,7 +263,7 @@ def test_details_of_the_service_and_filters_of_deeds_fit_a_very_narrow_page(admi
     widths = details.evaluate_all("all => all.map(e => e.getBoundingClientRect().width / e.parentElement.clientWidth)")
     assert min(widths) > 0.9, widths
     admin.follow("Audit log")
-    field = page.get_by_label("Who", exact=True)
+    field = page.get_by_label("User", exact=True)
     expect(field).to_be_visible()
     assert field.evaluate("e => e.getBoundingClientRect().right") <= 240 - 14, "the page's own edge"
 

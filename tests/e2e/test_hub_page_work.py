@@ -47,7 +47,7 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
     trial = failed.list_trials()[0]
     page = admin.page
     admin.open(f"experiments/{failed.id}")
-    card = page.get_by_role("region", name="Failure: The code raised an error")
+    card = page.get_by_role("region", name="Failure: The code raised an exception")
     for place in ("experiment", "trial"):
         expect(card).to_contain_text("ZeroDivisionError: float division by zero", timeout=30_000)
         expect(card).to_contain_text(re.compile(r"Where\s*fails_in_step_7\.py, line 8"))
@@ -66,8 +66,8 @@ def test_an_experiment_is_submitted_by_the_form_with_the_code_of_another(lab: La
     admin.open("new")
     page.locator(".det-yaml").fill("name: from the page\nentrypoint: python3 toy.py\nsearcher: {name: nothing}\n")
     expect(page.get_by_role("button", name="Submit")).to_have_attribute("aria-disabled", "true")
-    expect(page.get_by_role("list", name="Mistakes and warnings")).to_contain_text("searcher.name")
-    page.get_by_label("Or the code of an earlier experiment").select_option(str(known.id))
+    expect(page.get_by_role("list", name="Errors and warnings")).to_contain_text("searcher.name")
+    page.get_by_label("Or use the code of an earlier experiment").select_option(str(known.id))
     page.locator(".det-yaml").fill(f"name: from the page\n{CONFIG}hyperparameters: {{steps: 2, x: 0.5}}\n")
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("main h1")).to_contain_text("from the page")
@@ -82,16 +82,16 @@ def test_a_search_is_submitted_with_a_folder_of_this_computer(admin: HubTab, clu
         (folder / name).write_text("stays at home")
     admin.open("new")
     page = admin.page
-    choice = page.get_by_role("group", name="Code that travels")
+    choice = page.get_by_role("group", name="Code to upload")
     expect(choice).to_contain_text("At most 20,000 files and 95.0 MiB")
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Choose a folder").click()
     chooser.value.set_files(folder)
     expect(choice).to_contain_text("of the folder core_api", timeout=30_000)
     expect(choice).to_contain_text("3 files left out")
-    choice.get_by_text("Which").click()
-    expect(choice.get_by_role("list", name="Files that travel")).to_contain_text("3_search.py")
-    page.get_by_label("Begin with").select_option("3_search.yaml")
+    choice.locator("summary").click()
+    expect(choice.get_by_role("list", name="Files to upload")).to_contain_text("3_search.py")
+    page.get_by_label("Start from").select_option("3_search.yaml")
     expect(page.locator("#det-config-of")).to_be_focused()
     text = page.locator(".det-yaml").input_value()
     page.locator(".det-yaml").fill(
@@ -112,12 +112,12 @@ def test_a_search_is_submitted_with_a_folder_of_this_computer(admin: HubTab, clu
 def test_a_zip_and_dropped_files_travel_and_what_cannot_is_said(admin: HubTab, tmp_path: Path) -> None:
     admin.open("new")
     page = admin.page
-    choice = page.get_by_role("group", name="Code that travels")
+    choice = page.get_by_role("group", name="Code to upload")
     files = page.get_by_label("Choose files or a .zip")
     bad = tmp_path / "bad.zip"
     bad.write_text("no archive")
     files.set_input_files(bad)
-    expect(choice.get_by_role("alert")).to_contain_text("bad.zip is no .zip that can be read")
+    expect(choice.get_by_role("alert")).to_contain_text("bad.zip is not a readable .zip")
     toy = (Path(__file__).parent / "trials" / "toy.py").read_text()
     dropped = page.evaluate_handle(
         "text => { const data = new DataTransfer(); data.items.add(new File([text], 'dropped.py')); return data; }", toy
@@ -125,14 +125,14 @@ def test_a_zip_and_dropped_files_travel_and_what_cannot_is_said(admin: HubTab, t
     choice.locator(".det-hub-drop").dispatch_event("drop", {"dataTransfer": dropped})
     expect(choice).to_contain_text("1 file,", timeout=30_000)
     expect(page.locator(".det-yaml")).to_have_value(re.compile("entrypoint: python3 dropped.py"))
-    choice.get_by_role("button", name="Take none of it").click()
-    expect(page.get_by_role("list", name="Mistakes and warnings")).to_contain_text("which is not in the code")
+    choice.get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("list", name="Errors and warnings")).to_contain_text("which is not in the code")
     with zipfile.ZipFile(tmp_path / "code.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("code/toy.py", toy)
         archive.writestr("code/toy.yaml", f"name: zipped\n{CONFIG}hyperparameters: {{steps: 2, x: 0.5}}\n")
     files.set_input_files(tmp_path / "code.zip")
     expect(choice).to_contain_text("of code of code.zip", timeout=30_000)
-    page.get_by_label("Begin with").select_option("toy.yaml")
+    page.get_by_label("Start from").select_option("toy.yaml")
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("main h1")).to_contain_text("zipped", timeout=30_000)
     expect(page.locator("main")).to_contain_text("1/1 trial", timeout=60_000)
@@ -186,7 +186,7 @@ def test_a_command_is_started_watched_and_ended_from_the_page(admin: HubTab) -> 
     expect(dialog.get_by_label("Slots")).to_have_attribute("aria-invalid", "true")
     dialog.get_by_label("Slots").fill("0")
     dialog.get_by_role("button", name="Start").click()
-    expect(dialog.get_by_text("It runs.")).to_be_visible(timeout=30_000)
+    expect(dialog.get_by_text("Running.")).to_be_visible(timeout=30_000)
     dialog.get_by_role("button", name="Details and logs").click()
     expect(page.locator("main")).to_contain_text("said-by-the-command", timeout=30_000)
     expect(page.locator("main h1")).to_contain_text(HOSTILE)

@@ -62,7 +62,7 @@ def test_what_waits_says_its_place_and_reason(stage, running):
         expect(entry.locator(".det-place")).to_have_text(re.compile(r"\d"))
         assert entry.locator(".det-reason").inner_text()
         entry.locator(".det-reason").click()
-        expect(entry).to_contain_text(re.compile(r"Starts\s*not known"), timeout=SECONDS)
+        expect(entry).to_contain_text(re.compile(r"Starts\s*unknown"), timeout=SECONDS)
         expect(entry.get_by_role("list", name="What would let it start now")).to_contain_text("slot")
         entry.get_by_label("Priority").fill("7")
         entry.get_by_role("button", name="Set", exact=True).click()
@@ -146,12 +146,12 @@ def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_seco
 def test_logs_code_and_id_are_one_choice_away(stage, running):
     with opened(stage, path="lab/tree/notes.ipynb") as lab:
         lab.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=SECONDS)
-        lab.act(running, "Insert code in the notebook")
+        lab.act(running, "Insert code into the notebook")
         expect(lab.page.locator(".jp-Notebook")).to_contain_text(f"%det_watch {running}", timeout=SECONDS)
         lab.act(running, "Copy id")
         lab.page.wait_for_function(f"async () => (await navigator.clipboard.readText()) === '{running}'")
         expect(lab.item(running)).to_contain_text("best", timeout=SECONDS)
-        lab.act(running, "Logs of its best or first trial")
+        lab.act(running, "Logs of the best or first trial")
         expect(lab.page.locator("[id^='detlab-trial:']")).to_contain_text("step", timeout=SECONDS)
 
 
@@ -171,12 +171,12 @@ def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gon
     with opened(stage) as lab:
         lab.command("detlab:run-as-experiment", path="train.py")
         form = lab.page.locator(".det-form")
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         form.locator("[data-path='resources.slots_per_trial']").fill("many")
         form.locator("[data-path='resources.priority']").fill("400")
         form.locator("[data-path='searcher.name']").select_option("random")
         form.locator("[data-path='searcher.max_trials']").fill("0")
-        expect(form.get_by_role("status").filter(has_text="3 mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.get_by_role("status").filter(has_text="3 errors")).to_be_visible(timeout=SECONDS)
         for path in ("resources.slots_per_trial", "resources.priority", "searcher.max_trials"):
             expect(form.locator(f"[data-path='{path}']")).to_have_attribute("aria-invalid", "true")
         submit = form.get_by_role("button", name="Submit")
@@ -193,7 +193,7 @@ def test_the_form_shows_every_mistake_at_its_field_and_submits_when_they_are_gon
         form.locator("[data-path='entrypoint']").fill("python3 absent.py")
         expect(form.locator("[data-path='entrypoint']")).to_have_attribute("aria-invalid", "true", timeout=SECONDS)
         form.locator("[data-path='entrypoint']").fill("python3 train.py")
-        expect(form.locator(".det-verdict")).to_have_text(re.compile("no mistakes|warning"), timeout=SECONDS)
+        expect(form.locator(".det-verdict")).to_have_text(re.compile("no errors|warning"), timeout=SECONDS)
         submit.click()
         expect(lab.page.locator("[id^='detlab-experiment:']")).to_contain_text(HOSTILE, timeout=SECONDS)
         expect(form).to_have_count(0)
@@ -208,10 +208,10 @@ def test_the_head_of_the_form_stays_in_sight_while_its_fields_are_scrolled(stage
     with opened(stage) as lab:
         lab.command("detlab:run-as-experiment", path="train.py")
         form = lab.page.locator(".det-form")
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         yaml = form.get_by_label("YAML")
         yaml.fill(yaml.input_value() + "\nhyperparameters: {a: 1, b: 2, c: 3, d: 4}\n")
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         form.locator(".det-form-section:not([open]) summary").evaluate_all("all => all.forEach(one => one.click())")
         hidden = form.locator(".det-form-fields .det-hidden")
         expect(hidden.last).to_be_attached(timeout=SECONDS)
@@ -313,7 +313,7 @@ def test_axe_finds_nothing_serious_in_the_panel_and_the_form(stage, running, the
         themed(lab, theme)
         lab.command("detlab:run-as-experiment", path="train.py")
         lab.page.locator(".det-form [data-path='resources.priority']").fill("400")
-        expect(lab.page.locator(".det-form")).to_contain_text("1 mistake", timeout=SECONDS)
+        expect(lab.page.locator(".det-form")).to_contain_text("1 error", timeout=SECONDS)
         for part in ("#detlab-panel", ".det-form"):
             assert serious(lab, part) == []
 
@@ -354,14 +354,14 @@ def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):
     page.evaluate("() => window.jupyterapp.restored")  # what is opened earlier gives way to the restored layout
     page.evaluate("() => { window.jupyterapp.commands.execute('detlab:show-panel') }")
     expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("9.0.0", timeout=SECONDS)
-    expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("Load the page again")
+    expect(page.locator("#detlab-panel [role=alert]")).to_contain_text("Reload the page")
     context.close()
 
 
 def test_the_status_bar_tells_of_free_slots_and_my_work(stage, running):
     with opened(stage) as lab:
         expect(lab.page.locator("[id='detlab-status'], .det-status").first).to_contain_text(
-            re.compile(r"\d/2 slots free · \d+ of mine active"), timeout=SECONDS
+            re.compile(r"\d/2 slots free · \d+ active"), timeout=SECONDS
         )
 
 
@@ -374,7 +374,7 @@ def test_the_launcher_and_a_click_on_a_script_lead_to_the_form(stage):
         form = lab.run_as_experiment("train.py")
         expect(form.locator("h1")).to_have_text("Run train.py as an experiment", timeout=SECONDS)
         expect(form.get_by_label("YAML")).to_have_value(re.compile("entrypoint: python3 train.py"))
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
 
 
 def test_a_click_on_a_notebook_runs_it_on_the_cluster_and_keeps_what_it_printed(stage):
@@ -382,8 +382,8 @@ def test_a_click_on_a_notebook_runs_it_on_the_cluster_and_keeps_what_it_printed(
         lab.launched()
         form = lab.run_as_experiment("notes.ipynb")
         expect(form.locator("h1")).to_have_text("Run notes.ipynb on the cluster", timeout=SECONDS)
-        form.get_by_label("Parameters of the notebook").fill("lr = 0.25")
-        expect(form.get_by_text("no mistakes")).to_be_visible(timeout=SECONDS)
+        form.get_by_label("Notebook parameters").fill("lr = 0.25")
+        expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         form.get_by_role("button", name="Run", exact=True).click()
         task = lab.page.locator("[id^='detlab-task:']")
         expect(task.locator("h1")).to_contain_text("notes.ipynb", timeout=SECONDS)
@@ -405,12 +405,12 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
         expect(lab.item(failed.id)).to_contain_text("no such step: 1")
         lab.item(failed.id).get_by_role("button", name="raises").click()
         view = lab.page.locator(f"[id='detlab-experiment:{failed.id}']")
-        card = view.get_by_role("region", name="Failure: The code raised an error")
+        card = view.get_by_role("region", name="Failure: The code raised an exception")
         for said in ("ValueError: no such step: 1", re.compile(r"Where\s*train\.py, line 2"), "What to do:"):
             expect(card).to_contain_text(said, timeout=SECONDS)
         card.get_by_role("button", name="Logs of the trial").click()
         trial = lab.page.locator("[id^='detlab-trial:']")
-        expect(trial.get_by_role("region", name="Failure: The code raised an error")).to_be_visible(timeout=SECONDS)
+        expect(trial.get_by_role("region", name="Failure: The code raised an exception")).to_be_visible(timeout=SECONDS)
         expect(trial.get_by_role("log")).to_contain_text("ValueError: no such step: 1", timeout=SECONDS)
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             themed(lab, theme)

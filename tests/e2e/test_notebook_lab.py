@@ -65,7 +65,7 @@ def profile(browser):
 
 
 def points(page):
-    label = page.locator(".det-plot").get_attribute("aria-label")
+    label = page.locator(".det-live-plot").get_attribute("aria-label")
     return int(re.search(r"(\d+) points", label).group(1))
 
 
@@ -78,7 +78,8 @@ def contrast(page, selector):
     """WCAG contrast of a text against the page's background."""
     return page.evaluate(
         """selector => {
-          const rgba = text => text.match(/[\\d.]+/g).map(Number);
+          const numbers = text => text.match(/[\\d.]+/g).map(Number);
+          const rgba = text => numbers(text).map((n, i) => (text.startsWith('color(srgb') && i < 3 ? 255 * n : n));
           const el = document.querySelector(selector);
           let back = [255, 255, 255];
           for (let up = el; up; up = up.parentElement) {
@@ -125,8 +126,8 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         lab.ready()
         for index in range(3):
             lab.run_cell(index)
-        lab.page.wait_for_selector(".det-view", timeout=30_000)
-        lab.page.wait_for_function("() => / [1-9]\\d* points/.test(document.querySelector('.det-plot').ariaLabel)")
+        lab.page.wait_for_selector(".det-live", timeout=30_000)
+        lab.page.wait_for_function("() => / [1-9]\\d* points/.test(document.querySelector('.det-live-plot').ariaLabel)")
 
         frames.clear()
         lab.page.wait_for_timeout(4000)  # the time over which updates are counted
@@ -134,20 +135,26 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         updates = [len(data) for data in raw if b"comm_msg" in data]
         assert 3 <= len(updates) <= 9, "lives, at most twice a second"
         assert max(updates) < 8_000
-        assert HOSTILE in lab.page.locator(".det-title").inner_text()
-        assert lab.page.locator(".det-view img").count() == 0
+        assert HOSTILE in lab.page.locator(".det-live-title").inner_text()
+        assert lab.page.locator(".det-live img").count() == 0
         assert "owned" not in lab.page.title()
 
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             lab.command("apputils:change-theme", theme=theme)
             lab.page.wait_for_function("t => document.body.dataset.jpThemeName === t", arg=theme)
-            for selector in (".det-title", ".det-line", ".det-hint", ".det-best td", ".det-table tr:last-child td"):
+            for selector in (
+                ".det-live-title",
+                ".det-live-line",
+                ".det-curve-hint",
+                ".det-live-best td",
+                ".det-live-table tr:last-child td",
+            ):
                 assert contrast(lab.page, selector) > 4.0, (theme, selector)
-        lab.page.get_by_role("button", name="log").click()
-        lab.page.get_by_role("button", name="smooth").click()
+        lab.page.get_by_role("button", name="Log scale").click()
+        lab.page.get_by_role("button", name="Smooth").click()
         lab.command("application:toggle-left-area")
         lab.page.set_viewport_size({"width": 400, "height": 900})
-        fits = "() => { const v = document.querySelector('.det-view'); return v.scrollWidth <= v.clientWidth + 1; }"
+        fits = "() => { const v = document.querySelector('.det-live'); return v.scrollWidth <= v.clientWidth + 1; }"
         lab.page.wait_for_function(f"() => innerWidth === 400 && ({fits})()")  # nothing sticks out of a narrow notebook
         lab.page.set_viewport_size({"width": 1200, "height": 1000})
 
@@ -155,14 +162,14 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         before = points(lab.page)
         lab.page.reload()
         lab.ready()
-        lab.page.wait_for_selector(".det-plot[aria-label]", timeout=30_000)
+        lab.page.wait_for_selector(".det-live-plot[aria-label]", timeout=30_000)
         assert points(lab.page) >= before, "the page that came late has all that was there"
-        lab.page.locator(".det-chip[data-state=completed]").wait_for(timeout=60_000)
+        lab.page.locator(".det-live .det-badge[data-tone=good]").wait_for(timeout=60_000)
         # All 150 steps of both trials. Who missed some hears of the end first, and then asks for the whole.
-        expect(lab.page.locator(".det-plot")).to_have_attribute(
+        expect(lab.page.locator(".det-live-plot")).to_have_attribute(
             "aria-label", re.compile(" 300 points$"), timeout=30_000
         )
-        lab.page.get_by_text("leaves a still picture in the notebook").wait_for(timeout=15_000)
+        lab.page.get_by_text("to leave a still picture in the notebook").wait_for(timeout=15_000)
         lab.run_cell(3)
         lab.page.locator("img[alt='learning curves']").wait_for(timeout=30_000)
         assert not lab.foreign
@@ -175,8 +182,8 @@ def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(serve
     with tab(profile, server, "frozen.ipynb") as lab:
         for index in range(3):
             lab.run_cell(index)
-        lab.page.wait_for_selector(".det-view", timeout=30_000)
-        lab.page.locator(".det-view").wait_for(state="detached", timeout=60_000)
+        lab.page.wait_for_selector(".det-live", timeout=30_000)
+        lab.page.locator(".det-live").wait_for(state="detached", timeout=60_000)
         picture = lab.page.locator("img[alt='learning curves']")
         picture.wait_for()
         assert "2/2 trials · completed · best loss 0.0500" in lab.page.locator(".jp-OutputArea").last.inner_text()
@@ -242,10 +249,10 @@ def test_hostile_texts_of_every_kind_are_text_in_a_notebook_live_and_converted_a
         for index in range(6):
             lab.run_cell(index)
             if index == 2:
-                lab.page.wait_for_selector(".det-view", timeout=30_000)
+                lab.page.wait_for_selector(".det-live", timeout=30_000)
                 assert lab.page.evaluate(BECAME) == [], "live"
                 looked.touch()
-                lab.page.locator(".det-view").wait_for(state="detached", timeout=60_000)
+                lab.page.locator(".det-live").wait_for(state="detached", timeout=60_000)
             assert lab.page.evaluate(BECAME) == [], index
         lab.page.wait_for_timeout(2000)  # for what would load or run late
         assert lab.page.evaluate(BECAME) == []

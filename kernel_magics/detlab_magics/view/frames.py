@@ -8,7 +8,7 @@ from typing import Any
 from detlab.schemas.wire import TrialView, encode_floats
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed
-from detlab_magics.view.text import notices, progress_line, state_word, table, title
+from detlab_magics.view.text import notices, progress_line, table, title
 
 MAX_ROWS = 50
 Sent = dict[int, tuple[list[int], list[float], list[int]]]
@@ -71,7 +71,7 @@ class FrameWriter:
         return {
             "id": e.id,
             "title": title(e),
-            "state": state_word(e),
+            "state": e.state.value,
             "ended": state.ended,
             "metric": plain(e.metric, 60),
             "progress": e.progress,

@@ -1,4 +1,4 @@
-/** A config as a form with its YAML beside it; either may be edited, the text is the truth. */
+/** A config as a form beside its YAML; either may be edited, the YAML is authoritative. */
 
 import { ReactElement, ReactNode, useId, useMemo, useRef, useState } from 'react';
 
@@ -6,11 +6,11 @@ import { ActionButton, ErrorBanner, plural } from '../components/common';
 import { ApiError, asApiError } from '../state/api';
 import type { ProblemView } from '../state/wire';
 import { parseConfig, valueAt, withKey, withValue } from './document';
-import { Complaint, Field } from './Field';
+import { ProblemText, Field } from './Field';
 import { Hyperparameters } from './Hyperparameters';
 import { assign } from './problems';
 import { FieldSpec, fieldsOf, Path, renderPath, resolve, Schema, variant } from './schema';
-import { Judged, useDryRun } from './useDryRun';
+import { Validation, useDryRun } from './useDryRun';
 
 export interface Section {
   title: string;
@@ -29,13 +29,13 @@ export interface FormProps {
   sections: readonly Section[];
   initial: string;
   submitLabel: string;
-  /** The host's own fields, such as which code travels. */
+  /** The host's own fields, such as the code to upload. */
   extra?: ReactNode;
-  /** What is wrong in the host's own fields, shown there under a `data-path` of that name. */
-  mistakes?: readonly ProblemView[];
-  judge(text: string): Promise<Judged>;
-  /** Beside what it is judged (the code): when it changes, it is judged anew. */
-  judgedWith?: string | null;
+  /** Problems of the host's own fields, which show them under a `data-path` of that name. */
+  ownProblems?: readonly ProblemView[];
+  validate(text: string): Promise<Validation>;
+  /** What else the validation depends on (the code): when it changes, the text is validated anew. */
+  dependsOn?: string | null;
   submit(text: string): Promise<void>;
 }
 
@@ -45,18 +45,18 @@ export function ExperimentForm(props: FormProps): ReactElement {
   const id = useId();
   const root = useRef<HTMLDivElement>(null);
   const parsed = useMemo(() => parseConfig(text), [text]);
-  const judged = useDryRun(text, props.judgedWith ?? '', props.judge);
+  const checked = useDryRun(text, props.dependsOn ?? '', props.validate);
   const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
-  const { at, rest } = useMemo(() => assign(judged.problems, plan.paths), [judged.problems, plan.paths]);
-  const all = [...(props.mistakes ?? []), ...rest, ...judged.problems.filter(p => !rest.includes(p))];
+  const { at, rest } = useMemo(() => assign(checked.problems, plan.paths), [checked.problems, plan.paths]);
+  const all = [...(props.ownProblems ?? []), ...rest, ...checked.problems.filter(p => !rest.includes(p))];
   const errors = all.filter(p => p.level === 'error').length;
   const change = (path: Path, value: unknown): void => setText(now => withValue(now, path, value));
 
   const why = parsed.error !== null
-    ? 'the YAML cannot be read'
-    : judged.judging ? 'it is being checked'
-      : errors ? `it has ${plural(errors, 'mistake')}`
-        : judged.error ? 'it could not be checked' : null;
+    ? 'the YAML is invalid'
+    : checked.checking ? 'the config is being checked'
+      : errors ? `the config has ${plural(errors, 'error')}`
+        : checked.error ? 'the config could not be checked' : null;
   const submit = async (): Promise<void> => {
     setFailure(null);
     try {
@@ -80,17 +80,17 @@ export function ExperimentForm(props: FormProps): ReactElement {
       <div className="det-form-head">
         <h1>{props.title}</h1>
         <Verdict
-          judging={judged.judging} errors={errors} problems={all} error={parsed.error} failed={judged.error !== null}
+          checking={checked.checking} errors={errors} problems={all} error={parsed.error} failed={checked.error !== null}
         />
         <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
       </div>
       {failure && <ErrorBanner error={failure} what={props.submitLabel} />}
-      {judged.error && <ErrorBanner error={judged.error} what="It could not be checked" />}
+      {checked.error && <ErrorBanner error={checked.error} what="Check failed" />}
       <div className="det-form-body">
         <div className="det-form-fields">
           {props.extra}
           {parsed.error !== null && (
-            <div className="det-banner" data-tone="paused" role="status">The fields wait until the YAML can be read again.</div>
+            <div className="det-banner" data-tone="paused" role="status">The fields are disabled until the YAML is valid.</div>
           )}
           {plan.sections.map(section => (
             <SectionFields
@@ -113,17 +113,17 @@ export function ExperimentForm(props: FormProps): ReactElement {
   );
 }
 
-function Verdict({ judging, errors, problems, error, failed }: {
-  judging: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean;
+function Verdict({ checking, errors, problems, error, failed }: {
+  checking: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean;
 }): ReactElement {
   const warnings = problems.length - errors;
-  const words = error !== null
-    ? 'the YAML cannot be read'
-    : judging ? 'checking …'
-      : failed ? 'not checked' : errors ? plural(errors, 'mistake')
-        : warnings ? plural(warnings, 'warning') : 'no mistakes';
-  const tone = error !== null || errors || (failed && !judging) ? 'bad' : judging ? 'off' : warnings ? 'waiting' : 'good';
-  return <span className="det-verdict det-badge" data-tone={tone} role="status">{words}</span>;
+  const text = error !== null
+    ? 'the YAML is invalid'
+    : checking ? 'checking …'
+      : failed ? 'not checked' : errors ? plural(errors, 'error')
+        : warnings ? plural(warnings, 'warning') : 'no errors';
+  const tone = error !== null || errors || (failed && !checking) ? 'bad' : checking ? 'off' : warnings ? 'waiting' : 'good';
+  return <span className="det-verdict det-badge" data-tone={tone} role="status">{text}</span>;
 }
 
 function ProblemList({ problems, onShow }: {
@@ -131,11 +131,11 @@ function ProblemList({ problems, onShow }: {
 }): ReactElement | null {
   if (!problems.length) return null;
   return (
-    <ul className="det-problem-list" aria-label="Mistakes and warnings">
+    <ul className="det-problem-list" aria-label="Errors and warnings">
       {problems.map((p, i) => (
         <li key={i} data-level={p.level}>
           <button type="button" className="det-link" onClick={() => onShow(p)}>{p.path || 'the whole config'}</button>
-          : <Complaint problem={p} />
+          : <ProblemText problem={p} />
         </li>
       ))}
     </ul>
@@ -170,7 +170,7 @@ export function planOf(
       fields = chosen ? fieldsOf(root, chosen, section.base, section.only) : [];
     } else fields = fieldsOf(root, schema, section.base, section.only);
     paths.push(...fields.map(f => renderPath(f.path)), ...(chooser ? [renderPath(chooser.path)] : []));
-    // What is wrong with the block as a whole is told at its first field.
+    // Problems of the block as a whole are shown at its first field.
     return { ...section, fields, chooser };
   });
   return { sections: planned, paths };

@@ -66,7 +66,7 @@ export function Field({ spec, value, problems, disabled, onChange }: FieldProps)
   );
 }
 
-/** Keeps what is being typed (a trailing comma, `1.`) while the value is the same. */
+/** Keeps the text as typed (a trailing comma, `1.`) while its value is the same. */
 function TextInput({ common, spec, text, onChange }: {
   common: Record<string, unknown>; spec: FieldSpec; text: string; onChange(value: unknown): void;
 }): ReactElement {
@@ -96,15 +96,15 @@ export function Problems({ id, problems, base = '' }: {
       {problems.map((p, i) => (
         <li key={i} data-level={p.level}>
           {p.path !== base && p.path && <code>{p.path}: </code>}
-          <Complaint problem={p} />
+          <ProblemText problem={p} />
         </li>
       ))}
     </ul>
   );
 }
 
-/** What is wrong and what to do about it, without where. */
-export function Complaint({ problem }: { problem: ProblemView }): ReactElement {
+/** The message of a problem with its hint, without its path. */
+export function ProblemText({ problem }: { problem: ProblemView }): ReactElement {
   return (
     <>
       {problem.level === 'warning' && 'warning: '}<Coded text={problem.message} />

@@ -39,7 +39,7 @@ export function Hyperparameters({ value, problems, disabled, onChange, onRename 
           onChange={next => onChange(name, next)} onRename={to => onRename(name, to)}
         />
       ))}
-      <button type="button" className="det-button" disabled={disabled} onClick={add}>Add a hyperparameter</button>
+      <button type="button" className="det-button" disabled={disabled} onClick={add}>Add hyperparameter</button>
     </div>
   );
 }

@@ -7,7 +7,7 @@ import type { FieldKind, Path } from './schema';
 export interface Parsed {
   doc: Document | null;
   value: Record<string, unknown>;
-  /** Why the text is no config: the form's fields wait until it is one. */
+  /** Why the text is not a config; the form's fields are disabled until it is one. */
   error: string | null;
 }
 
@@ -24,7 +24,7 @@ export function parseConfig(text: string): Parsed {
   }
 }
 
-/** What stands at a path. */
+/** The value at a path. */
 export function valueAt(value: unknown, path: Path): unknown {
   return path.reduce<unknown>((at, key) => (at as Record<string, unknown> | null | undefined)?.[key as string], value);
 }
@@ -35,7 +35,7 @@ export function withValue(text: string, path: Path, value: unknown): string {
   if (!doc) return text;
   if (value === undefined) remove(doc, [...path]);
   else {
-    makeWay(doc, path);
+    makeMappings(doc, path);
     const old = doc.getIn(path, true);
     // Keep the scalar's node, and with it the comment behind it.
     if (isScalar(old) && (typeof value !== 'object' || value === null)) {
@@ -57,8 +57,8 @@ export function withKey(text: string, base: Path, from: string, to: string): str
   return doc.toString({ lineWidth: 0 });
 }
 
-/** What stands in the way of a mapping (null, a scalar) gives way to one. */
-function makeWay(doc: Document, path: Path): void {
+/** Replace null and scalars on the path by mappings. */
+function makeMappings(doc: Document, path: Path): void {
   for (let depth = 1; depth < path.length; depth++) {
     const at = path.slice(0, depth);
     const found = doc.getIn(at, true);
@@ -78,7 +78,7 @@ function remove(doc: Document, path: (string | number)[]): void {
   }
 }
 
-/** What a person typed in a field as a YAML value; what is no number stays text, so that the master can say so. */
+/** The text of a field as a YAML value; an invalid number stays text, so that the master reports it. */
 export function typed(kind: FieldKind, text: string): unknown {
   if (text === '') return undefined;
   if ((kind === 'integer' || kind === 'number') && text.trim() !== '' && Number.isFinite(Number(text))) return Number(text);

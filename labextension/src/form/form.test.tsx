@@ -99,11 +99,11 @@ describe('problems', () => {
   });
 });
 
-function form(judge: (text: string) => unknown, submit = vi.fn()): { submit: typeof submit; container: HTMLElement } {
+function form(validate: (text: string) => unknown, submit = vi.fn()): { submit: typeof submit; container: HTMLElement } {
   const { container } = show(
     <ExperimentForm
       title="New experiment" schema={schema} sections={EXPERIMENT_SECTIONS} initial={experimentText('train.py')}
-      submitLabel="Submit" judge={async text => (await judge(text)) as never} submit={submit}
+      submitLabel="Submit" validate={async text => (await validate(text)) as never} submit={submit}
     />,
     { overview: overview() }
   );
@@ -114,7 +114,7 @@ const yaml = (): HTMLTextAreaElement => screen.getByLabelText('YAML');
 const fine = () => ({ problems: [], config: {} });
 
 describe('the form', () => {
-  it('writes what is typed into the YAML, and shows what is written there', async () => {
+  it('writes the current YAML into the YAML, and shows what is written there', async () => {
     form(fine);
     await userEvent.type(screen.getByLabelText(/slots per trial/), '6');
     expect(yaml().value).toContain('slots_per_trial: 16');
@@ -141,11 +141,11 @@ describe('the form', () => {
       ],
       config: null
     }));
-    await screen.findByText('4 mistakes');
+    await screen.findByText('4 errors');
     const metric = screen.getByLabelText(/^metric/);
     expect(metric.getAttribute('aria-invalid')).toBe('true');
     expect(document.getElementById(metric.getAttribute('aria-describedby')!.split(' ').pop()!)!.textContent).toBe('is empty');
-    const list = screen.getByRole('list', { name: 'Mistakes and warnings' });
+    const list = screen.getByRole('list', { name: 'Errors and warnings' });
     expect(within(list).getAllByRole('listitem').length).toBe(4);
     const button = screen.getByRole('button', { name: 'Submit' });
     expect(button.getAttribute('aria-disabled')).toBe('true');
@@ -159,7 +159,7 @@ describe('the form', () => {
     const { container } = form(() => ({
       problems: [{ ...problem('searcher.metric', 'not `<img src=x>`, `'), hint: 'did you mean `loss`?' }], config: null
     }));
-    await screen.findByText('1 mistake');
+    await screen.findByText('1 error');
     const about = [...container.querySelectorAll('.det-about')].map(el => el.textContent).join('\n');
     expect(about).not.toContain('`');
     const variables = screen.getByLabelText('environment variables');
@@ -174,23 +174,23 @@ describe('the form', () => {
   it('waits while the YAML cannot be read', async () => {
     form(fine);
     await userEvent.type(yaml(), '  [[broken');
-    expect(await screen.findByText(/The fields wait/)).toBeTruthy();
+    expect(await screen.findByText(/The fields are disabled/)).toBeTruthy();
     expect(screen.getByLabelText<HTMLInputElement>('name').disabled).toBe(true);
     expect(screen.getByRole('alert').textContent).toMatch(/^line/);
   });
 
-  it('judges the last text only, once typing has settled', async () => {
-    const judge = vi.fn(fine);
-    form(judge);
+  it('validates the last text only, once typing has settled', async () => {
+    const validate = vi.fn(fine);
+    form(validate);
     await userEvent.type(screen.getByLabelText('name'), 'abc');
-    await screen.findByText('no mistakes');
-    expect(judge.mock.calls.length).toBeLessThan(4);
-    expect((judge.mock.calls as unknown as string[][]).at(-1)![0]).toContain('name: trainabc');
+    await screen.findByText('no errors');
+    expect(validate.mock.calls.length).toBeLessThan(4);
+    expect((validate.mock.calls as unknown as string[][]).at(-1)![0]).toContain('name: trainabc');
   });
 
   it('submits what is written there, and tells a refusal', async () => {
     const { submit } = form(fine);
-    await screen.findByText('no mistakes');
+    await screen.findByText('no errors');
     submit.mockRejectedValueOnce(new ApiError(422, { message: 'the code is too large', hint: 'leave data out' }));
     await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
     expect(await screen.findByText(/the code is too large/)).toBeTruthy();
@@ -201,7 +201,7 @@ describe('the form', () => {
 
   it('edits the search space by rows', async () => {
     form(fine);
-    await userEvent.click(screen.getByRole('button', { name: 'Add a hyperparameter' }));
+    await userEvent.click(screen.getByRole('button', { name: 'Add hyperparameter' }));
     const row = screen.getByRole('group', { name: 'Hyperparameter parameter_1' });
     await userEvent.clear(within(row).getByLabelText('name'));
     await userEvent.type(within(row).getByLabelText('name'), 'lr{Enter}');
@@ -216,7 +216,7 @@ describe('the form', () => {
 
   it('has no serious accessibility finding', async () => {
     const { container } = form(() => ({ problems: [problem('searcher.metric')], config: null }));
-    await screen.findByText('1 mistake');
+    await screen.findByText('1 error');
     const found = await axe.run(container, { rules: { 'color-contrast': { enabled: false }, region: { enabled: false } } });
     expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
   });

@@ -1,13 +1,13 @@
-/** Which runtimes the nodes of this cluster have now: a form offers no other. */
+/** The runtimes that the nodes of this cluster have now: a form offers only these. */
 
 import type { Schema } from './schema';
 import type { AgentView } from '../state/wire';
 
-const WORDS = { process: 'starts processes', docker: 'has a container engine' } as const;
+const WORDS = { process: 'runs processes', docker: 'has a container engine' } as const;
 
 export type Runtime = keyof typeof WORDS;
 
-/** Why a runtime cannot be chosen now, of those that no node has which is there for this user. */
+/** Runtimes that no node available to this user has, and why they cannot be chosen. */
 export function closedRuntimes(agents: readonly AgentView[], user: string): Partial<Record<Runtime, string>> {
   const there = agents.filter(agent => agent.state !== 'lost' && (agent.serves_user === null || agent.serves_user === user));
   const closed: Partial<Record<Runtime, string>> = {};
@@ -18,7 +18,7 @@ export function closedRuntimes(agents: readonly AgentView[], user: string): Part
   return closed;
 }
 
-/** The schema of a config, in which those runtimes are closed. */
+/** The schema of a config with those runtimes disabled. */
 export function withClosedRuntimes(schema: Schema, closed: Partial<Record<Runtime, string>>): Schema {
   const runtime = schema.properties?.['runtime'];
   if (!runtime) return schema;

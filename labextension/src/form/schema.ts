@@ -1,4 +1,4 @@
-/** From a JSON Schema to the fields of a form. Pure: no validation happens here, the master judges. */
+/** From a JSON Schema to the fields of a form. Pure: the master validates. */
 
 export interface Schema {
   type?: string | string[];
@@ -18,7 +18,7 @@ export interface Schema {
   minimum?: number;
   maximum?: number;
   'x-needed-to-submit'?: boolean;
-  /** Choices that cannot be made here now, and why: the host's word, not the master's. */
+  /** Choices that are not available now, and why; set by the host, not the master. */
   'x-closed'?: Partial<Record<string, string>>;
 }
 
@@ -33,7 +33,7 @@ export interface FieldSpec {
   needed: boolean;
   /** Of a choice. */
   choices: string[];
-  /** Of a choice: those that cannot be made now, and why. */
+  /** Of a choice: the options not available now, and why. */
   closed?: Partial<Record<string, string>>;
   /** The default as text, "" if there is none. */
   standard: string;

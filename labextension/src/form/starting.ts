@@ -1,8 +1,8 @@
-/** What a form starts from, by what was chosen. */
+/** The initial YAML and the sections of a form. */
 
 import type { Section } from './ExperimentForm';
 
-/** In the order in which a person fills them. */
+/** In the order in which they are filled in. */
 export const EXPERIMENT_SECTIONS: readonly Section[] = [
   { title: 'What to run', base: [], only: ['name', 'entrypoint', 'description', 'labels'] },
   { title: 'Search', base: ['searcher'], kind: 'union' },
@@ -22,7 +22,7 @@ export const RUN_SECTIONS: readonly Section[] = [
   { title: 'Environment', base: ['environment'], only: ['image', 'environment_variables'] }
 ];
 
-/** The YAML for a Python script, or for nothing chosen yet. */
+/** The YAML for a Python script, or a template if none is chosen. */
 export function experimentText(path: string | null): string {
   const file = path?.split('/').pop() ?? 'train.py';
   const name = file.replace(/\.py$/, '');

@@ -1,4 +1,4 @@
-/** Judging as one types: the master's dry run, not more often than needed, the latest text's answer only. */
+/** Validation while typing: the master's dry run, debounced; only the answer to the latest text counts. */
 
 import { useEffect, useRef, useState } from 'react';
 
@@ -7,43 +7,43 @@ import type { ProblemView } from '../state/wire';
 
 const SETTLED_MS = 350;
 
-export interface Judgement {
-  /** The text that was judged. */
+interface Checked {
+  /** The text that was validated. */
   text: string | null;
-  /** What it was judged beside. */
-  beside: string;
+  /** What it depended on. */
+  dependsOn: string;
   problems: ProblemView[];
   config: Record<string, unknown> | null;
-  /** It could not be judged at all. */
+  /** The validation itself failed. */
   error: ApiError | null;
 }
 
-export interface Judged { problems: ProblemView[]; config: Record<string, unknown> | null }
+export interface Validation { problems: ProblemView[]; config: Record<string, unknown> | null }
 
 export function useDryRun(
-  text: string, beside: string, judge: (text: string) => Promise<Judged>
-): Judgement & { judging: boolean } {
-  const [found, setFound] = useState<Judgement>({ text: null, beside, problems: [], config: null, error: null });
-  const call = useRef(judge);
-  call.current = judge;
+  text: string, dependsOn: string, validate: (text: string) => Promise<Validation>
+): Checked & { checking: boolean } {
+  const [found, setFound] = useState<Checked>({ text: null, dependsOn, problems: [], config: null, error: null });
+  const call = useRef(validate);
+  call.current = validate;
   useEffect(() => {
     let current = true;
     const timer = window.setTimeout(() => {
       call.current(text).then(
-        judged => { if (current) setFound({ text, beside, ...judged, error: null }); },
-        error => { if (current) setFound({ text, beside, ...fromError(asApiError(error)) }); }
+        checked => { if (current) setFound({ text, dependsOn, ...checked, error: null }); },
+        error => { if (current) setFound({ text, dependsOn, ...fromError(asApiError(error)) }); }
       );
     }, SETTLED_MS);
     return () => {
       current = false;
       window.clearTimeout(timer);
     };
-  }, [text, beside]);
-  return { ...found, judging: found.text !== text || found.beside !== beside };
+  }, [text, dependsOn]);
+  return { ...found, checking: found.text !== text || found.dependsOn !== dependsOn };
 }
 
-/** A refusal with problems is a judgement; anything else is trouble. */
-function fromError(error: ApiError): Omit<Judgement, 'text' | 'beside'> {
+/** An error with problems is a result; anything else is a failure of the validation. */
+function fromError(error: ApiError): Omit<Checked, 'text' | 'dependsOn'> {
   if (error.problems.length) return { problems: error.problems, config: null, error: null };
   if (error.status === 422 || error.status === 400) {
     const problem: ProblemView = { path: '', message: error.message, hint: error.hint, level: 'error' };

@@ -1,6 +1,6 @@
 /**
  * One view on a page of its own, fed with made-up data: `?view=experiment&tab=trials&theme=dark&case=search`.
- * Tests, the bench and the script of screenshots steer it through `window.detlab`.
+ * Tests, the bench and the script of screenshots manage it through `window.detlab`.
  */
 
 import { ReactElement, StrictMode, useState } from 'react';
@@ -13,8 +13,10 @@ import { Panel } from '../components/panel';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
 import { AppContext, AppProvider, Question } from '../state/context';
 import { Store } from '../state/store';
+import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
 import { BEGAN, logLine, metricsEvent } from './fixtures';
+import { notebookView } from './notebook';
 import './harness.css';
 
 const CASES: Record<string, Case> = {
@@ -64,6 +66,7 @@ function View(): ReactElement {
     case 'trial': return <TrialView id={Number(id ?? 117)} tab={tab as TrialTab} />;
     case 'task': return <TaskView id={id ?? 'nb-7f3a'} />;
     case 'panel': return <Panel />;
+    case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }
 }

@@ -2,11 +2,11 @@
 
 import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
-import { Audit, Everybody, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
+import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { TaskView, TrialView } from '../components/trial';
 import { AppProvider, type AppContext, type Place } from '../state/context';
 import { viaHub } from '../state/serverurl';
@@ -64,7 +64,7 @@ function isMine(place: HubPlace): boolean {
   return place.kind === 'new' || (place.kind === 'list' && place.view === 'work');
 }
 
-/** Mine for my work; everybody's for what else an administrator looks at. Only the one in use has a stream. */
+/** A store of the user's own work and one of all work, for administrators. Only the one in use has a stream. */
 class StorePair {
   readonly mine: Store;
   readonly all: Store;
@@ -113,13 +113,13 @@ function titleOf(place: HubPlace): string {
     case 'experiment':
       return `Experiment ${place.id}`;
     case 'trial':
-      return `Trial id ${place.id}`;
+      return `Trial ${place.id}`;
     case 'task':
       return nameText(place.id);
     case 'new':
       return 'New experiment';
     case 'nowhere':
-      return 'Nothing here';
+      return 'Not found';
   }
 }
 
@@ -139,9 +139,9 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <NewExperiment page={page} api={api} />;
     case 'nowhere':
       return (
-        <View title="There is nothing here">
-          <EmptyState title={`“${nameText(place.path)}” is no view of this page.`}>
-            <a href={page.base}>My work</a>
+        <View title="Page not found">
+          <EmptyState title={`There is no page “${nameText(place.path)}”.`}>
+            <a href={page.base}>Go to My work</a>
           </EmptyState>
         </View>
       );
@@ -159,9 +159,9 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
     case 'cluster':
       return <Nodes title="Cluster" />;
     case 'nodes':
-      return <Nodes title="Nodes" steer />;
+      return <Nodes title="Nodes" manage />;
     case 'everybody':
-      return <Everybody />;
+      return <AllWork />;
     case 'quotas':
       return <Quotas />;
     case 'usage':
@@ -178,8 +178,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
 function Refused({ name }: { name: string }): ReactElement {
   return (
     <View title={name}>
-      <EmptyState title="This view is for administrators.">
-        They hold the scope <code>custom:detlab:admin</code>. Who runs this Hub can give it to you.
+      <EmptyState title="This page is for administrators.">
+        It requires the scope <code>custom:detlab:admin</code>. Ask the operators of this Hub for it.
       </EmptyState>
     </View>
   );

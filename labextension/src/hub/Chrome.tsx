@@ -1,8 +1,8 @@
-/** The frame of the page: name, navigation, who is logged in, and how the connection stands. */
+/** The frame of the page: name, navigation, user, and state of the connection. */
 
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
 import { useStore } from '../state/context';
 import type { PageInfo } from './page';
@@ -10,11 +10,11 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'Everybody', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
-/** Users see their own usage; the rest is the administrators'. */
+/** Views for all users; users see only their own usage. */
 export const FOR_ALL: readonly (ListView | AdminView)[] = [...LISTS, 'usage'];
 
 export function Header({ page, router }: { page: PageInfo; router: Router }): ReactElement {
@@ -81,7 +81,7 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
   );
 }
 
-/** What must be seen on every view: no session, no connection, another version. */
+/** Notices on every view: session ended, connection lost, new version. */
 export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): ReactElement {
   const version = useStore(snapshot => snapshot.cluster?.version ?? page.version);
   const reload = (): void => window.location.reload();
@@ -89,7 +89,7 @@ export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): Re
     <div className="det-hub-notices">
       {ended ? (
         <div className="det-banner" data-tone="bad" role="alert">
-          <span>Your session has ended. What runs goes on; log in again to see it.</span>
+          <span>Your session has ended. Running work continues; log in again to see it.</span>
           <button type="button" className="det-button" onClick={reload}>Log in</button>
         </div>
       ) : (
@@ -97,7 +97,7 @@ export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): Re
       )}
       {page.version && version !== page.version && (
         <div className="det-banner" data-tone="paused" role="status">
-          <span>detlab is now {version}; this page is of {page.version}.</span>
+          <span>detlab was updated to {version}; this page is from {page.version}.</span>
           <button type="button" className="det-button" onClick={reload}>Reload</button>
         </div>
       )}

@@ -1,4 +1,4 @@
-/** A view that breaks says so and leaves the rest of the page alone. */
+/** Contain the crash of a view. */
 
 import { Component, type ReactNode } from 'react';
 
@@ -15,8 +15,8 @@ export class ErrorBoundary extends Component<{ children: ReactNode }, { error: E
     return (
       <div className="det-banner" data-tone="bad" role="alert">
         <div>
-          <strong>This view broke.</strong> {error.message}
-          <div className="det-soft">The rest of the page works. If it happens again, report what you did and this text.</div>
+          <strong>This view crashed.</strong> {error.message}
+          <div className="det-soft">The rest of the page still works. If this happens again, report this message and what you did.</div>
         </div>
         <button type="button" className="det-button" onClick={() => this.setState({ error: null })}>Try again</button>
       </div>

@@ -1,10 +1,11 @@
-/** What is mine: work, what waits, and how the cluster is; and starting something new. */
+/** The user's own work, the queue and the cluster, and buttons to start new work. */
 
 import { useState, type ReactElement, type ReactNode } from 'react';
 
 import { View } from '../components/admin';
 import { ActionButton, Loading, Menu, plural } from '../components/common';
 import { Cluster, Queue, WorkList } from '../components/panel';
+import { readOnly } from '../components/view/actions';
 import { useApp, useStore } from '../state/context';
 import { isOver } from '../state/states';
 import { StartDialog, TITLES } from './start/StartDialog';
@@ -13,26 +14,26 @@ import { START_KINDS, type StartKind } from './start/task';
 export function Home(): ReactElement {
   const { navigate } = useApp();
   const ready = useStore(snapshot => snapshot.ready);
-  const living = useStore(
+  const active = useStore(
     snapshot =>
       snapshot.experiments.filter(one => !isOver(one.state)).length + snapshot.tasks.filter(one => !isOver(one.state)).length
   );
   const [filter, setFilter] = useState('');
   const [starting, setStarting] = useState<StartKind | null>(null);
-  const may = useMayWrite();
+  const me = useStore(snapshot => snapshot.me);
   const start = (
     <>
-      <ActionButton label="New experiment" primary why={may} onRun={() => navigate({ kind: 'new' })} />
+      <ActionButton label="New experiment" primary why={readOnly(me)} onRun={() => navigate({ kind: 'new' })} />
       <Menu
         label="Notebook, shell …"
-        actions={() => START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: may, run: () => setStarting(kind) }))}
+        actions={() => START_KINDS.map(kind => ({ key: kind, label: `${TITLES[kind]} …`, why: readOnly(me), run: () => setStarting(kind) }))}
       >
         Notebook, shell … <span aria-hidden="true">▾</span>
       </Menu>
     </>
   );
   return (
-    <View title="My work" lead={ready ? `${living || 'Nothing'} going on` : undefined} tools={start}>
+    <View title="My work" summary={ready ? `${active} active` : undefined} tools={start}>
       {starting && <StartDialog kind={starting} onClose={() => setStarting(null)} />}
       {ready ? (
         <div className="det-hub-home">
@@ -51,7 +52,7 @@ export function Home(): ReactElement {
           </div>
         </div>
       ) : (
-        <Loading what="Asking for your work" />
+        <Loading what="Loading your work" />
       )}
     </View>
   );
@@ -75,12 +76,4 @@ function SlotsLine(): ReactElement | null {
       {cluster.draining && <strong> · draining: nothing new starts</strong>}
     </p>
   );
-}
-
-/** Why the caller may not start anything, or null. */
-function useMayWrite(): string | null {
-  const me = useStore(snapshot => snapshot.me);
-  if (!me) return 'it is not known yet who you are';
-  const may = me.admin || me.scopes.some(scope => /^custom:detlab:(write|admin)(!|$)/.test(scope));
-  return may ? null : 'your login may look but not start anything (it lacks custom:detlab:write)';
 }

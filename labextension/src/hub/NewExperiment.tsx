@@ -1,12 +1,12 @@
-/** A new experiment by the form: code from this computer or of an earlier experiment, and a config beside it. */
+/** The form for a new experiment: code from this computer or of an earlier experiment, and a config. */
 
 import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from '../form';
-import type { Judged } from '../form/useDryRun';
+import type { Validation } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
 import { useApp, useStore } from '../state/context';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
@@ -15,9 +15,9 @@ import type { PageInfo } from './page';
 import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
 import { CodeChoice } from './upload/CodeChoice';
 import type { Source } from './upload/source';
-import { beginnings, useCode, type Code, type Coded } from './upload/useCode';
+import { startingPoints, useCode, type Code, type Coded } from './upload/useCode';
 
-/** What the form begins with; another key is another form. */
+/** What the form starts from; another key is another form. */
 interface Start {
   key: number;
   /** The file it is from, "" for none. */
@@ -45,10 +45,10 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
     typed.current = text;
     setStart(old => ({ key: old.key + 1, file, text }));
   };
-  useBeginning(coded, begin, () => typed.current === start.text);
-  const judge = async (text: string): Promise<Judged> => {
+  useStartingPoint(coded, begin, () => typed.current === start.text);
+  const validate = async (text: string): Promise<Validation> => {
     typed.current = text;
-    if (busy) return new Promise(() => undefined); // it is judged beside the code, when that is there
+    if (busy) return new Promise(() => undefined); // validated together with the code, once it is uploaded
     const reply = await api.post<CreateExperimentReply>('experiments', { config_yaml: text, bundle, dry_run: true });
     return { problems: reply.warnings, config: reply.config };
   };
@@ -62,20 +62,20 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   if (!offered) {
     return (
       <View title="New experiment">
-        {schema.error ? <ErrorBanner error={schema.error} onRetry={schema.reload} /> : <Loading what="Asking for the form" />}
+        {schema.error ? <ErrorBanner error={schema.error} onRetry={schema.reload} /> : <Loading what="Loading the form" />}
       </View>
     );
   }
   return (
     <ExperimentForm
       key={start.key} title="New experiment" schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text}
-      judgedWith={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit, paused' : 'Submit'} judge={judge} submit={submit}
+      dependsOn={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit paused' : 'Submit'} validate={validate} submit={submit}
       extra={
         <>
           <CodeChoice coded={coded} mostBytes={page.bundleLimit} source={source} onSource={setSource} />
-          <Beginning coded={coded} start={start} begin={begin} />
+          <StartingPoint coded={coded} start={start} begin={begin} />
           <label className="det-check">
-            <input type="checkbox" checked={paused} onChange={event => setPaused(event.target.checked)} /> start it paused
+            <input type="checkbox" checked={paused} onChange={event => setPaused(event.target.checked)} /> Start paused
           </label>
         </>
       }
@@ -84,20 +84,20 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
 }
 
 /** While nothing was typed, the only config of the code that was chosen is taken, or a form for its only script. */
-function useBeginning(coded: Coded, begin: (file: string, text: string) => void, untouched: () => boolean): void {
+function useStartingPoint(coded: Coded, begin: (file: string, text: string) => void, untouched: () => boolean): void {
   const code = coded.state.kind === 'ready' ? coded.state.code : null;
   const seen = useRef<Code | null>(null);
   useEffect(() => {
     if (code === seen.current) return; // once for each code, whatever else was drawn anew
     seen.current = code;
     if (!code || !untouched()) return;
-    const { configs, scripts } = beginnings(code.selection.files);
+    const { configs, scripts } = startingPoints(code.selection.files);
     const only = configs.length === 1 ? configs[0] : configs.length === 0 && scripts.length === 1 ? scripts[0] : undefined;
     if (only) void textFor(only).then(text => untouched() && begin(only.path, text));
   }, [code, begin, untouched]);
 }
 
-function Beginning({ coded, start, begin }: {
+function StartingPoint({ coded, start, begin }: {
   coded: Coded; start: Start; begin: (file: string, text: string) => void;
 }): ReactElement | null {
   const select = useRef<HTMLSelectElement>(null);
@@ -107,7 +107,7 @@ function Beginning({ coded, start, begin }: {
     if (document.activeElement === document.body && start.key > 0) select.current?.focus({ preventScroll: true });
   }, [start.key]);
   if (coded.state.kind !== 'ready') return null;
-  const { configs, scripts } = beginnings(coded.state.code.selection.files);
+  const { configs, scripts } = startingPoints(coded.state.code.selection.files);
   const files = [...configs, ...scripts];
   if (!files.length) return null;
   const choose = async (path: string): Promise<void> => {
@@ -118,13 +118,13 @@ function Beginning({ coded, start, begin }: {
   };
   return (
     <div className="det-field">
-      <label htmlFor="det-config-of">Begin with</label>
+      <label htmlFor="det-config-of">Start from</label>
       <select ref={select} id="det-config-of" className="det-input" value={start.file} onChange={event => void choose(event.target.value)}>
-        <option value="">what is typed</option>
+        <option value="">the current YAML</option>
         {configs.map(file => <option key={file.path} value={file.path}>{nameText(file.path)}</option>)}
         {scripts.map(file => <option key={file.path} value={file.path}>a config for {nameText(file.path)}</option>)}
       </select>
-      <div className="det-about">Replaces the YAML by that of the file; change it as you like.</div>
+      <div className="det-about">Replaces the YAML with that of the file; you can edit it.</div>
     </div>
   );
 }

@@ -1,4 +1,4 @@
-/** The master, asked straight from the page: the session's cookie and the page's XSRF token. */
+/** The master's API from the hub page, with the session's cookie and the page's XSRF token. */
 
 import { ApiError, asApiError, read, readLines, type Api } from '../state/api';
 import { cookieToken, type PageInfo } from './page';
@@ -7,11 +7,11 @@ const NO_SESSION = 401;
 const LOST = new ApiError(NO_SESSION, {
   code: 'session_ended',
   message: 'your session has ended',
-  hint: 'log in again; what runs goes on'
+  hint: 'log in again; running work continues'
 });
 
 export class HubApi implements Api {
-  /** Told once when the session has ended: only a login helps. */
+  /** Called once when the session has ended and a new login is needed. */
   onSessionEnd: (() => void) | null = null;
   private token: string;
   private ended = false;
@@ -38,7 +38,7 @@ export class HubApi implements Api {
     return read<T>(await this.ask('PUT', path, init));
   }
 
-  /** Send bytes that lie under the path from then on. */
+  /** PUT bytes at a path. */
   async put<T>(path: string, body: Blob, signal: AbortSignal): Promise<T> {
     return read<T>(await this.ask('PUT', path, { body, headers: { 'Content-Type': body.type }, signal }));
   }

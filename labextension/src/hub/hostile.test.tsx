@@ -4,7 +4,7 @@ import { render, screen, waitFor } from '@testing-library/react';
 import { beforeEach, expect, test } from 'vitest';
 
 import { experiment, holding, overview, task, waiting } from '../components/admin/fixtures';
-import { visible } from '../components/logs/text';
+import { visible } from '../components/common/text';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
 import { App } from './App';

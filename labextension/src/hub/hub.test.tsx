@@ -9,7 +9,7 @@ import { App } from './App';
 import { interceptLinks } from './links';
 import { readPage, type PageInfo } from './page';
 import { pathOf, placeOf, Router, type HubPlace } from './router';
-import { blank, lacking, placed, requestOf, toldIn } from './start/task';
+import { blank, missing, byField, requestOf, problemsOf } from './start/task';
 
 const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 'tok', user: 'root', admin: true, version: '0.1.0', schema: '/s.json', bundleLimit: 1_000_000 };
 const PLAIN = { ...overview(), me: { name: 'ben', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false } };
@@ -79,7 +79,7 @@ test('an ended session is told once', async () => {
 
 test('nobody answering is an error that passes', async () => {
   const api = new HubApi(PAGE, (async () => { throw new TypeError('Failed to fetch'); }) as typeof fetch);
-  await expect(api.get('me')).rejects.toMatchObject({ status: 0, passing: true });
+  await expect(api.get('me')).rejects.toMatchObject({ status: 0, retryable: true });
 });
 
 test('an administrator finds every view; one click leads there and takes the focus along', async () => {
@@ -89,7 +89,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Nothing here yet.');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Queue', 'Cluster', 'Nodes', 'Everybody', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Queue', 'Cluster', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });
@@ -106,7 +106,7 @@ test('others see no admin entry, and a direct link says clearly why', async () =
   for (const view of ['nodes', 'everybody', 'tokens', 'audit', 'service']) {
     const api = new FakeApi({ overview: PLAIN });
     open(view, api, { ...PAGE, user: 'ben', admin: false });
-    expect(await screen.findByText('This view is for administrators.')).toBeTruthy();
+    expect(await screen.findByText('This page is for administrators.')).toBeTruthy();
     expect(screen.queryByText('Administration')).toBeNull();
     expect(api.asked.some(one => /audit|tokens|service|all=true/.test(one))).toBe(false);
     document.body.innerHTML = '';
@@ -123,9 +123,9 @@ test('only the store in use has a stream', async () => {
   expect(api.streams).toHaveLength(1);
 });
 
-test('an address of nothing says so', async () => {
+test('an unknown address says so', async () => {
   open('nonsense', new FakeApi({ overview: overview() }));
-  expect(await screen.findByText('“nonsense” is no view of this page.')).toBeTruthy();
+  expect(await screen.findByText('There is no page “nonsense”.')).toBeTruthy();
 });
 
 test('a shell is started, waited for and opened', async () => {
@@ -137,7 +137,7 @@ test('a shell is started, waited for and opened', async () => {
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
   await userEvent.type(screen.getByLabelText('Name'), 'sh');
   await userEvent.click(screen.getByRole('button', { name: 'Start' }));
-  expect(await screen.findByText(/Place 2 in the queue: no free slot/)).toBeTruthy();
+  expect(await screen.findByText(/Position 2 in the queue: no free slot/)).toBeTruthy();
   expect(api.bodies[0]).toMatchObject({ kind: 'shell', name: 'sh', config: { resources: { slots: 0 } } });
   api.say('stream', { id: 8, kind: 'task', time: 1, experiment_id: null, trial_id: null, task_id: 'shell-1', data: { ...shell, url: '/user/root/sh/', place: null } });
   const link = await screen.findByRole('link', { name: 'Open' });
@@ -153,11 +153,11 @@ test('the queue tells the place of what was started when the reply to the start 
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
   await userEvent.click(screen.getByRole('button', { name: 'Start' }));
-  expect(await screen.findByText(/Place 3 in the queue: waits for 4 free slots/)).toBeTruthy();
+  expect(await screen.findByText(/Position 3 in the queue: waits for 4 free slots/)).toBeTruthy();
 });
 
 test('mistakes of a form stand at their fields', () => {
-  const found = placed([
+  const found = byField([
     { path: 'resources.slots', message: 'must be a number', hint: null, level: 'error' },
     { path: 'environment.image.cpu', message: 'is empty', hint: null, level: 'error' },
     { path: 'resources.devices', message: 'no', hint: null, level: 'error' }
@@ -172,11 +172,11 @@ test('mistakes of a form stand at their fields', () => {
 
 test('what the Hub says as text stands at its fields, too; a TensorBoard wants an experiment', () => {
   const message = 'the Hub says: The options have 2 mistakes:\n- resources.slots: must be a number, not "- x"\n- idle_timeout: is no time';
-  expect(toldIn({ message, problems: [] }).map(one => `${one.path} ${one.message}`)).toEqual([
+  expect(problemsOf({ message, problems: [] }).map(one => `${one.path} ${one.message}`)).toEqual([
     'resources.slots must be a number, not "- x"', 'idle_timeout is no time'
   ]);
-  expect(toldIn({ message: 'x has 1 mistake: - experiment_ids: name one', problems: [] }).map(one => one.path)).toEqual(['experiment_ids']);
-  expect(toldIn({ message: 'the Hub says: no', problems: [] })).toEqual([]);
-  expect(lacking('tensorboard', blank('tensorboard'))?.problems[0]?.path).toBe('experiment_ids');
-  expect(lacking('shell', blank('shell'))).toBeNull();
+  expect(problemsOf({ message: 'x has 1 mistake: - experiment_ids: name one', problems: [] }).map(one => one.path)).toEqual(['experiment_ids']);
+  expect(problemsOf({ message: 'the Hub says: no', problems: [] })).toEqual([]);
+  expect(missing('tensorboard', blank('tensorboard'))?.problems[0]?.path).toBe('experiment_ids');
+  expect(missing('shell', blank('shell'))).toBeNull();
 });

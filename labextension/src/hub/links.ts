@@ -1,4 +1,4 @@
-/** Links of this page change the view without loading the page anew; all others are left to the browser. */
+/** Links within this page change the view without a reload; all others are left to the browser. */
 
 import { placeOf, type Router } from './router';
 

@@ -1,9 +1,9 @@
-/** What lies over the page: questions before harsh actions, and short notices. */
+/** Confirmation dialogs and notifications above the page. */
 
 import { useCallback, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { ConfirmDialog } from '../components/common';
-import { visible } from '../components/logs/text';
+import { visible } from '../components/common/text';
 import type { AppContext, Question } from '../state/context';
 
 const NOTICE_MS = 6000;

@@ -1,4 +1,4 @@
-/** What the shell of the page says in its meta tags. */
+/** The page's settings in its meta tags. */
 
 export interface PageInfo {
   /** The service's prefix, `/services/detlab/`. */
@@ -33,7 +33,7 @@ export function readPage(page: Document): PageInfo {
   };
 }
 
-/** The token in the cookie: newer than the page's own after somebody logged in again in another tab. */
+/** The token in the cookie: newer than the page's own after a login in another tab. */
 export function cookieToken(page: Document): string {
   const found = page.cookie.split('; ').find(part => part.startsWith('_xsrf='));
   return found ? found.slice('_xsrf='.length).replace(/^"|"$/g, '') : '';

@@ -25,8 +25,8 @@ afterEach(() => vi.unstubAllGlobals());
 
 function open(view: string, agents: AgentView[]): void {
   window.history.replaceState(null, '', PAGE.base + view);
-  const judged = { experiment: null, created: false, warnings: [], config: {} };
-  const api = new FakeApi({ overview: overview({ agents }), 'POST experiments': judged });
+  const checked = { experiment: null, created: false, warnings: [], config: {} };
+  const api = new FakeApi({ overview: overview({ agents }), 'POST experiments': checked });
   render(<App page={PAGE} api={api as unknown as HubApi} router={new Router(PAGE.base)} />);
 }
 
@@ -37,7 +37,7 @@ test('a runtime is closed when no node that is there, and serves this user, has 
   const both = agent({ runtimes: ['process', 'docker'] });
   expect(closedRuntimes([agent(), both], 'root')).toEqual({});
   expect(closedRuntimes([agent()], 'root')).toEqual({ docker: NO_ENGINE });
-  expect(closedRuntimes([agent({ runtimes: ['docker'] })], 'root')).toEqual({ process: 'no node starts processes now' });
+  expect(closedRuntimes([agent({ runtimes: ['docker'] })], 'root')).toEqual({ process: 'no node runs processes now' });
   expect(closedRuntimes([agent(), { ...both, state: 'lost' }], 'root')).toEqual({ docker: NO_ENGINE });
   expect(closedRuntimes([agent(), { ...both, serves_user: 'ada' }], 'root')).toEqual({ docker: NO_ENGINE });
   expect(closedRuntimes([agent(), { ...both, state: 'suspect', serves_user: 'root' }], 'root')).toEqual({});
@@ -49,8 +49,8 @@ test('a start dialog offers no container without an engine, and says so', async 
   open('', [agent()]);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New notebook …' }));
-  const field = screen.getByLabelText(/^Runs as/);
-  expect(choices(field)).toEqual(['as the cluster says', 'a process', 'a container (closed)']);
+  const field = screen.getByLabelText(/^Runtime/);
+  expect(choices(field)).toEqual(['cluster default', 'process', 'container (closed)']);
   expect(screen.getByText('No node has a container engine now.')).toBeTruthy();
 });
 
@@ -58,8 +58,8 @@ test('a start dialog offers both where both are, and has nothing to explain', as
   open('', [agent({ runtimes: ['process', 'docker'] })]);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
-  const field = screen.getByLabelText(/^Runs as/);
-  expect(choices(field)).toEqual(['as the cluster says', 'a process', 'a container']);
+  const field = screen.getByLabelText(/^Runtime/);
+  expect(choices(field)).toEqual(['cluster default', 'process', 'container']);
   await userEvent.selectOptions(field, 'docker');
   expect(screen.getByLabelText(/^Image/)).toBeTruthy();
   expect(screen.queryByText(/No node/)).toBeNull();
@@ -69,7 +69,7 @@ test('without any node the dialog says that, once', async () => {
   open('', []);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New command …' }));
-  expect(choices(screen.getByLabelText(/^Runs as/))).toEqual(['as the cluster says', 'a process (closed)', 'a container (closed)']);
+  expect(choices(screen.getByLabelText(/^Runtime/))).toEqual(['cluster default', 'process (closed)', 'container (closed)']);
   expect(screen.getByText('No node is connected now.')).toBeTruthy();
 });
 

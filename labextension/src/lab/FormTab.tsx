@@ -1,4 +1,4 @@
-/** The form with the choice of the code that travels. */
+/** The form with the choice of the code to upload. */
 
 import { ReactElement, useId, useMemo, useState } from 'react';
 
@@ -6,17 +6,28 @@ import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/commo
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
 import { Problems } from '../form/Field';
 import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
-import type { Judged } from '../form/useDryRun';
+import type { Schema } from '../form';
+import type { Validation } from '../form/useDryRun';
 import { useStore } from '../state/context';
 import type { LabApi } from './api';
-import type { Chosen, Context } from './NewExperiment';
 import { Parameters, parametersOf } from './parameters';
+
+export type Context = 'file' | 'folder' | 'none';
+
+export interface Chosen {
+  kind: 'experiment' | 'notebook_run';
+  path: string | null;
+  folder: string;
+  schema: Schema;
+  /** The YAML that was chosen, or null. */
+  text: string | null;
+}
 
 interface Code { bundle: string | null; files: string[]; size: number }
 
-/** What travels, in words. */
-function codeWords({ files, size }: Code): string {
-  if (!files.length) return 'no file';
+/** The code in words. */
+function codeText({ files, size }: Code): string {
+  if (!files.length) return 'no files';
   const names = files.slice(0, 3).join(', ') + (files.length > 3 ? ', …' : '');
   return `${plural(files.length, 'file')}, ${formatBytes(size)}: ${names}`;
 }
@@ -40,25 +51,25 @@ export function FormTab({ chosen, api, submit }: {
   const parameters = useMemo(() => parametersOf(typed), [typed]);
   const code = useLoaded(`${context}`, () => api.own<Code>('code', { path: script ? path : null, folder: chosen.folder, context }));
   const bundle = code.loading ? null : code.data?.bundle ?? null;
-  const judge = (text: string): Promise<Judged> =>
-    api.own<Judged>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '' });
+  const validate = (text: string): Promise<Validation> =>
+    api.own<Validation>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '' });
   const file = path && base(path);
   const folder = chosen.folder ? `the folder ${chosen.folder}` : 'the top folder';
   return (
     <ExperimentForm
       title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : 'New experiment'}
       schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
-      judgedWith={bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))}
-      submitLabel={run ? 'Run' : paused ? 'Submit, paused' : 'Submit'} judge={judge}
+      dependsOn={bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))}
+      submitLabel={run ? 'Run' : paused ? 'Submit paused' : 'Submit'} validate={validate}
       submit={text => submit({
         config: text, kind, path: script ? path : null, folder: chosen.folder, context, activate: !paused,
         parameters: run ? parameters.values : {}
       })}
-      mistakes={run ? parameters.problems : []}
+      ownProblems={run ? parameters.problems : []}
       extra={(
         <>
           <fieldset className="det-code-choice">
-            <legend>Code that travels</legend>
+            <legend>Code to upload</legend>
             {script && (
               <Radio group={id} value="file" now={context} onChoose={setContext}>
                 {run ? `${file} alone` : `${file} and what it imports`}
@@ -68,13 +79,13 @@ export function FormTab({ chosen, api, submit }: {
             <Radio group={id} value="folder" now={context} onChoose={setContext}>all of {folder}</Radio>
             {code.error
               ? <ErrorBanner error={code.error} onRetry={code.reload} />
-              : <div className="det-about" role="status">{code.loading ? 'packing …' : codeWords(code.data!)}</div>}
+              : <div className="det-about" role="status">{code.loading ? 'packing …' : codeText(code.data!)}</div>}
           </fieldset>
           {run
             ? <ParametersField text={typed} problems={parameters.problems} onChange={setTyped} />
             : (
               <label className="det-check">
-                <input type="checkbox" checked={paused} onChange={e => setPaused(e.target.checked)} /> start it paused
+                <input type="checkbox" checked={paused} onChange={e => setPaused(e.target.checked)} /> Start paused
               </label>
             )}
         </>
@@ -89,7 +100,7 @@ function ParametersField({ text, problems, onChange }: {
   const id = useId();
   return (
     <div className="det-field">
-      <label htmlFor={id}>Parameters of the notebook, one a line: name = value</label>
+      <label htmlFor={id}>Notebook parameters, one per line: name = value</label>
       <textarea
         id={id} className="det-input det-mono" rows={3} value={text} spellCheck={false} data-path="parameters"
         aria-invalid={problems.length > 0 || undefined} aria-describedby={problems.length ? `${id}-p` : undefined}

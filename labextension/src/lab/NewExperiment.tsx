@@ -1,4 +1,4 @@
-/** The tab for a new experiment or notebook run: what was chosen, the form, and where the answer leads. */
+/** The tab for a new experiment or notebook run. */
 
 import type { Contents } from '@jupyterlab/services';
 import { PathExt } from '@jupyterlab/coreutils';
@@ -10,26 +10,16 @@ import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
 import type { ProblemView } from '../state/wire';
 import type { LabApi } from './api';
+import type { Chosen } from './FormTab';
 
 // The form brings a YAML parser: it is loaded when it is first wanted.
 const Form = lazy(async () => ({ default: (await import('./FormTab')).FormTab }));
-
-export type Context = 'file' | 'folder' | 'none';
 
 export interface Submitted {
   experiment_id: number | null;
   task_id: string | null;
   created: boolean;
   warnings: ProblemView[];
-}
-
-export interface Chosen {
-  kind: 'experiment' | 'notebook_run';
-  path: string | null;
-  folder: string;
-  schema: Schema;
-  /** The YAML that was chosen, or null. */
-  text: string | null;
 }
 
 export function NewExperiment({ app, api, contents, path, folder, onDone }: {
@@ -57,7 +47,7 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
     onDone();
   };
   if (loaded.error) return <ErrorBanner error={loaded.error} onRetry={loaded.reload} what="The form" />;
-  if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No cluster" />;
+  if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No connection" />;
   if (!loaded.data) return <Loading what="Loading the form" />;
   return (
     <Suspense fallback={<Loading what="Loading the form" />}>

@@ -1,4 +1,4 @@
-/** The status bar's item: free slots, my running work. A click opens the panel. */
+/** The status bar's item: free slots and the user's active work. A click opens the panel. */
 
 import type { ReactElement } from 'react';
 
@@ -13,7 +13,7 @@ export function StatusItem({ onClick }: { onClick: () => void }): ReactElement |
   const running = useStore(
     s => s.experiments.filter(e => e.state === 'ACTIVE').length + s.tasks.filter(t => t.state === 'ACTIVE').length
   );
-  const text = !ready ? 'detlab: –' : `${free}/${total} slots free · ${running} of mine active`;
+  const text = !ready ? 'detlab: –' : `${free}/${total} slots free · ${running} active`;
   return (
     <button
       type="button" className="det-status" onClick={onClick}

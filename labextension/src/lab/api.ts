@@ -67,7 +67,7 @@ export class LabApi implements Api {
     } catch (error) {
       if (init.signal?.aborted) throw error;
       throw new ApiError(0, {
-        code: 'unreachable', message: 'the Jupyter server does not answer', hint: 'It may have been stopped; load the page again.'
+        code: 'unreachable', message: 'the Jupyter server does not answer', hint: 'It may have been stopped; reload the page.'
       });
     }
   }

@@ -100,7 +100,7 @@ describe('the command palette', () => {
   it('steers the experiment in view by keyboard, and nothing else', async () => {
     const { palette, api, front } = await stage();
     search(palette, 'pause the experiment', ENTER);
-    expect(palette.node.querySelector('.lm-CommandPalette-itemCaption')!.textContent).toBe('no view of an experiment is in front');
+    expect(palette.node.querySelector('.lm-CommandPalette-itemCaption')!.textContent).toBe('no experiment is open in the active tab');
     front.id = 'detlab-experiment:2';
     expect(search(palette, 'pause the experiment', ENTER)).toEqual(['Pause the Experiment in View (2)']);
     await waitFor(() => expect(api.asked.filter(path => path.startsWith('POST'))).toEqual(['POST experiments/2/pause']));

@@ -5,8 +5,8 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import type { ILauncher } from '@jupyterlab/launcher';
 
-import { experimentActions, Verb } from '../components/experiment/actions';
-import { steer } from '../components/panel/workactions';
+import { experimentActions, Verb } from '../components/view/actions';
+import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';
 import { detlabIcon } from './icon';
@@ -24,7 +24,7 @@ export function addCommands(
 ): void {
   lab.commands.addCommand('detlab:new-experiment', {
     label: args => (args['isPalette'] ? 'New Experiment' : 'New experiment'),
-    caption: 'Train with many settings and keep the best',
+    caption: 'Train with many hyperparameters and find the best',
     icon: args => (args['isPalette'] ? undefined : detlabIcon),
     execute: () => lab.commands.execute(OPEN, { kind: 'new' })
   });
@@ -46,7 +46,7 @@ export function addCommands(
       if (path) return lab.commands.execute(OPEN, { kind: 'new', path });
     }
   });
-  addSteering(lab, app, shell);
+  addControls(lab, app, shell);
 }
 
 /** Put the commands where people look for them. */
@@ -61,14 +61,14 @@ export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, lau
 }
 
 /** Pause, activate and kill of the experiment whose view is in front. */
-function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
+function addControls(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | null): void {
   const shown = (): string | null => /^detlab-experiment:(\d+)$/.exec((shell ?? lab.shell).currentWidget?.id ?? '')?.[1] ?? null;
   const inFront = (): ExperimentView | null => app.store.getSnapshot().experiments.find(e => e.id === Number(shown())) ?? null;
   const verbs: [Verb, string][] = [['pause', 'Pause'], ['activate', 'Activate'], ['kill', 'Kill']];
   for (const [verb, label] of verbs) {
     const why = (): string | null => {
       const e = inFront();
-      if (!e) return shown() ? 'it is not in My work: its view has the buttons' : 'no view of an experiment is in front';
+      if (!e) return shown() ? 'not in My work: use the buttons in its view' : 'no experiment is open in the active tab';
       return experimentActions(e, app.store.getSnapshot().me).find(a => a.verb === verb)?.why ?? null;
     };
     lab.commands.addCommand(`detlab:${verb}`, {
@@ -77,7 +77,7 @@ function addSteering(lab: JupyterFrontEnd, app: AppContext, shell: ILabShell | n
       isEnabled: () => why() === null,
       execute: () => {
         const e = inFront();
-        if (e) return steer(app, e, verb, label);
+        if (e) return manage(app, e, verb, label);
       }
     });
   }

@@ -15,10 +15,10 @@ describe('the handshake', () => {
   });
 
   it('says both versions and what to do', () => {
-    expect(mismatch(state('0.1.0', '0.2.0', null))!.hint).toMatch(/Load the page again/);
+    expect(mismatch(state('0.1.0', '0.2.0', null))!.hint).toMatch(/Reload the page/);
     expect(mismatch(state('0.2.0', '0.1.0', null))!.hint).toMatch(/Restart the Jupyter server/);
     expect(mismatch(state('0.1.0', '0.1.0', '0.2.0'))!.hint).toMatch(/detlab\[lab\]==0.2.0/);
-    expect(mismatch(state('0.10.0', '0.10.0', '0.9.0'))!.message).toBe('The panel is 0.10.0, the cluster 0.9.0.');
+    expect(mismatch(state('0.10.0', '0.10.0', '0.9.0'))!.message).toBe('Version mismatch: panel 0.10.0, cluster 0.9.0.');
   });
 
   it('leads to the hub page, which may be at another address', () => {

@@ -38,36 +38,36 @@ export class Versioning {
   }
 }
 
-/** What is wrong between the versions and what to do, or null. */
+/** A version mismatch and what to do about it, or null. */
 export function mismatch(state: Handshake): { message: string; hint: string } | null {
   const { panel, versions, error } = state;
   if (error?.status === 404) {
     return {
-      message: `This panel (${panel}) finds no detlab in the Jupyter server.`,
-      hint: 'Install it where the server runs and start the server again: pip install "detlab[lab]"'
+      message: `detlab is not installed in the Jupyter server (panel ${panel}).`,
+      hint: 'Install it where the server runs and restart the server: pip install "detlab[lab]"'
     };
   }
   if (!versions) return null;
   if (versions.server !== panel) {
     return {
-      message: `The panel is ${panel}, its server extension ${versions.server}.`,
+      message: `Version mismatch: panel ${panel}, server extension ${versions.server}.`,
       hint: older(panel, versions.server)
-        ? 'Load the page again; if that does not help, install detlab again and restart JupyterLab.'
-        : 'Restart the Jupyter server, so that it loads what was installed.'
+        ? 'Reload the page; if that does not help, reinstall detlab and restart JupyterLab.'
+        : 'Restart the Jupyter server to load the installed version.'
     };
   }
   if (versions.cluster && line(versions.cluster) !== line(panel)) {
     return {
-      message: `The panel is ${panel}, the cluster ${versions.cluster}.`,
+      message: `Version mismatch: panel ${panel}, cluster ${versions.cluster}.`,
       hint: older(panel, versions.cluster)
         ? `Update this side: pip install "detlab[lab]==${versions.cluster}"`
-        : 'Ask the operator to update the cluster; until then, what is new here may be refused.'
+        : 'Ask the operator to update the cluster; until then, new features may fail.'
     };
   }
   return null;
 }
 
-/** Versions of one line (0.1.x, 1.x) work together. */
+/** The release line of a version (0.1.x, 1.x), within which versions are compatible. */
 function line(version: string): string {
   const [major = '0', minor = '0'] = version.split('.');
   return major === '0' ? `0.${minor}` : major;

@@ -19,7 +19,7 @@ async function insert(panel: object | null): Promise<string[]> {
 }
 
 it('says that there is no notebook', async () => {
-  expect(await insert(null)).toEqual(['warning: Open a notebook first: code goes below its active cell.']);
+  expect(await insert(null)).toEqual(['warning: Open a notebook first: the code is inserted below its active cell.']);
 });
 
 it('says that the notebook did not open, and why, as text that obeys nothing', async () => {
@@ -33,5 +33,5 @@ it('leaves a notebook alone that was closed while it was waited for', async () =
     get context() { return { ready: Promise.resolve().then(() => { this.isDisposed = true; }) }; },
     get content() { throw new Error('a closed notebook has none'); }
   };
-  expect(await insert(panel)).toEqual(['warning: The code was not inserted: the notebook was closed meanwhile.']);
+  expect(await insert(panel)).toEqual(['warning: The code was not inserted: the notebook was closed.']);
 });

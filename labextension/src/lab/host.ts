@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 
-import { nameText } from '../components/logs/text';
+import { nameText } from '../components/common/text';
 import type { AppContext, Place, Question } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
@@ -41,18 +41,18 @@ async function confirm(question: Question): Promise<boolean> {
 async function insertCode(lab: JupyterFrontEnd, notebooks: INotebookTracker, code: string): Promise<void> {
   const panel = notebooks.currentWidget;
   if (!panel) {
-    Notification.warning('Open a notebook first: code goes below its active cell.', { autoClose: 5000 });
+    Notification.warning('Open a notebook first: the code is inserted below its active cell.', { autoClose: 5000 });
     return;
   }
   lab.shell.activateById(panel.id);
   try {
-    await panel.context.ready; // a cell that stands there before the file has come is thrown away with what is in it
+    await panel.context.ready; // a cell inserted before the file is loaded would be lost
   } catch (error) {
     Notification.error(nameText(`The code was not inserted: the notebook did not open (${String(error)}).`, 400), { autoClose: 10_000 });
     return;
   }
   if (panel.isDisposed) {
-    Notification.warning('The code was not inserted: the notebook was closed meanwhile.', { autoClose: 5000 });
+    Notification.warning('The code was not inserted: the notebook was closed.', { autoClose: 5000 });
     return;
   }
   const notebook = panel.content;

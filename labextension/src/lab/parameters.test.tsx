@@ -1,4 +1,4 @@
-/** A notebook's parameters: what is typed arrives, or is said to be wrong; nothing is dropped. */
+/** A notebook's parameters: the current YAML arrives, or is said to be wrong; nothing is dropped. */
 
 import { screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
@@ -27,9 +27,9 @@ describe('the lines', () => {
       ['line 1: has no `=`', 'write `lr = 3`'],
       ['line 4: has no `=`', 'write `name = value`'],
       ['line 5: has no name before the `=`', 'write `name = value`'],
-      ['line 6: `a b` is no name of a variable', 'write `name = value`'],
-      ['line 7: `# lr` is no name of a variable', 'write `name = value`'],
-      ['line 8: `seed` was set above', 'keep one of the lines'],
+      ['line 6: `a b` is not a valid variable name', 'write `name = value`'],
+      ['line 7: `# lr` is not a valid variable name', 'write `name = value`'],
+      ['line 8: `seed` is already set above', 'keep one of the lines'],
       ['line 9: `x` has no value', 'write `x = ""` for an empty text']
     ]);
     expect(new Set(problems.map(p => `${p.path} ${p.level}`))).toEqual(new Set(['parameters error']));
@@ -47,11 +47,11 @@ describe('the form of a notebook run', () => {
     const { container } = show(
       <FormTab chosen={chosen} api={{ own } as unknown as LabApi} submit={submit} />, { overview: overview() }
     );
-    const field = screen.getByLabelText(/^Parameters of the notebook/);
-    await screen.findByText('no mistakes');
+    const field = screen.getByLabelText(/^Notebook parameters/);
+    await screen.findByText('no errors');
     expect(field.getAttribute('aria-invalid')).toBeNull();
     await userEvent.type(field, 'seed = 7{Enter}lr: 3');
-    const verdict = await screen.findByText('1 mistake');
+    const verdict = await screen.findByText('1 error');
     expect(verdict.getAttribute('role')).toBe('status');
     expect(field.getAttribute('aria-invalid')).toBe('true');
     expect(document.getElementById(field.getAttribute('aria-describedby')!)!.textContent).toBe('line 2: has no = (write lr = 3)');
@@ -59,14 +59,14 @@ describe('the form of a notebook run', () => {
     expect(run.getAttribute('aria-disabled')).toBe('true');
     await userEvent.click(run);
     expect(submit).not.toHaveBeenCalled();
-    const list = screen.getByRole('list', { name: 'Mistakes and warnings' });
+    const list = screen.getByRole('list', { name: 'Errors and warnings' });
     await userEvent.click(within(list).getByRole('button', { name: 'parameters' }));
     expect(document.activeElement).toBe(field);
     const found = await axe.run(container, { rules: { 'color-contrast': { enabled: false }, region: { enabled: false } } });
     expect(found.violations.map(v => `${v.id}: ${v.nodes[0]!.html}`)).toEqual([]);
     await userEvent.clear(field);
     await userEvent.type(field, 'seed = 7{Enter}lr = 3');
-    await screen.findByText('no mistakes');
+    await screen.findByText('no errors');
     await userEvent.click(run);
     await waitFor(() => expect(submit).toHaveBeenCalledTimes(1));
     expect(submit.mock.calls[0]).toMatchObject([{ kind: 'notebook_run', parameters: { seed: 7, lr: 3 } }]);

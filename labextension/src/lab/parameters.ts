@@ -6,7 +6,7 @@ const NAME = /^[\p{L}_][\p{L}\p{N}_]*$/u;
 
 export interface Parameters {
   values: Record<string, unknown>;
-  /** Lines that set nothing, or not what they seem to; their path is `parameters`. */
+  /** Invalid lines; their path is `parameters`. */
   problems: ProblemView[];
 }
 
@@ -19,7 +19,7 @@ export function parametersOf(text: string): Parameters {
     const at = line.indexOf('=');
     const name = line.slice(0, Math.max(at, 0)).trim();
     const raw = line.slice(at + 1).trim();
-    const wrong = complaint(line, at, name, raw, values);
+    const wrong = problemOf(line, at, name, raw, values);
     if (wrong) {
       const [message, hint] = wrong;
       problems.push({ path: 'parameters', message: `line ${index + 1}: ${message}`, hint, level: 'error' });
@@ -28,17 +28,17 @@ export function parametersOf(text: string): Parameters {
   return { values: Object.fromEntries(values), problems };
 }
 
-/** What is wrong with a line and what to write instead, or null. */
-function complaint(
+/** The problem of a line and what to write instead, or null. */
+function problemOf(
   line: string, at: number, name: string, raw: string, known: ReadonlyMap<string, unknown>
 ): [message: string, hint: string] | null {
   if (at < 0) {
     const colon = /^\s*([\p{L}_][\p{L}\p{N}_]*)\s*:\s*(.+)$/u.exec(line);
     return ['has no `=`', colon ? `write \`${colon[1]} = ${colon[2]!.trim()}\`` : 'write `name = value`'];
   }
-  if (!NAME.test(name)) return [name ? `\`${name}\` is no name of a variable` : 'has no name before the `=`', 'write `name = value`'];
+  if (!NAME.test(name)) return [name ? `\`${name}\` is not a valid variable name` : 'has no name before the `=`', 'write `name = value`'];
   if (!raw) return [`\`${name}\` has no value`, `write \`${name} = ""\` for an empty text`];
-  if (known.has(name)) return [`\`${name}\` was set above`, 'keep one of the lines'];
+  if (known.has(name)) return [`\`${name}\` is already set above`, 'keep one of the lines'];
   return null;
 }
 

@@ -31,7 +31,7 @@ export function placeKey(place: Place): string {
 export function placeTitle(place: Place): string {
   switch (place.kind) {
     case 'experiment': return `Experiment ${place.id}`;
-    case 'trial': return `Trial id ${place.id}`;
+    case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
     case 'new': return 'New experiment';
   }

@@ -6,20 +6,20 @@ export interface Api {
   get<T>(path: string, signal?: AbortSignal): Promise<T>;
   post<T>(path: string, body?: unknown): Promise<T>;
   del<T>(path: string): Promise<T>;
-  /** PUT: set what stands at the path. */
+  /** PUT: replace the resource at the path. */
   replace<T>(path: string, body: unknown): Promise<T>;
   /** Text instead of JSON: code, CSV. */
   text(path: string): Promise<string>;
   /**
-   * Read newline-delimited JSON. The beginning and keep-alives (empty lines) are told as null. Resolves when the stream
-   * ends, rejects with ApiError when it cannot be had or breaks, and resolves at once when the signal says so.
+   * Read newline-delimited JSON. The start and keep-alives (empty lines) are passed as null. Resolves when the stream
+   * ends or the signal aborts; rejects with ApiError when it cannot be opened or breaks.
    */
   stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void>;
   /** An address for <a href download>. */
   href(path: string): string;
 }
 
-/** What the master said instead of an answer, or that nobody answered (status 0). */
+/** An error answer of the master, or no answer (status 0). */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -27,7 +27,7 @@ export class ApiError extends Error {
   readonly problems: ProblemView[];
 
   constructor(status: number, view: Partial<ErrorView>) {
-    super(view.message || `the answer was ${status || 'none'}`);
+    super(view.message || (status ? `request failed (HTTP ${status})` : 'no answer'));
     this.name = 'ApiError';
     this.status = status;
     this.code = view.code ?? 'unknown';
@@ -36,7 +36,7 @@ export class ApiError extends Error {
   }
 
   /** Whether trying again later may help. */
-  get passing(): boolean {
+  get retryable(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
@@ -51,19 +51,19 @@ export function asApiError(error: unknown): ApiError {
 /** Turn a reply into JSON or text, or into the ApiError that it is. */
 export async function read<T>(reply: Response, as: 'json' | 'text' = 'json'): Promise<T> {
   const body = await reply.text();
-  if (!reply.ok) throw refusal(reply.status, body);
+  if (!reply.ok) throw errorOf(reply.status, body);
   if (as === 'text') return body as T;
   try {
     return JSON.parse(body) as T;
   } catch {
-    throw new ApiError(reply.status, { code: 'not_json', message: 'the answer is not what was expected', hint: LOGIN });
+    throw new ApiError(reply.status, { code: 'not_json', message: 'the answer is not JSON', hint: LOGIN });
   }
 }
 
-const LOGIN = 'load the page again: you may have to log in';
+const LOGIN = 'reload the page: you may have to log in';
 
-/** Make an ApiError of a refusal's body, which a proxy may have written. */
-export function refusal(status: number, body: string): ApiError {
+/** Make an ApiError of the body of an error reply, which may come from a proxy. */
+export function errorOf(status: number, body: string): ApiError {
   try {
     const view = JSON.parse(body) as Partial<ErrorView>;
     if (typeof view === 'object' && view !== null && typeof view.message === 'string') return new ApiError(status, view);
@@ -73,14 +73,14 @@ export function refusal(status: number, body: string): ApiError {
   if (status === 401 || status === 403) {
     return new ApiError(status, { code: 'forbidden', message: `refused (${status})`, hint: LOGIN });
   }
-  return new ApiError(status, { code: 'http', message: `the answer was ${status}` });
+  return new ApiError(status, { code: 'http', message: `request failed (HTTP ${status})` });
 }
 
 /** Read the body of a reply as newline-delimited JSON, until its end or the signal. */
 export async function readLines(
   reply: Response, onLine: (line: unknown) => void, signal: AbortSignal
 ): Promise<void> {
-  if (!reply.ok) throw refusal(reply.status, await reply.text());
+  if (!reply.ok) throw errorOf(reply.status, await reply.text());
   onLine(null);
   const reader = reply.body!.getReader();
   const stop = (): void => void reader.cancel().catch(() => undefined);

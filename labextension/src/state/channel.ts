@@ -1,23 +1,23 @@
 /**
- * The one push stream of a page. Whoever shows something subscribes with a cursor of their own; the stream carries the states
- * of everything and the metrics of what the views are about. When a view needs what it does not carry, it is opened anew at the
- * smallest of all cursors, and everybody drops what they have had: nothing is lost and nothing comes twice.
+ * The one push stream of a page. Each view subscribes with its own cursor; the stream carries all states and the metrics of
+ * the subscribed subjects. When a view needs what it does not carry, it is reopened at the smallest of all cursors, and
+ * each subscription skips events at or before its cursor: nothing is lost and nothing comes twice.
  */
 
 import type { Api } from './api';
 import { Follower, Link } from './follow';
 import type { Event } from './wire';
 
-/** Openings that are asked for in one go (a layout that is restored) are one. */
+/** Reopenings within this time (when a layout is restored) are one. */
 const TOGETHER_MS = 20;
-/** What nobody looks at any more is carried for so long, so that a look at another tab costs no opening. */
+/** A hidden subscription is kept this long, so that switching tabs does not reopen the stream. */
 const LINGER_MS = 30_000;
-/** A view that was away for more events than this takes its snapshot anew; it is cheaper than all of them. */
+/** A view that missed more events than this reloads its snapshot, which is cheaper than replaying them. */
 const FAR = 5000;
-/** Longest address; beyond it all metrics of the experiments are asked for. Proxies take 8 kB. */
+/** Longest URL; for a longer one, all metrics of the experiments are requested. Proxies accept 8 kB. */
 const LONGEST = 6000;
 
-/** Whose metrics come besides; without a trial, group or name all of them. */
+/** Whose metrics to receive; without a trial, group or name, all of them. */
 export interface Subject {
   experiment: number;
   trial?: number;
@@ -26,23 +26,23 @@ export interface Subject {
 }
 
 export interface Subscriber {
-  /** null: the states of everything, no metrics. */
+  /** null: all states, no metrics. */
   subject: Subject | null;
-  /** All up to here is known. */
+  /** Events up to here are known. */
   cursor: number;
-  /** An event beyond the cursor, once and in order; or `resync`: take the snapshot anew, then `rebase`. */
+  /** An event beyond the cursor, once and in order; or `resync`: reload the snapshot, then call `rebase`. */
   onEvent(event: Event): void;
   onLink(link: Link): void;
-  /** Before each opening: take the snapshot that the stream goes on from, if there is none. */
+  /** Called before each connection: load the snapshot that the stream continues, if there is none. */
   prepare?(): Promise<void>;
 }
 
 export class Subscription {
   cursor: number;
-  /** The open stream brings what it needs. */
+  /** The open stream carries what it needs. */
   live = false;
-  /** Not in sight; after a while it is frozen: the stream goes on without it. */
-  held = false;
+  /** Not visible; after a while it is frozen: the stream continues without it. */
+  paused = false;
   frozen = false;
 
   constructor(private channel: Channel, readonly of: Subscriber) {
@@ -56,12 +56,12 @@ export class Subscription {
   }
 
   pause(): void {
-    this.held = true;
+    this.paused = true;
     this.channel.trimLater();
   }
 
   resume(): void {
-    this.held = false;
+    this.paused = false;
     if (this.frozen) this.channel.thaw(this);
   }
 
@@ -74,7 +74,7 @@ export class Channel {
   private subscriptions = new Set<Subscription>();
   private follower: Follower | null = null;
   private link: Link = { kind: 'opening' };
-  /** Up to here the open stream has told; what it carries besides the states; null while none is open. */
+  /** The last event of the open stream, and the subjects it carries; null while none is open. */
   private position = 0;
   private carried: Set<string> | null = null;
   private reopening = 0;
@@ -89,23 +89,23 @@ export class Channel {
     const made = new Subscription(this, of);
     this.subscriptions.add(made);
     of.onLink(this.link);
-    if (this.follower) this.look();
+    if (this.follower) this.check();
     else this.begin();
     return made;
   }
 
-  /** Try again now instead of after the back-off. */
+  /** Reconnect now instead of after the backoff. */
   retry(): void {
     this.follower?.retry();
   }
 
-  /** Open anew, with a new snapshot for whoever needs one. */
+  /** Reconnect, with a new snapshot for subscriptions that need one. */
   reopen(): void {
     this.closed();
     this.follower?.reopen();
   }
 
-  /** Close the stream while nothing of the page's is visible; the page's own visibility counts besides. */
+  /** Close the stream while none of its views are visible; the page's own visibility counts as well. */
   setVisible(visible: boolean): void {
     this.hidden = !visible;
     this.rest();
@@ -122,7 +122,7 @@ export class Channel {
   /** @internal */
   rebased(one: Subscription): void {
     if (one.cursor < this.position) one.live = false;
-    this.look();
+    this.check();
   }
 
   /** @internal */
@@ -134,11 +134,11 @@ export class Channel {
   /** @internal */
   thaw(one: Subscription): void {
     one.frozen = false;
-    if (this.position - one.cursor > FAR) one.of.onEvent({ ...NEWS, id: this.position, kind: 'resync' });
-    this.look();
+    if (this.position - one.cursor > FAR) one.of.onEvent({ ...BLANK, id: this.position, kind: 'resync' });
+    this.check();
   }
 
-  /** Stop carrying, after a while, what nobody looks at. @internal */
+  /** Drop hidden subscriptions after a while. @internal */
   trimLater(): void {
     if (this.trimming || this.disposed) return;
     this.trimming = window.setTimeout(() => {
@@ -189,8 +189,8 @@ export class Channel {
     for (const one of this.subscriptions) one.live = false;
   }
 
-  /** See whether the open stream serves everybody; whoever it does not, is served by the next. */
-  private look(): void {
+  /** Reopen the stream if it does not carry what all active subscriptions need. */
+  private check(): void {
     this.rest();
     if (!this.carried) return;
     for (const one of this.active) {
@@ -206,7 +206,7 @@ export class Channel {
 
   private trim(): void {
     for (const one of this.subscriptions) {
-      if (!one.held) continue;
+      if (!one.paused) continue;
       one.frozen = true;
       one.live = false;
     }
@@ -215,7 +215,7 @@ export class Channel {
     if (this.carried && [...this.carried].some(key => !wanted.has(key))) this.reopen();
   }
 
-  /** Without anybody who looks there is no stream. */
+  /** Pause the stream while there is no active subscription. */
   private rest(): void {
     const resting = this.hidden || this.active.length === 0;
     if (resting === this.resting || !this.follower) return;
@@ -225,7 +225,7 @@ export class Channel {
   }
 }
 
-const NEWS = { time: 0, experiment_id: null, trial_id: null, task_id: null, data: {} };
+const BLANK = { time: 0, experiment_id: null, trial_id: null, task_id: null, data: {} };
 
 function keyOf(subject: Subject | null): string | null {
   if (!subject) return null;

@@ -1,4 +1,4 @@
-/** What components get from their host (JupyterLab or the hub page) beside their props. */
+/** What components get from their host (JupyterLab or the hub page) in addition to their props. */
 
 import { createContext, useContext, useSyncExternalStore } from 'react';
 
@@ -13,7 +13,7 @@ export type Place =
 
 export interface Question {
   title: string;
-  /** What will happen, in a sentence or two. */
+  /** The consequences, in a sentence or two. */
   body: string;
   /** The label of the button that does it. */
   yes: string;
@@ -34,9 +34,9 @@ export interface AppContext {
   insertCode?(code: string): Promise<void> | void;
   /** Open a path at the Hub (such as TaskView.url) in a new tab. */
   openUrl(path: string): void;
-  /** Ask before what cannot be undone. */
+  /** Ask for confirmation. */
   confirm(question: Question): Promise<boolean>;
-  /** Say in passing that something was done or went wrong. */
+  /** Show a short notification. */
   notify(message: string, tone?: 'good' | 'bad'): void;
 }
 
@@ -50,7 +50,7 @@ export function useApp(): AppContext {
   return app;
 }
 
-/** A part of what the store knows; drawn anew only when that part changes. */
+/** A part of the store's snapshot; the component is rendered again only when that part changes. */
 export function useStore<T>(select: (snapshot: Snapshot) => T): T {
   const { store } = useApp();
   return useSyncExternalStore(store.subscribe, () => select(store.getSnapshot()));

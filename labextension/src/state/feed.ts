@@ -1,18 +1,16 @@
-/** What a view lives on: a state that snapshots and streams change, told at most once a frame while much happens. */
+/** The state behind a view, changed by snapshots and streams; listeners are called at most once a frame. */
 
 import { Api, ApiError, asApiError } from './api';
+import { Backoff } from './backoff';
 import type { Channel, Subject, Subscription } from './channel';
 import type { Link } from './follow';
 import type { Event } from './wire';
-
-/** A snapshot that could not be had in the middle is asked for again after so long. */
-const AGAIN_MS = 5000;
 
 export interface FeedState {
   /** Grows when there is something new to draw. */
   version: number;
   link: Link;
-  /** Why there is nothing to show; trouble after that is told by `link`. */
+  /** Why there is nothing to show; later errors are in `link`. */
   error: ApiError | null;
 }
 
@@ -31,7 +29,7 @@ export abstract class Feed<S extends FeedState> {
     return () => this.listeners.delete(listener);
   };
 
-  /** Called once, when somebody wants to see it. */
+  /** Called once, when it is first shown. */
   begin(): void {}
 
   abstract setVisible(visible: boolean): void;
@@ -48,7 +46,7 @@ export abstract class Feed<S extends FeedState> {
     for (const listener of this.listeners) listener();
   }
 
-  /** Tell in the next frame: a burst of events is one drawing. */
+  /** Notify in the next frame: a burst of events is drawn once. */
   protected later(change: Partial<S>): void {
     this.state = { ...this.state, ...change };
     if (this.frame || this.stopped) return;
@@ -59,34 +57,35 @@ export abstract class Feed<S extends FeedState> {
     });
   }
 
-  /** What is cheaper once a frame than once an event. */
+  /** Work that is cheaper once a frame than once an event. */
   protected beforeDrawing(): void {}
 }
 
-/** A snapshot, then what the page's stream says of it; when the stream has lost the thread, a snapshot anew. */
+/** A snapshot, then events of the page's stream; after a resync, a new snapshot. */
 export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
   private subscription: Subscription | null = null;
-  /** Answers to an older question than this are not heard. */
+  /** Answers to requests of an earlier round are ignored. */
   private round = 0;
   private again = 0;
-  private held = false;
+  private backoff = new Backoff();
+  private paused = false;
 
   constructor(protected api: Api, private channel: Channel, state: S) {
     super(state);
   }
 
-  /** Take the snapshot and set it, unless it is stale when it comes: a newer one is on its way, or nobody looks. */
+  /** Load the snapshot and set it, unless it is stale by then: replaced by a newer request, or stopped. */
   protected abstract load(stale: () => boolean): Promise<void>;
-  /** What of the snapshot is beside the first sight. */
+  /** Load what is not needed for the first drawing. */
   protected async loadRest(_stale: () => boolean): Promise<void> {}
-  /** Whether there is a snapshot to show, and whether nothing will happen to it any more. */
+  /** Whether there is a snapshot to show, and whether its subject has ended. */
   protected abstract get shown(): boolean;
   protected abstract get over(): boolean;
-  /** What of the stream it wants, from which cursor on. */
+  /** The subject to follow, and the cursor to start from. */
   protected abstract get wanted(): { subject: Subject; cursor: number };
   protected abstract take(event: Event): void;
 
-  /** Begin, or begin again after an error. */
+  /** Load the snapshot, also again after an error. */
   start = async (): Promise<void> => {
     const round = (this.round += 1);
     const stale = (): boolean => round !== this.round || this.stopped;
@@ -100,6 +99,7 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
       return;
     }
     if (stale()) return;
+    this.backoff.reset();
     if (this.over) this.set({ link: { kind: 'ended' } } as Partial<S>);
     else this.follow(stale);
     await this.loadRest(stale);
@@ -109,14 +109,14 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
     void this.start();
   }
 
-  /** Try again now: the stream goes on where it was; without anything to show, from the beginning. */
+  /** Retry now: reconnect the stream, or load the snapshot if there is none. */
   retry = (): void => {
     if (this.subscription) this.channel.retry();
     else void this.start();
   };
 
   setVisible(visible: boolean): void {
-    this.held = !visible;
+    this.paused = !visible;
     if (visible) this.subscription?.resume();
     else this.subscription?.pause();
   }
@@ -138,13 +138,14 @@ export abstract class SnapshotFeed<S extends FeedState> extends Feed<S> {
       onEvent: event => this.take(event),
       onLink: link => this.linked(link, stale)
     });
-    if (this.held) this.subscription.pause();
+    if (this.paused) this.subscription.pause();
   }
 
-  /** Without a snapshot there is nothing to show; if there is an old one, it is shown until the new one can be had. */
+  /** Show the error if there is no snapshot; else keep showing the old one and retry. */
   private failed(error: ApiError): void {
-    if (!this.shown || !error.passing) return this.set({ error } as Partial<S>);
-    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + AGAIN_MS } } as Partial<S>);
-    this.again = window.setTimeout(() => void this.start(), AGAIN_MS);
+    if (!this.shown || !error.retryable) return this.set({ error } as Partial<S>);
+    const wait = this.backoff.next();
+    this.set({ link: { kind: 'lost', error, retryAt: Date.now() + wait } } as Partial<S>);
+    this.again = window.setTimeout(() => void this.start(), wait);
   }
 }

@@ -1,11 +1,10 @@
-/** One stream kept open: opened again with back-off, from where it broke, and closed while nobody looks. */
+/** Keep one stream open: reconnect with backoff from the last cursor, and close it while the page is hidden. */
 
 import { Api, ApiError, asApiError } from './api';
+import { Backoff } from './backoff';
 
-/** The master says something every five seconds: after two heartbeats that did not come, and a moment, a stream is dead. */
+/** The master sends a heartbeat every five seconds: a stream is dead after two missed ones and some slack. */
 const SILENT_MS = 11_000;
-const FIRST_MS = 500;
-const LONGEST_MS = 20_000;
 
 export type Link =
   | { kind: 'opening' }
@@ -15,13 +14,13 @@ export type Link =
   | { kind: 'ended' };
 
 export interface Followed {
-  /** The path now, with the cursor of now. */
+  /** The path with the current cursor. */
   path(): string;
   onLine(line: unknown): void;
   onLink?(link: Link): void;
-  /** Before each opening: take the snapshot that the stream goes on from, if there is none. */
+  /** Called before each connection: load the snapshot that the stream continues, if there is none. */
   prepare?(): Promise<void>;
-  /** The stream ends by itself when its subject has ended (log streams); otherwise an end is a break. */
+  /** The stream ends with its subject (log streams); otherwise an end is a lost connection. */
   finite?: boolean;
 }
 
@@ -30,36 +29,38 @@ export class Follower {
   private controller: AbortController | null = null;
   private timer = 0;
   private watch = 0;
-  private failures = 0;
+  private backoff = new Backoff();
+  /** The open stream has received something. */
+  private connected = false;
   private stopped = false;
-  private held = false;
+  private paused = false;
   private ended = false;
 
   constructor(private api: Api, private what: Followed) {
-    document.addEventListener('visibilitychange', this.look);
+    document.addEventListener('visibilitychange', this.update);
     window.addEventListener('online', this.retry);
-    this.look();
+    this.update();
   }
 
-  /** Close it until `resume()`: what it feeds is not visible. */
+  /** Close it until `resume()`, while its view is not visible. */
   pause(): void {
-    this.held = true;
-    this.look();
+    this.paused = true;
+    this.update();
   }
 
   resume(): void {
-    this.held = false;
-    this.look();
+    this.paused = false;
+    this.update();
   }
 
-  /** Try again at once. */
+  /** Reconnect now. */
   retry = (): void => {
     if (this.controller || this.stopped || this.ended || this.hidden) return;
     window.clearTimeout(this.timer);
     void this.open();
   };
 
-  /** Open anew by the path of now, without a word about it. One that is not open has that path when it opens. */
+  /** Reconnect with the current path, without notifying `onLink`. A closed stream uses that path when it opens. */
   reopen(): void {
     if (!this.controller || this.stopped) return;
     this.close();
@@ -68,27 +69,28 @@ export class Follower {
 
   stop(): void {
     this.stopped = true;
-    document.removeEventListener('visibilitychange', this.look);
+    document.removeEventListener('visibilitychange', this.update);
     window.removeEventListener('online', this.retry);
     this.close();
   }
 
   private get hidden(): boolean {
-    return this.held || document.visibilityState === 'hidden';
+    return this.paused || document.visibilityState === 'hidden';
   }
 
-  private look = (): void => {
+  private update = (): void => {
     if (this.stopped || this.ended) return;
     if (this.hidden) {
       this.close();
-      this.tell({ kind: 'paused' });
+      this.report({ kind: 'paused' });
     } else if (!this.controller) {
-      this.failures = 0;
+      this.connected = false;
+      this.backoff.reset();
       this.retry();
     }
   };
 
-  private tell(link: Link): void {
+  private report(link: Link): void {
     this.what.onLink?.(link);
   }
 
@@ -102,47 +104,47 @@ export class Follower {
   private async open(quiet = false): Promise<void> {
     const mine = new AbortController();
     this.controller = mine;
-    if (!quiet) this.tell({ kind: 'opening' });
+    if (!quiet) this.report({ kind: 'opening' });
     let error = new ApiError(0, { code: 'ended', message: 'the cluster closed the connection' });
     try {
       await this.what.prepare?.();
       if (mine.signal.aborted) return;
-      this.expectLife(mine);
-      await this.api.stream(this.what.path(), line => this.heard(mine, line), mine.signal);
+      this.expectHeartbeat(mine);
+      await this.api.stream(this.what.path(), line => this.received(mine, line), mine.signal);
       if (this.what.finite && this.controller === mine) {
         this.ended = true;
         this.close();
-        this.tell({ kind: 'ended' });
+        this.report({ kind: 'ended' });
         return;
       }
     } catch (problem) {
       error = asApiError(problem);
     }
-    // A pause or a stop closed it: whoever did that has told.
-    if (this.controller === mine) this.broke(error);
+    // After a pause or a stop, the link was reported there.
+    if (this.controller === mine) this.lost(error);
   }
 
-  private heard(mine: AbortController, line: unknown): void {
+  private received(mine: AbortController, line: unknown): void {
     if (this.controller !== mine) return;
-    if (this.failures >= 0) this.tell({ kind: 'open' });
-    this.failures = -1;
-    this.expectLife(mine);
+    if (!this.connected) this.report({ kind: 'open' });
+    this.connected = true;
+    this.backoff.reset();
+    this.expectHeartbeat(mine);
     if (line !== null) this.what.onLine(line);
   }
 
-  private expectLife(mine: AbortController): void {
+  private expectHeartbeat(mine: AbortController): void {
     window.clearTimeout(this.watch);
     this.watch = window.setTimeout(() => {
-      if (this.controller === mine) this.broke(new ApiError(0, { code: 'silent', message: `nothing was heard for ${SILENT_MS / 1000} seconds` }));
+      if (this.controller === mine) this.lost(new ApiError(0, { code: 'silent', message: `no data for ${SILENT_MS / 1000} seconds` }));
     }, SILENT_MS);
   }
 
-  private broke(error: ApiError): void {
+  private lost(error: ApiError): void {
     this.close();
-    this.failures = Math.max(this.failures, 0) + 1;
-    const longest = error.passing ? Math.min(FIRST_MS * 2 ** (this.failures - 1), LONGEST_MS) : LONGEST_MS;
-    const wait = longest * (0.75 + Math.random() / 2);
-    this.tell({ kind: 'lost', error, retryAt: Date.now() + wait });
+    this.connected = false;
+    const wait = this.backoff.next(error.retryable);
+    this.report({ kind: 'lost', error, retryAt: Date.now() + wait });
     this.timer = window.setTimeout(this.retry, wait);
   }
 }

@@ -1,8 +1,8 @@
-/** What states mean to people: their words and their kinds. */
+/** Words and tones of states. */
 
 import type { ExperimentState, ExperimentView, TaskView, TrialView } from './wire';
 
-/** Decides colour and sign; never the only carrier of the meaning. */
+/** Decides the colour and icon, which never carry the meaning alone. */
 export type Tone = 'running' | 'waiting' | 'paused' | 'good' | 'bad' | 'off';
 
 const WORDS: Record<string, string> = {
@@ -30,17 +30,17 @@ export function stateTone(state: string): Tone {
   return TONES[state] ?? (state.startsWith('STOPPING') ? 'paused' : 'off');
 }
 
-/** What an experiment shows as its state: an active one with nothing running is queued. */
+/** The displayed state of an experiment: an active one with nothing running is queued. */
 export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED' {
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;
 }
 
-/** What the trials of an experiment do that still hold slots: once it is paused or ending, they are leaving. */
-export function heldWord(state: ExperimentState): string {
+/** What trials that still hold slots are doing: once the experiment is paused or ending, they are stopping. */
+export function heldSlotsWord(state: ExperimentState): string {
   return state === 'ACTIVE' ? 'running' : state === 'PAUSED' ? 'pausing' : 'stopping';
 }
 
-/** What a trial or a task shows as its state. */
+/** The displayed state of a trial or a task. */
 export function shownState(view: TrialView | TaskView): string {
   return isOver(view.state) ? view.state : view.display_state || view.state;
 }

@@ -1,4 +1,4 @@
-/** What is known of the cluster: one overview, then the page's stream of events folded into it. No polling. */
+/** The known state of the cluster: one overview, then the page's stream of events folded in. No polling. */
 
 import { Api, ApiError, asApiError } from './api';
 import { Channel, Subscription } from './channel';
@@ -8,17 +8,17 @@ import type {
   AgentView, ClusterView, Event, ExperimentView, OverviewView, QueueItem, QueueView, TaskView, TrialView, UserView
 } from './wire';
 
-/** As many experiments are kept as an overview holds. */
+/** Experiments kept; as many as an overview holds. */
 const MOST_EXPERIMENTS = 200;
 const MOST_ENDED_TASKS = 50;
-/** Agents and the queue are asked for at most so often, however many `cluster` events come. */
+/** Agents and the queue are loaded at most this often, however many `cluster` events come. */
 const CLUSTER_MS = 1000;
 
 export interface Snapshot {
   /** The first overview has come. */
   ready: boolean;
   link: Link;
-  /** Why there is no overview; once there is one, `link` tells of trouble. */
+  /** Why there is no overview; once there is one, errors are in `link`. */
   problem: ApiError | null;
   me: UserView | null;
   cluster: ClusterView | null;
@@ -46,11 +46,11 @@ export class Store {
   private subscription: Subscription | null = null;
   private clusterTimer = 0;
   private clusterAsked = 0;
-  /** The overview is what the stream goes on from. */
+  /** The stream continues from the current overview. */
   private fresh = false;
   private disposed = false;
 
-  /** `all`: everybody's work that the caller may see, not only their own. */
+  /** `all`: all work that the caller may see, not only their own. */
   constructor(readonly api: Api, private options: { all?: boolean } = {}) {
     this.channel = new Channel(api);
   }
@@ -83,21 +83,21 @@ export class Store {
     return () => this.listeners.delete(listener);
   };
 
-  /** Hear each event as it comes (experiment, trial, task, checkpoint states; no metrics), before it is folded in. */
+  /** Listen to each event (experiment, trial, task, checkpoint states; no metrics) before it is folded in. */
   onEvent(listener: (event: Event) => void): () => void {
     this.eventListeners.add(listener);
     return () => this.eventListeners.delete(listener);
   }
 
-  /** Try again now instead of after the back-off. */
+  /** Reconnect now instead of after the backoff. */
   retry = (): void => this.channel.retry();
 
-  /** Close the stream while nothing of ours is visible; the page's own visibility counts besides. */
+  /** Close the stream while no view is visible; the page's own visibility counts as well. */
   setVisible(visible: boolean): void {
     this.channel.setVisible(visible);
   }
 
-  /** Take the overview anew. */
+  /** Reload the overview. */
   async refresh(): Promise<void> {
     try {
       await this.load();
@@ -106,7 +106,7 @@ export class Store {
     }
   }
 
-  /** Fold in what an action answered, so that its effect shows before the stream tells of it. */
+  /** Fold in the answer to an action, so that its effect shows before the stream reports it. */
   learn(view: { experiment?: ExperimentView; task?: TaskView; trial?: TrialView; agent?: AgentView }): void {
     if (view.experiment) this.set({ experiments: this.withExperiment(this.snapshot.experiments, view.experiment) });
     if (view.task) this.set({ tasks: this.withTask(this.snapshot.tasks, view.task) });
@@ -121,7 +121,7 @@ export class Store {
     if (this.disposed) return;
     this.fresh = true;
     this.pending = [];
-    // What was heard beyond the overview and just dropped with `pending` comes again.
+    // Events after the overview that were just dropped with `pending` come again.
     this.subscription?.rebase(view.cursor);
     this.set({
       ready: true, problem: null, me: view.me, cluster: view.cluster, agents: view.agents, queue: view.queue,
@@ -138,12 +138,12 @@ export class Store {
     for (const listener of this.eventListeners) listener(event);
     if (event.kind === 'resync') {
       this.fresh = false;
-      // If it cannot be had now, the stream is opened anew, and that begins with an overview.
+      // If that fails, the stream is reopened, which starts with an overview.
       void this.load().catch(() => this.channel.reopen());
       return;
     }
     this.pending.push(event);
-    // A frame may never come to a page that is just being hidden: then the events wait for it with the stream.
+    // A page that is being hidden gets no frame: the events wait until it is visible again.
     if (!this.frame) this.frame = requestAnimationFrame(() => this.fold());
   }
 
@@ -198,7 +198,7 @@ export class Store {
       ]);
       if (!this.disposed) this.set({ cluster, agents, queue: queue.items });
     } catch {
-      // The stream tells of the same trouble; when it is back, the overview is taken anew.
+      // The stream reports the same error; when it reconnects, the overview is reloaded.
       this.fresh = false;
     }
   }

@@ -1,4 +1,4 @@
-/** Who did what: newest first, by page, filtered by the master. */
+/** The audit log: newest first, in pages, filtered by the master. */
 
 import { useCallback, useEffect, useState, type ReactElement } from 'react';
 
@@ -6,12 +6,12 @@ import { asApiError, type ApiError } from '../../state/api';
 import { useApp, type Place } from '../../state/context';
 import type { AuditItem, AuditPage } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Go, Sheet, View } from './parts';
 
 const PAGE = 100;
 const TYPING_MS = 300;
-/** What the master calls access that was refused. */
+/** The action of a refused request. */
 const REFUSED = 'access.refused';
 
 interface Filter {
@@ -30,21 +30,21 @@ export function Audit(): ReactElement {
   const filtered = Boolean(filter.actor || filter.action);
   return (
     <View
-      title="Audit log" lead="Everything that changed something, and who did it; and access that was refused."
+      title="Audit log" summary="Every change and who made it, and every refused request."
       tools={<ActionButton label="Newest" onRun={reload} />}
     >
       <div className="det-adm-filters" role="search">
         <label>
-          Who{' '}
+          User{' '}
           <input
-            className="det-input" type="search" placeholder="everybody" value={typed.actor}
+            className="det-input" type="search" placeholder="any" value={typed.actor}
             onChange={event => setTyped({ ...typed, actor: event.target.value })}
           />
         </label>
         <label>
-          Did{' '}
+          Action{' '}
           <input
-            className="det-input" type="search" placeholder="anything, as task.create" value={typed.action}
+            className="det-input" type="search" placeholder="any, such as task.create" value={typed.action}
             onChange={event => setTyped({ ...typed, action: event.target.value })}
           />
         </label>
@@ -53,14 +53,14 @@ export function Audit(): ReactElement {
             type="checkbox" checked={typed.action === REFUSED}
             onChange={event => setTyped({ ...typed, action: event.target.checked ? REFUSED : '' })}
           />{' '}
-          Refused access only
+          Refused requests only
         </label>
       </div>
       {error && <ErrorBanner error={error} onRetry={reload} what="Audit log" />}
-      {loading && !items.length && <Loading what="Asking for the log" />}
+      {loading && !items.length && <Loading what="Loading the audit log" />}
       {!loading && !error && !items.length && (
-        <EmptyState title={filtered ? 'Nothing fits the filter.' : 'Nothing has been done yet.'}>
-          {filtered && 'Names are whole: “ada”, “experiment.kill”, or “experiment” for all that was done to experiments.'}
+        <EmptyState title={filtered ? 'No entry matches the filter.' : 'The audit log is empty.'}>
+          {filtered && 'Filters match whole names: “ada”, “experiment.kill”, or “experiment” for all actions on experiments.'}
         </EmptyState>
       )}
       {items.length > 0 && <Log items={items} choose={change => setTyped({ ...typed, ...change })} />}
@@ -121,10 +121,10 @@ function usePages(filter: Filter): Pages {
 function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<Filter>) => void }): ReactElement {
   const head = (
     <>
-      <th>When</th>
-      <th>Who</th>
-      <th>Did</th>
-      <th>To</th>
+      <th>Time</th>
+      <th>User</th>
+      <th>Action</th>
+      <th>Object</th>
       <th>Detail</th>
     </>
   );
@@ -134,12 +134,12 @@ function Log({ items, choose }: { items: AuditItem[]; choose: (change: Partial<F
         <tr key={item.id}>
           <td className="det-num">{formatTime(item.time)}</td>
           <td>
-            <button type="button" className="det-link" title="Show only theirs" onClick={() => choose({ actor: item.actor })}>
+            <button type="button" className="det-link" title="Show only this user" onClick={() => choose({ actor: item.actor })}>
               {nameText(item.actor)}
             </button>
           </td>
           <td>
-            <button type="button" className="det-link" title="Show only these" onClick={() => choose({ action: item.action })}>
+            <button type="button" className="det-link" title="Show only this action" onClick={() => choose({ action: item.action })}>
               {nameText(item.action)}
             </button>
           </td>

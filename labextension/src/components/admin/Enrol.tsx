@@ -1,17 +1,17 @@
-/** An enrolment token, shown once, with what to do with it. */
+/** Create an enrolment token and show it once, with the command that uses it. */
 
 import { useRef, useState, type ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
 import { ActionButton, formatTime } from '../common';
 import { Dialog } from './Dialog';
-import { useAct } from './load';
+import { useAct } from '../common/load';
 
-const LIVES = [
+const LIFETIMES = [
   { seconds: 900, word: '15 minutes' },
-  { seconds: 3600, word: 'an hour' },
-  { seconds: 86_400, word: 'a day' },
-  { seconds: 7 * 86_400, word: 'a week' }
+  { seconds: 3600, word: '1 hour' },
+  { seconds: 86_400, word: '1 day' },
+  { seconds: 7 * 86_400, word: '1 week' }
 ];
 
 interface Enrolment {
@@ -34,13 +34,13 @@ export function Enrol({ onClose }: { onClose: () => void }): ReactElement {
       ) : (
         <>
           <p>
-            A node joins with an enrolment token and gets a key of its own for it. The token is shown once; whoever has it can
-            offer a machine to this cluster until it expires.
+            A node joins with an enrolment token and gets its own key in exchange. The token is shown once. Anyone who has it can
+            add a machine to this cluster until it expires.
           </p>
           <label className="det-adm-field">
-            It works for
+            Valid for
             <select className="det-input" value={ttl} onChange={event => setTtl(Number(event.target.value))}>
-              {LIVES.map(({ seconds, word }) => (
+              {LIFETIMES.map(({ seconds, word }) => (
                 <option key={seconds} value={seconds}>
                   {word}
                 </option>
@@ -49,7 +49,7 @@ export function Enrol({ onClose }: { onClose: () => void }): ReactElement {
           </label>
           <div className="det-dialog-buttons">
             <ActionButton label="Cancel" onRun={onClose} />
-            <ActionButton label="Make a token" primary onRun={make} />
+            <ActionButton label="Create token" primary onRun={make} />
           </div>
         </>
       )}
@@ -64,11 +64,11 @@ function Made({ made, onClose }: { made: Enrolment; onClose: () => void }): Reac
   return (
     <>
       <p>
-        On the new node, put this token into a file <code>enrolment-token</code> that only you can read. It is shown this once and
-        works until {formatTime(made.expires_at)}.
+        Save this token on the new node in a file <code>enrolment-token</code> that only you can read. It is shown only now and
+        valid until {formatTime(made.expires_at)}.
       </p>
       <Copied label="Token" text={made.token} />
-      <p>Then start the agent there; it appears here by itself.</p>
+      <p>Then start the agent there. The node appears here when it has connected.</p>
       <Copied label="Command" text={command} />
       <div className="det-dialog-buttons">
         <ActionButton label="Done" primary onRun={onClose} />
@@ -77,7 +77,7 @@ function Made({ made, onClose }: { made: Enrolment; onClose: () => void }): Reac
   );
 }
 
-/** Text to take along, selected by one click. */
+/** Text to copy, selected by one click. */
 function Copied({ label, text }: { label: string; text: string }): ReactElement {
   const field = useRef<HTMLTextAreaElement>(null);
   const [word, setWord] = useState('Copy');
@@ -86,7 +86,7 @@ function Copied({ label, text }: { label: string; text: string }): ReactElement 
       await navigator.clipboard.writeText(text);
       setWord('Copied');
     } catch {
-      field.current?.select(); // the clipboard needs https; then Ctrl-C does it
+      field.current?.select(); // the clipboard needs https; without it, Ctrl-C works
       setWord('Press Ctrl-C');
     }
   };

@@ -1,11 +1,11 @@
-/** What one user may ask of the master, and who is at or near it. */
+/** Limits per user, and the users at or near them. */
 
 import type { ReactElement } from 'react';
 
 import type { LimitList, LimitUse, LimitView } from '../../state/wire';
 import { ErrorBanner, Loading } from '../common';
-import { nameText } from '../logs/text';
-import { useGet } from './load';
+import { nameText } from '../common/text';
+import { useGet } from '../common/load';
 import { Ago, Sheet } from './parts';
 
 const number = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
@@ -15,13 +15,13 @@ export function Limits(): ReactElement {
   const exempt = (data?.exempt_users ?? []).map(name => nameText(name)).join(', ');
   return (
     <>
-      <h2>Limits of each user</h2>
+      <h2>Limits per user</h2>
       <p className="det-soft">
-        What one user may ask for, set in the master's configuration (<code>c.UserLimits</code>), and who uses half of it or has met it
-        since the master started.{exempt && ` Exempt: ${exempt}.`}
+        Set in the master's configuration (<code>c.UserLimits</code>). Listed are users who are at half of a limit or more, or who
+        have hit it since the master started.{exempt && ` Exempt: ${exempt}.`}
       </p>
       {error && <ErrorBanner error={error} onRetry={reload} what="Limits" />}
-      {!data && !error && <Loading what="Asking for the limits" />}
+      {!data && !error && <Loading what="Loading the limits" />}
       {data && <LimitSheet items={data.items} />}
     </>
   );
@@ -32,7 +32,7 @@ function LimitSheet({ items }: { items: readonly LimitView[] }): ReactElement {
     <>
       <th>Limit</th>
       <th className="det-right">Value</th>
-      <th>Who is near it</th>
+      <th>Users near the limit</th>
       <th>Setting</th>
     </>
   );
@@ -42,7 +42,7 @@ function LimitSheet({ items }: { items: readonly LimitView[] }): ReactElement {
         <tr key={item.name}>
           <td className="det-adm-wide">{item.about}</td>
           <td className="det-right det-num">{valueOf(item)}</td>
-          <td>{item.users.length ? <Users limit={item} /> : <span className="det-soft">nobody</span>}</td>
+          <td>{item.users.length ? <Users limit={item} /> : <span className="det-soft">none</span>}</td>
           <td><code>{item.setting}</code></td>
         </tr>
       ))}
@@ -72,9 +72,9 @@ export function valueOf(limit: Pick<LimitView, 'value' | 'unit' | 'name'>): stri
   return limit.unit === limit.name ? value : `${value} ${limit.unit}`;
 }
 
-/** `40 of 40, met 12 times`. */
+/** `40 of 40, hit 12 times`. */
 export function usedWords(limit: Pick<LimitView, 'most'>, one: LimitUse): string {
   const used = one.used === null || limit.most === null ? '' : `${number.format(one.used)} of ${number.format(limit.most)}`;
-  const met = one.hits ? `met ${one.hits === 1 ? 'once' : `${number.format(one.hits)} times`}` : '';
-  return [used, met].filter(Boolean).join(', ');
+  const hit = one.hits ? `hit ${one.hits === 1 ? 'once' : `${number.format(one.hits)} times`}` : '';
+  return [used, hit].filter(Boolean).join(', ');
 }

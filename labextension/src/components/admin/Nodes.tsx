@@ -1,45 +1,45 @@
-/** Nodes: what each offers and who holds it; for administrators also enable, disable, remove, enrol. */
+/** Nodes: their slots and who holds them; for administrators also enable, disable, drain, remove, enrol. */
 
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { AgentView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools, type NodeVerb } from '../jobs';
-import { nameText } from '../logs/text';
+import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
+import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
-import { useAct } from './load';
+import { useAct } from '../common/load';
 import { Ago, Go, Sheet, View } from './parts';
 
 const WORDS: Record<AgentView['state'], string> = {
   connected: 'connected',
-  suspect: 'silent for a moment',
+  suspect: 'not responding',
   lost: 'lost'
 };
 
-export function Nodes({ title, steer = false }: { title: string; steer?: boolean }): ReactElement {
+export function Nodes({ title, manage = false }: { title: string; manage?: boolean }): ReactElement {
   const { ready, agents, cluster } = useStore(snapshot => snapshot);
   const [enrolling, setEnrolling] = useState(false);
   const taken = agents.reduce((sum, agent) => sum + agent.slots.filter(slot => slot.allocation_id).length, 0);
   const all = agents.reduce((sum, agent) => sum + agent.slots.length, 0);
-  const lead = ready ? `${plural(agents.length, 'node')}, ${taken} of ${plural(all, 'slot')} taken` : undefined;
-  const tools = steer && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
+  const summary = ready ? `${plural(agents.length, 'node')}, ${taken} of ${plural(all, 'slot')} in use` : undefined;
+  const tools = manage && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
   return (
-    <View title={title} lead={lead} tools={tools}>
+    <View title={title} summary={summary} tools={tools}>
       <Pools />
       {enrolling && <Enrol onClose={() => setEnrolling(false)} />}
-      {!ready && <Loading what="Asking for the nodes" />}
+      {!ready && <Loading what="Loading the nodes" />}
       {ready && !agents.length && (
-        <EmptyState title="No node is connected, so nothing can run.">
-          {steer ? 'Enrol a node makes a token and says what to run there. ' : 'An administrator can enrol one. '}
-          On the machine of this service <code>det status</code> says why its own agent is missing.
+        <EmptyState title="No nodes are connected: nothing can run.">
+          {manage ? '“Enrol a node” creates a token and shows the command to run there. ' : 'An administrator can enrol one. '}
+          On the machine of this service, <code>det status</code> tells why its own agent is missing.
         </EmptyState>
       )}
       <ul className="det-adm-nodes">
         {agents.map(agent => (
           <li key={agent.id}>
-            <Node agent={agent} version={cluster?.version ?? ''} steer={steer} />
+            <Node agent={agent} version={cluster?.version ?? ''} manage={manage} />
           </li>
         ))}
       </ul>
@@ -47,7 +47,7 @@ export function Nodes({ title, steer = false }: { title: string; steer?: boolean
   );
 }
 
-/** The pools: how each is scheduled, how full it is, what waits, and what an elastic one is about to get. */
+/** The pools: scheduler, slots in use, queue, and the instances that an elastic pool is launching. */
 function Pools(): ReactElement | null {
   const pools = usePools();
   const clouds = useInstances(pools.some(pool => pool.elastic));
@@ -55,11 +55,11 @@ function Pools(): ReactElement | null {
   const head = (
     <>
       <th>Pool</th>
-      <th>Scheduled</th>
+      <th>Scheduler</th>
       <th className="det-right">Nodes</th>
-      <th className="det-right" title="Slots in use, of all">Slots</th>
-      <th className="det-right" title="Tasks that wait">Waiting</th>
-      <th>About it</th>
+      <th className="det-right" title="Slots in use / all slots">Slots</th>
+      <th className="det-right" title="Tasks in the queue">Queued</th>
+      <th>Description</th>
     </>
   );
   return (
@@ -68,9 +68,9 @@ function Pools(): ReactElement | null {
         <tr key={pool.name}>
           <td>{nameText(pool.name)}</td>
           <td>{schedulerWord(pool)}</td>
-          <td className="det-right det-num" title={closedWords(pool)}>{pool.agents}{pool.agents_closed > 0 && ` (${pool.agents_closed} closed)`}</td>
+          <td className="det-right det-num" title={closedWords(pool)}>{pool.agents}{pool.agents_closed > 0 && ` (${pool.agents_closed} unavailable)`}</td>
           <td className="det-right det-num">{pool.slots_used}/{pool.slots_total}</td>
-          <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} asked for`}>{pool.tasks_waiting}</td>
+          <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} requested`}>{pool.tasks_waiting}</td>
           <td className="det-adm-wide">
             {nameText(pool.description, 200)}
             {pool.elastic && <CloudNotes pool={pool} cloud={clouds.find(one => one.name === pool.name)} />}
@@ -82,21 +82,21 @@ function Pools(): ReactElement | null {
 }
 
 function closedWords(pool: PoolView): string | undefined {
-  return pool.agents_closed ? `${plural(pool.agents_closed, 'node')} of them takes no new work` : undefined;
+  return pool.agents_closed ? `${plural(pool.agents_closed, 'node')} disabled or draining` : undefined;
 }
 
 const CLOSED = {
-  disabled: 'What runs here goes on; nothing new starts.',
-  draining: 'Nothing new starts; what runs here leaves, finishes, or is ended at a deadline.',
-  drained: 'Nothing runs here and nothing new starts: the machine can be switched off.'
+  disabled: 'Running work continues; nothing new starts.',
+  draining: 'Nothing new starts. Running work moves to other nodes, finishes, or is killed at the deadline.',
+  drained: 'Nothing is running and nothing new starts: the machine can be switched off.'
 };
 
-/** How an agent on which nothing new starts is called. */
+/** The label of an agent on which nothing new starts. */
 function closedAs({ mode }: AgentView): keyof typeof CLOSED {
   return mode === 'draining' || mode === 'drained' ? mode : 'disabled';
 }
 
-function Node({ agent, version, steer }: { agent: AgentView; version: string; steer: boolean }): ReactElement {
+function Node({ agent, version, manage }: { agent: AgentView; version: string; manage: boolean }): ReactElement {
   const experiments = useStore(snapshot => snapshot.experiments);
   const tasks = useStore(snapshot => snapshot.tasks);
   const held = heldOn(agent, experiments, tasks);
@@ -111,32 +111,32 @@ function Node({ agent, version, steer }: { agent: AgentView; version: string; st
         <span className="det-badge" data-tone={tone}>
           {shown}
         </span>
-        {steer && <NodeActions agent={agent} />}
+        {manage && <NodeActions agent={agent} />}
       </header>
       {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
       <SlotGrid agent={agent} held={held} />
       <p className="det-soft">
-        {taken} of {plural(agent.slots.length, 'slot')} taken
+        {taken} of {plural(agent.slots.length, 'slot')} in use
         {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
       </p>
       <Holders held={held} slotless={slotless} />
       <dl className="det-adm-facts">
         <dt>Pool</dt>
         <dd>{nameText(agent.pool) || '–'}</dd>
-        <dt>Runs</dt>
-        <dd>{agent.runtimes.join(', ') || 'nothing'}</dd>
-        <dt>Serves</dt>
-        <dd>{agent.serves_user === null ? 'every user' : nameText(agent.serves_user)}</dd>
+        <dt>Runtimes</dt>
+        <dd>{agent.runtimes.join(', ') || 'none'}</dd>
+        <dt>Users</dt>
+        <dd>{agent.serves_user === null ? 'all users' : nameText(agent.serves_user)}</dd>
         <dt>Version</dt>
         <dd>
           {nameText(agent.version) || '–'}
           {version && agent.version && agent.version !== version && (
-            <span className="det-adm-warn"> the master has {version}</span>
+            <span className="det-adm-warn"> (master: {version})</span>
           )}
         </dd>
         <dt>Address</dt>
         <dd>{nameText(agent.address) || '–'}</dd>
-        <dt>Heard of</dt>
+        <dt>Last seen</dt>
         <dd>
           <Ago time={agent.last_seen} />
         </dd>
@@ -154,21 +154,21 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   const { api, store, confirm, notify } = app;
   const act = useAct();
   const at = `agents/${encodeURIComponent(agent.id)}`;
-  const steer = async (verb: NodeVerb): Promise<void> => {
-    await act(() => steerNode(app, agent, verb));
+  const manage = async (verb: NodeVerb): Promise<void> => {
+    await act(() => changeNode(app, agent, verb));
   };
   const remove = async (): Promise<void> => {
-    const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials run again elsewhere.` : '';
-    const body = `Its key becomes void at once: it cannot come back without a new enrolment.${runs}`;
-    if (!(await confirm({ title: `Remove ${nameText(agent.id)}?`, body, yes: 'Remove the node', danger: true }))) return;
+    const runs = agent.running ? ` The ${plural(agent.running, 'task')} on it will be lost; trials restart elsewhere.` : '';
+    const body = `Its key is revoked immediately: it cannot reconnect without a new enrolment.${runs}`;
+    if (!(await confirm({ title: `Remove ${nameText(agent.id)}?`, body, yes: 'Remove node', danger: true }))) return;
     if (!(await act(() => api.del(at)))) return;
-    notify(`${nameText(agent.id)} is removed`, 'good');
+    notify(`${nameText(agent.id)} was removed`, 'good');
     await store.refresh();
   };
   return (
     <div className="det-adm-tools">
       {NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => (
-        <ActionButton key={verb.key} label={verb.label} onRun={() => steer(verb)}>
+        <ActionButton key={verb.key} label={verb.label} onRun={() => manage(verb)}>
           {verb.label} …<span className="det-hidden"> {nameText(agent.id)}</span>
         </ActionButton>
       ))}
@@ -181,7 +181,7 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
 
 function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
   const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: i % 8 }])));
-  if (!agent.slots.length) return <p className="det-soft">It offers no slots: only tasks without slots run here.</p>;
+  if (!agent.slots.length) return <p className="det-soft">No slots: only tasks that need none run here.</p>;
   return (
     <ul className="det-adm-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
       {agent.slots.map(slot => {
@@ -208,7 +208,7 @@ function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactEle
 function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> }): ReactElement | null {
   if (!props.held.length && !props.slotless.length) return null;
   return (
-    <ul className="det-adm-holders" aria-label="Who holds what">
+    <ul className="det-adm-holders" aria-label="Slot holders">
       {props.held.map(({ holder, slots }, i) => (
         <li key={holder.what}>
           <span className="det-adm-slot" data-colour={i % 8} aria-hidden="true">
@@ -230,7 +230,7 @@ function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> 
           <span>
             <Go to={{ kind: 'task', id: task.id }}>{taskWord(task)}</Go>
             <span className="det-adm-name"> {nameText(task.name)}</span>
-            <span className="det-soft"> of {nameText(task.owner)}, no slot</span>
+            <span className="det-soft"> of {nameText(task.owner)}, no slots</span>
           </span>
         </li>
       ))}

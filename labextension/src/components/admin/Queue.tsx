@@ -1,4 +1,4 @@
-/** The queue as the scheduler looks at it: who waits, for how much, and why. */
+/** The queue in the scheduler's order: position, owner, slots and the reason for waiting. */
 
 import { Fragment, useState, type ReactElement } from 'react';
 
@@ -6,10 +6,10 @@ import { useStore, type Place } from '../../state/context';
 import type { PoolView, QueueItem } from '../../state/wire';
 import { EmptyState, formatDuration, Loading, plural, useNow } from '../common';
 import { allWaiting, byPool, JobWhy, usedWords, usePools, useQuotas, whose, whyOf } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Go, Sheet, View } from './parts';
 
-/** Of one's own the master sends no more in one look; there may be others. */
+/** The master sends at most this many of the caller's own entries. */
 const MOST_OWN = 200;
 
 export function Queue(): ReactElement {
@@ -17,10 +17,10 @@ export function Queue(): ReactElement {
   const quotas = (useQuotas().data?.items ?? []).filter(quota => !me?.admin || quota.name === me.name);
   const pools = usePools();
   return (
-    <View title="Queue" lead={queue.length ? leadOf(queue, pools) : undefined}>
+    <View title="Queue" summary={queue.length ? summaryOf(queue, pools) : undefined}>
       {cluster?.draining && (
         <p className="det-banner" data-tone="paused" role="status">
-          The cluster is draining: nothing new starts until its service is restarted.
+          The cluster is draining: nothing new starts until the service is restarted.
         </p>
       )}
       {quotas.map(quota => (
@@ -28,12 +28,12 @@ export function Queue(): ReactElement {
           {quota.kind === 'user' ? 'Your quota' : `Quota of the ${whose(quota, '')}`}: {usedWords(quota)}
         </p>
       ))}
-      {!ready && <Loading what="Asking for the queue" />}
+      {!ready && <Loading what="Loading the queue" />}
       {ready && !queue.length && (
-        <EmptyState title="Nothing waits.">
+        <EmptyState title="Queue is empty.">
           {cluster?.slots_total
-            ? `${cluster.slots_total - cluster.slots_used} of ${plural(cluster.slots_total, 'slot')} free: what you start now starts at once.`
-            : 'But no node offers slots: what needs one will wait here.'}
+            ? `${cluster.slots_total - cluster.slots_used} of ${plural(cluster.slots_total, 'slot')} free: new work starts immediately.`
+            : 'No node offers slots: work that needs one will wait here.'}
         </EmptyState>
       )}
       {queue.length > 0 && <QueueSheet queue={queue} pools={pools} />}
@@ -41,15 +41,15 @@ export function Queue(): ReactElement {
   );
 }
 
-/** How many wait, and how many of those are one's own. */
-export function leadOf(queue: readonly QueueItem[], pools: readonly PoolView[]): string {
+/** How many requests are queued, and how many of them are the caller's. */
+export function summaryOf(queue: readonly QueueItem[], pools: readonly PoolView[]): string {
   const all = allWaiting(queue, pools);
   const mine = queue.filter(item => item.mine).length;
   const yours = mine >= MOST_OWN && all > queue.length ? `${mine} or more` : String(mine);
-  return `${plural(all, 'request')} waiting, ${yours} of them yours`;
+  return `${plural(all, 'request')} queued, ${yours} of them yours`;
 }
 
-/** Whether it has to be said in which pool something waits. */
+/** Whether the pools have to be shown. */
 export function severalPools(queue: readonly QueueItem[]): boolean {
   return new Set(queue.map(item => item.pool)).size > 1;
 }
@@ -60,13 +60,13 @@ function QueueSheet({ queue, pools }: { queue: readonly QueueItem[]; pools: read
   const weighted = queue.some(item => item.weight !== 1);
   const head = (
     <>
-      <th className="det-right">Place</th>
-      <th>What</th>
+      <th className="det-right">Position</th>
+      <th>Work</th>
       <th>Owner</th>
       {pooled && <th>Pool</th>}
       <th className="det-right">Slots</th>
-      <th className="det-right" title="Lower goes first">Priority</th>
-      {weighted && <th className="det-right" title="Its share beside other jobs">Weight</th>}
+      <th className="det-right" title="Lower runs first">Priority</th>
+      {weighted && <th className="det-right" title="Share relative to other jobs">Weight</th>}
       <th className="det-right">Waiting</th>
       <th>Why</th>
     </>
@@ -103,10 +103,10 @@ function QueueRow({ item, now, pooled, weighted }: {
             ? (
               <button
                 type="button" className="det-reason-open det-adm-why" aria-expanded={open}
-                title={open ? 'Less' : 'Why it waits, when it starts, its place'} onClick={() => setOpen(!open)}
+                title={open ? 'Hide details' : 'Show why it waits, when it may start, and its position'} onClick={() => setOpen(!open)}
               >
                 <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
-                <span>{nameText(item.reason, 400) || 'not looked at yet'}</span>
+                <span>{nameText(item.reason, 400) || 'not considered yet'}</span>
               </button>
             )
             : '–'}

@@ -1,14 +1,14 @@
-/** Quotas: slots that a user or a group of the Hub may hold at a time; setting and lifting them. */
+/** Quotas: how many slots a user or a group of the Hub may hold at a time; set and remove them. */
 
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { QuotaList, QuotaView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, Loading, Progress } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Progress } from '../common';
 import { useQuotas, whose } from '../jobs';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { Limits } from './Limits';
-import { useAct } from './load';
+import { useAct } from '../common/load';
 import { Ago, Sheet, View } from './parts';
 
 const MOST = 1_000_000;
@@ -18,12 +18,12 @@ export function Quotas(): ReactElement {
   return (
     <View
       title="Quotas"
-      lead="Slots that a user, or all users of a group together, may hold at a time, over all pools. Nothing that runs is ended by one."
+      summary="How many slots a user, or all users of a group together, may hold at a time across all pools. Running work is never ended by a quota."
     >
       {error && <ErrorBanner error={error} onRetry={reload} what="Quotas" />}
-      {!data && !error && <Loading what="Asking for the quotas" />}
+      {!data && !error && <Loading what="Loading the quotas" />}
       <SetQuota reload={reload} />
-      {data && !data.items.length && <EmptyState title="There is no quota.">Everybody may hold as many slots as are free.</EmptyState>}
+      {data && !data.items.length && <EmptyState title="No quotas.">Users may hold as many slots as are free.</EmptyState>}
       {data && data.items.length > 0 && <QuotaSheet items={data.items} reload={reload} />}
       <Limits />
     </View>
@@ -37,12 +37,12 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
   const [name, setName] = useState('');
   const [slots, setSlots] = useState('');
   const count = Number(slots);
-  const why = name.trim() === '' ? 'Say whose it is.'
-    : slots.trim() === '' || !Number.isInteger(count) || count < 0 || count > MOST ? `Slots are a whole number from 0 to ${MOST}.` : null;
+  const why = name.trim() === '' ? 'Enter the name of a user or group.'
+    : slots.trim() === '' || !Number.isInteger(count) || count < 0 || count > MOST ? `Slots must be a whole number from 0 to ${MOST}.` : null;
   const set = async (): Promise<void> => {
     if (why) return;
     if (!(await act(() => api.replace<QuotaList>('quotas', { kind, name: name.trim(), slots: count })))) return;
-    notify(`${kind} ${nameText(name.trim())} may hold ${count} slots at a time`, 'good');
+    notify(`Quota of ${kind} ${nameText(name.trim())} set to ${plural(count, 'slot')}`, 'good');
     setName('');
     setSlots('');
     reload();
@@ -53,7 +53,7 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
       onSubmit={event => { event.preventDefault(); void set(); }}
     >
       <select
-        className="det-input" aria-label="Whose" value={kind} onChange={event => setKind(event.target.value as QuotaView['kind'])}
+        className="det-input" aria-label="Kind" value={kind} onChange={event => setKind(event.target.value as QuotaView['kind'])}
       >
         <option value="user">user</option>
         <option value="group">group</option>
@@ -66,7 +66,7 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
         className="det-input det-num" aria-label="Slots" placeholder="Slots" inputMode="numeric" size={6} value={slots}
         onChange={event => setSlots(event.target.value)}
       />
-      <ActionButton label="Set the quota" primary why={why} onRun={set} />
+      <ActionButton label="Set quota" primary why={why} onRun={set} />
       <button type="submit" hidden />
     </form>
   );
@@ -75,13 +75,13 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
 function QuotaSheet({ items, reload }: { items: readonly QuotaView[]; reload: () => void }): ReactElement {
   const head = (
     <>
-      <th>Whose</th>
+      <th>User or group</th>
       <th className="det-right">Slots</th>
       <th className="det-right">Held</th>
       <th><span className="det-hidden">In use</span></th>
-      <th className="det-right" title="Slots that wait under it">Waiting</th>
+      <th className="det-right" title="Slots requested in the queue">Queued</th>
       <th>Set by</th>
-      <th>When</th>
+      <th>Set</th>
       <th><span className="det-hidden">Actions</span></th>
     </>
   );
@@ -102,28 +102,28 @@ function QuotaSheet({ items, reload }: { items: readonly QuotaView[]; reload: ()
           <td className="det-right det-num">{quota.waiting}</td>
           <td>{nameText(quota.set_by) || '–'}</td>
           <td><Ago time={quota.set_at} /></td>
-          <td className="det-right"><Lift quota={quota} reload={reload} /></td>
+          <td className="det-right"><RemoveQuota quota={quota} reload={reload} /></td>
         </tr>
       ))}
     </Sheet>
   );
 }
 
-function Lift({ quota, reload }: { quota: QuotaView; reload: () => void }): ReactElement {
+function RemoveQuota({ quota, reload }: { quota: QuotaView; reload: () => void }): ReactElement {
   const { api, confirm, notify } = useApp();
   const act = useAct();
   const name = `${quota.kind} ${nameText(quota.name)}`;
-  const lift = async (): Promise<void> => {
-    const question = { title: `Lift the quota of ${name}?`, body: 'They may hold as many slots as are free, at once.', yes: 'Lift' };
+  const remove = async (): Promise<void> => {
+    const question = { title: `Remove the quota of ${name}?`, body: 'The slots held are then limited only by what is free.', yes: 'Remove' };
     if (!(await confirm(question))) return;
     const query = `kind=${quota.kind}&name=${encodeURIComponent(quota.name)}`;
     if (!(await act(() => api.del(`quotas?${query}`)))) return;
-    notify(`${name} has no quota any more`, 'good');
+    notify(`Quota of ${name} removed`, 'good');
     reload();
   };
   return (
-    <ActionButton label="Lift" onRun={lift}>
-      Lift …<span className="det-hidden"> the quota of {name}</span>
+    <ActionButton label="Remove" onRun={remove}>
+      Remove …<span className="det-hidden"> the quota of {name}</span>
     </ActionButton>
   );
 }

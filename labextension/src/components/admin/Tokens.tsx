@@ -1,19 +1,19 @@
-/** detlab's own tokens: who holds which, until when; revoking. */
+/** detlab's own tokens: their holders and expiry; revoke them. */
 
 import { useMemo, useState, type ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
 import type { TokenList, TokenView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading, plural } from '../common';
-import { nameText } from '../logs/text';
-import { useAct, useGet, useReloadOn } from './load';
+import { nameText } from '../common/text';
+import { useAct, useGet, useReloadOn } from '../common/load';
 import { Ago, Sheet, View } from './parts';
 
-const KINDS: Record<string, { word: string; void: string }> = {
-  agent: { word: 'node', void: 'The node is cut off: it cannot connect again without a new enrolment.' },
-  enrol: { word: 'enrolment', void: 'No node can join with it any more; those that did keep their own keys.' },
-  hub: { word: "Hub's spawner", void: 'The Hub cannot start servers on nodes until it has a new one.' },
-  task: { word: 'task', void: 'Its task cannot report any more: what it does from now on is lost.' }
+const KINDS: Record<string, { name: string; effect: string }> = {
+  agent: { name: 'node', effect: 'The node cannot reconnect without a new enrolment.' },
+  enrol: { name: 'enrolment', effect: 'No more nodes can join with it; nodes that have joined keep their own keys.' },
+  hub: { name: "Hub's spawner", effect: 'The Hub cannot start servers on nodes until it gets a new token.' },
+  task: { name: 'task', effect: 'The task can no longer report: its results from now on are lost.' }
 };
 
 export function Tokens(): ReactElement {
@@ -26,11 +26,11 @@ export function Tokens(): ReactElement {
   return (
     <View
       title="Tokens"
-      lead="What nodes, tasks and the Hub's spawner hold. Tokens of people are the Hub's own: each user revokes theirs on its Token page."
+      summary="Tokens of nodes, tasks and the Hub's spawner. Users' tokens belong to the Hub: users revoke them on the Hub's Token page."
     >
       {error && <ErrorBanner error={error} onRetry={reload} what="Tokens" />}
-      {!data && !error && <Loading what="Asking for the tokens" />}
-      {data && !items.length && <EmptyState title="There is no token.">Enrol a node under Nodes to make one.</EmptyState>}
+      {!data && !error && <Loading what="Loading the tokens" />}
+      {data && !items.length && <EmptyState title="No tokens.">Enrol a node on the Nodes page to create one.</EmptyState>}
       {items.length > 0 && (
         <>
           <div className="det-adm-filters">
@@ -38,7 +38,7 @@ export function Tokens(): ReactElement {
               Kind{' '}
               <select className="det-input" value={kind} onChange={event => setKind(event.target.value)}>
                 <option value="">all</option>
-                {kinds.map(one => <option key={one} value={one}>{KINDS[one]?.word ?? one}</option>)}
+                {kinds.map(one => <option key={one} value={one}>{KINDS[one]?.name ?? one}</option>)}
               </select>
             </label>
             <span className="det-soft">{plural(shown.length, 'token')}</span>
@@ -50,7 +50,7 @@ export function Tokens(): ReactElement {
   );
 }
 
-/** The few that matter long before the many of tasks; newest first among equals, as they come. */
+/** Long-lived tokens first, then the many of tasks; within a kind as the master sends them, newest first. */
 function ranked(items: readonly TokenView[]): TokenView[] {
   const order = Object.keys(KINDS);
   const rank = (item: TokenView): number => (order.includes(item.kind) ? order.indexOf(item.kind) : order.length);
@@ -62,8 +62,8 @@ function TokenSheet({ items, reload }: { items: TokenView[]; reload: () => void 
     <>
       <th>Token</th>
       <th>Kind</th>
-      <th>Of</th>
-      <th>Made</th>
+      <th>Holder</th>
+      <th>Created</th>
       <th>Expires</th>
       <th><span className="det-hidden">Actions</span></th>
     </>
@@ -73,7 +73,7 @@ function TokenSheet({ items, reload }: { items: TokenView[]; reload: () => void 
       {items.map(item => (
         <tr key={item.id}>
           <td className="det-mono">{item.id}</td>
-          <td>{KINDS[item.kind]?.word ?? nameText(item.kind)}</td>
+          <td>{KINDS[item.kind]?.name ?? nameText(item.kind)}</td>
           <td className="det-adm-wide">{nameText(item.subject) || '–'}</td>
           <td><Ago time={item.created_at} /></td>
           <td>{item.expires_at ? formatTime(item.expires_at) : 'never'}</td>
@@ -90,14 +90,14 @@ function Revoke({ item, reload }: { item: TokenView; reload: () => void }): Reac
   const known = KINDS[item.kind];
   const revoke = async (): Promise<void> => {
     const question = {
-      title: `Revoke the ${known?.word ?? item.kind} token ${item.id}?`,
-      body: `It is of ${nameText(item.subject) || 'nobody in particular'}. ${known?.void ?? 'Whoever holds it is refused from now on.'}`,
+      title: `Revoke the ${known?.name ?? item.kind} token ${item.id}?`,
+      body: `${item.subject ? `Holder: ${nameText(item.subject)}. ` : ''}${known?.effect ?? 'Requests with it will be refused.'}`,
       yes: 'Revoke',
       danger: true
     };
     if (!(await confirm(question))) return;
     if (!(await act(() => api.del(`tokens/${encodeURIComponent(item.id)}`)))) return;
-    notify(`the token of ${nameText(item.subject) || item.kind} is revoked`, 'good');
+    notify(`Token ${item.id} was revoked`, 'good');
     reload();
   };
   return (

@@ -2,7 +2,7 @@
 
 import type { Place } from '../../state/context';
 import type { AgentView, ExperimentView, SlotView, TaskView } from '../../state/wire';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 export interface Holder {
   /** `experiment 12`, `notebook-1a2b`; for grouping and for people. */

@@ -1,12 +1,12 @@
-/** What administrators see beside what everybody sees. */
+/** Lists of the hub page, most of them for administrators. */
 
 export { Audit } from './Audit';
 export { Dialog } from './Dialog';
-export { Everybody } from './Everybody';
+export { AllWork } from './AllWork';
 export { Nodes } from './Nodes';
 export { Go, View } from './parts';
 export { Queue } from './Queue';
 export { Quotas } from './Quotas';
 export { Service } from './Service';
 export { Tokens } from './Tokens';
-export { Usage } from './Usage';
+export { Usage } from './usage/Usage';

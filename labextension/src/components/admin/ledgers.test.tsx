@@ -6,14 +6,14 @@ import { ApiError } from '../../state/api';
 import type { PoolView, UsageRow } from '../../state/wire';
 import { show } from '../../testing/app';
 import { Audit, placeOf } from './Audit';
-import { Everybody } from './Everybody';
+import { AllWork } from './AllWork';
 import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
 import { Limits } from './Limits';
-import { leadOf, Queue } from './Queue';
+import { summaryOf, Queue } from './Queue';
 import { Service } from './Service';
-import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './slothours';
+import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './usage/slothours';
 import { Tokens } from './Tokens';
-import { Usage } from './Usage';
+import { Usage } from './usage/Usage';
 
 const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours });
 
@@ -54,7 +54,7 @@ test('usage shows a chart and a table, and asks for other days', async () => {
   const today = Date.parse('2026-03-10T12:00:00Z');
   const answer = { first: '2026-02-09', last: '2026-03-10', items: [row('2026-03-09', HOSTILE, 4), row('2026-03-10', 'ben', 1)] };
   const shown = show(<Usage today={today} />, { overview: overview(), usage: answer });
-  const table = await screen.findByRole('region', { name: 'Slot-hours by person' });
+  const table = await screen.findByRole('region', { name: 'Slot-hours by user' });
   expect(within(table).getByText(HOSTILE)).toBeTruthy();
   expect(within(table).getByText('80 %')).toBeTruthy();
   expect(screen.getByRole('img').getAttribute('aria-label')).toContain('most on 2026-03-09');
@@ -65,7 +65,7 @@ test('usage shows a chart and a table, and asks for other days', async () => {
 
 test('no usage says so', async () => {
   show(<Usage />, { overview: overview(), usage: { first: '2026-03-01', last: '2026-03-02', items: [] } });
-  expect(await screen.findByText('No slot was used in these days.')).toBeTruthy();
+  expect(await screen.findByText('No slots were used in this period.')).toBeTruthy();
 });
 
 test('a token is revoked after a question, and the list asked for again', async () => {
@@ -95,7 +95,7 @@ test('the audit log pages and filters by the master', async () => {
   expect(screen.queryByRole('button', { name: 'Older' })).toBeNull();
   await userEvent.click(screen.getAllByRole('button', { name: 'ada' })[0]!);
   await waitFor(() => expect(shown.api.asked).toContain('GET audit?limit=100&actor=ada'));
-  await userEvent.type(screen.getByLabelText('Who'), 'x');
+  await userEvent.type(screen.getByLabelText('User'), 'x');
   expect(await screen.findByText('no answer for audit?limit=100&actor=adax')).toBeTruthy();
 });
 
@@ -113,10 +113,9 @@ test('limits tell their value and who is near them', async () => {
     }
   });
   expect(await screen.findByText(HOSTILE)).toBeTruthy();
-  expect(screen.getByText(/40 of 40, met 12 times/)).toBeTruthy();
+  expect(screen.getByText(/40 of 40, hit 12 times/)).toBeTruthy();
   expect(screen.getByText('40 jobs')).toBeTruthy();
-  expect(screen.getByText('none')).toBeTruthy();
-  expect(screen.getByText('nobody')).toBeTruthy();
+  expect(screen.getAllByText('none').length).toBe(2);
   expect(screen.getByText(/Exempt:.*ada/)).toBeTruthy();
 });
 
@@ -127,8 +126,8 @@ test('the log shows refused access alone', async () => {
     'GET audit?limit=100': { items: [], next: null },
     'GET audit?limit=100&action=access.refused': { items: [refused], next: null }
   });
-  expect(await screen.findByText('Nothing has been done yet.')).toBeTruthy();
-  await userEvent.click(screen.getByLabelText('Refused access only'));
+  expect(await screen.findByText('The audit log is empty.')).toBeTruthy();
+  await userEvent.click(screen.getByLabelText('Refused requests only'));
   expect(await screen.findByText('GET trials/7')).toBeTruthy();
   expect(screen.getByText('12 times; not theirs')).toBeTruthy();
 });
@@ -140,26 +139,26 @@ test('subjects of the log lead to their views', () => {
   expect(placeOf('agent node-1')).toBeNull();
 });
 
-test('everybody: who holds how much, filtered by person and word', async () => {
+test('the work of all users, with the slots held by each, filtered by user and word', async () => {
   const work = {
     experiments: [experiment(), experiment({ id: 13, owner: 'ben', name: 'mnist', state: 'COMPLETED' })],
     tasks: [task({ name: HOSTILE })], queue: [waiting()], agents: [holding('node-1', { '0': '12.u.1', '1': '12.v.1' })]
   };
-  show(<Everybody />, { overview: overview(work) });
-  const people = await screen.findByRole('region', { name: 'People' });
+  show(<AllWork />, { overview: overview(work) });
+  const people = await screen.findByRole('region', { name: 'Users' });
   expect(within(people).getAllByRole('row').map(one => one.textContent)).toEqual([
-    'PersonSlots heldExperimentsTasksWaiting', 'ada2101', 'ben0010'
+    'UserSlots heldExperimentsTasksWaiting', 'ada2101', 'ben0010'
   ]);
-  const table = screen.getByRole('grid', { name: "Everybody's work" });
+  const table = screen.getByRole('grid', { name: "All users' work" });
   expect(table.textContent).toContain('digits');
   expect(table.textContent).toContain(HOSTILE);
   expect(table.textContent).not.toContain('mnist');
-  await userEvent.click(screen.getByLabelText('with what has ended'));
+  await userEvent.click(screen.getByLabelText('Show ended'));
   expect(table.textContent).toContain('mnist');
   await userEvent.click(within(people).getByRole('button', { name: 'ada' }));
   expect(table.textContent).not.toContain('mnist');
   await userEvent.type(screen.getByRole('searchbox'), 'nothing like it');
-  expect(await screen.findByText('Nothing fits the filter.')).toBeTruthy();
+  expect(await screen.findByText('No work matches the filter.')).toBeTruthy();
 });
 
 test('the queue tells places, priorities and reasons', async () => {
@@ -171,11 +170,11 @@ test('the queue tells places, priorities and reasons', async () => {
   const head = within(table).getAllByRole('columnheader').map(one => one.textContent);
   const column = (name: string): (string | null)[] => within(table).getAllByRole('row').slice(1)
     .map(row => within(row).getAllByRole('cell')[head.indexOf(name)]!.textContent);
-  expect(column('Place')).toEqual(['1', '2']);
+  expect(column('Position')).toEqual(['1', '2']);
   expect(column('Owner')).toEqual(['ada', 'you']);
   expect(column('Slots')).toEqual(['4', '1']);
   expect(column('Priority')).toEqual(['42', '7']);
-  expect(column('Why')).toEqual(['▸needs 4 slots, 2 are free', '▸not looked at yet']);
+  expect(column('Why')).toEqual(['▸needs 4 slots, 2 are free', '▸not considered yet']);
 });
 
 test('the queue tells pools and weights only where they differ', async () => {
@@ -198,9 +197,9 @@ test('the queue says how many wait, not how many of them the master sent', async
   const own = Array.from({ length: 200 }, (_, i) => waiting({ allocation_id: `m${i}`, mine: true }));
   const few = [waiting(), ...own.slice(0, 2)];
   show(<Queue />, { overview: overview({ queue: few }), pools: { items: [pool] } });
-  expect(await screen.findByText('1234 requests waiting, 2 of them yours')).toBeTruthy();
-  expect(leadOf(own, [pool])).toBe('1234 requests waiting, 200 or more of them yours');
-  expect(leadOf(few, [])).toBe('3 requests waiting, 2 of them yours');
+  expect(await screen.findByText('1234 requests queued, 2 of them yours')).toBeTruthy();
+  expect(summaryOf(own, [pool])).toBe('1234 requests queued, 200 or more of them yours');
+  expect(summaryOf(few, [])).toBe('3 requests queued, 2 of them yours');
 });
 
 test('an empty queue says what is free', async () => {
@@ -208,7 +207,7 @@ test('an empty queue says what is free', async () => {
   expect(await screen.findByText(/2 of 4 slots free/)).toBeTruthy();
 });
 
-test('the service names what is not well, and a refusal can be tried again', async () => {
+test('the service names unhealthy components, and a failed request can be tried again', async () => {
   let refuse = true;
   const view = { ok: false, version: '0.1.0', started_at: 1e9, items: [{ name: 'hub', ok: false, detail: HOSTILE }] };
   show(<Service />, {
@@ -217,6 +216,6 @@ test('the service names what is not well, and a refusal can be tried again', asy
   await screen.findByText('not now');
   refuse = false;
   await userEvent.click(screen.getByRole('button', { name: 'Try again' }));
-  expect(await screen.findByText('1 of its parts need a look.')).toBeTruthy();
+  expect(await screen.findByText('1 component unhealthy.')).toBeTruthy();
   expect(screen.getByText(HOSTILE)).toBeTruthy();
 });

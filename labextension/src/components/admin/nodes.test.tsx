@@ -22,18 +22,18 @@ test('the holder of a slot is told from its allocation', () => {
 
 test('an administrator sees who holds what and disables the node', async () => {
   const node = holding('node-1', { '0': '12.uuid.1', '1': '12.other.1' });
-  const shown = show(<Nodes title="Nodes" steer />, {
+  const shown = show(<Nodes title="Nodes" manage />, {
     overview: overview({ agents: [node], experiments: [experiment({ name: HOSTILE })], tasks: [task()] }),
     'POST agents/node-1/disable': { ...node, enabled: false }
   });
   const article = await screen.findByRole('article', { name: 'Node node-1' });
-  const holders = within(article).getByRole('list', { name: 'Who holds what' });
+  const holders = within(article).getByRole('list', { name: 'Slot holders' });
   expect(holders.textContent).toContain(`experiment 12 ${HOSTILE} of ada, 2 slots`);
   expect(holders.textContent).toContain('notes of ben, no slot');
   expect(article.querySelector('img')).toBeNull();
   await userEvent.click(screen.getByRole('button', { name: 'Disable … node-1' }));
   expect(shown.done).toEqual(['confirm Disable node-1?']);
-  await screen.findByText('What runs here goes on; nothing new starts.');
+  await screen.findByText('Running work continues; nothing new starts.');
   expect(shown.api.asked).toContain('POST agents/node-1/disable');
   expect(screen.getByRole('button', { name: 'Enable … node-1' })).toBeTruthy();
   await userEvent.click(screen.getByRole('button', { name: 'Drain … node-1' }));
@@ -44,15 +44,15 @@ test('an administrator sees who holds what and disables the node', async () => {
 test('a node that is drained says how far it is', async () => {
   const leaving = agent({ enabled: false, mode: 'draining', drain_until: 2e9 });
   const empty = agent({ id: 'node-2', enabled: false, mode: 'drained' });
-  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [leaving, empty] }) });
+  show(<Nodes title="Nodes" manage />, { overview: overview({ agents: [leaving, empty] }) });
   expect((await screen.findByRole('article', { name: 'Node node-1' })).dataset['state']).toBe('draining');
   expect(screen.getByRole('article', { name: 'Node node-2' }).dataset['state']).toBe('drained');
-  await screen.findByText('Nothing runs here and nothing new starts: the machine can be switched off.');
+  await screen.findByText('Nothing is running and nothing new starts: the machine can be switched off.');
 });
 
 test('removing asks first, and a refusal is told', async () => {
   const gone = new ApiError(409, { code: 'conflict', message: 'it is needed', hint: 'Wait.' });
-  const shown = show(<Nodes title="Nodes" steer />, { overview: overview(), 'DELETE agents/node-1': gone });
+  const shown = show(<Nodes title="Nodes" manage />, { overview: overview(), 'DELETE agents/node-1': gone });
   await userEvent.click(await screen.findByRole('button', { name: 'Remove … node-1' }));
   await waitFor(() => expect(shown.done).toContain('notify it is needed. Wait.'));
   expect(shown.done[0]).toBe('confirm Remove node-1?');
@@ -65,16 +65,16 @@ test('who does not administrate has no buttons', async () => {
 });
 
 test('without nodes the view says what to do', async () => {
-  show(<Nodes title="Nodes" steer />, { overview: overview({ agents: [] }) });
-  expect(await screen.findByText('No node is connected, so nothing can run.')).toBeTruthy();
+  show(<Nodes title="Nodes" manage />, { overview: overview({ agents: [] }) });
+  expect(await screen.findByText('No nodes are connected: nothing can run.')).toBeTruthy();
 });
 
 test('an enrolment token is shown once, with the command', async () => {
   const answers = { overview: overview(), 'POST agents/enrolments': { token: 'dtenrol_secret', expires_at: 2e9 } };
-  const shown = show(<Nodes title="Nodes" steer />, answers);
+  const shown = show(<Nodes title="Nodes" manage />, answers);
   await userEvent.click(await screen.findByRole('button', { name: 'Enrol a node …' }));
-  await userEvent.selectOptions(screen.getByLabelText('It works for'), 'a day');
-  await userEvent.click(screen.getByRole('button', { name: 'Make a token' }));
+  await userEvent.selectOptions(screen.getByLabelText('Valid for'), '1 day');
+  await userEvent.click(screen.getByRole('button', { name: 'Create token' }));
   expect((await screen.findByLabelText<HTMLTextAreaElement>('Token')).value).toBe('dtenrol_secret');
   expect(screen.getByLabelText<HTMLTextAreaElement>('Command').value).toContain('det agent run --master http://hub/services/detlab/');
   expect(shown.api.bodies).toEqual([{ ttl: 86_400 }]);

@@ -1,19 +1,20 @@
-/** The frame that the admin views share: a heading with tools, a small table, a name that is a link. */
+/** Parts of the list views: a frame with a heading and tools, a small table, links. */
 
 import type { ReactElement, ReactNode } from 'react';
 
 import { useApp, type Place } from '../../state/context';
 import { formatAge, formatTime, useNow } from '../common';
 
-export function View({ title, lead, tools, children }: {
-  title: string; lead?: ReactNode; tools?: ReactNode; children: ReactNode;
+export function View({ title, summary, tools, children }: {
+  title: string; /** A line below the title. */
+  summary?: ReactNode; tools?: ReactNode; children: ReactNode;
 }): ReactElement {
   return (
     <section className="det-adm">
       <header className="det-adm-head">
         <div>
           <h1 tabIndex={-1}>{title}</h1>
-          {lead && <p className="det-soft">{lead}</p>}
+          {summary && <p className="det-soft">{summary}</p>}
         </div>
         {tools && <div className="det-adm-tools">{tools}</div>}
       </header>
@@ -22,7 +23,7 @@ export function View({ title, lead, tools, children }: {
   );
 }
 
-/** A plain table for what is short; it scrolls sideways by itself. */
+/** A short table; it scrolls sideways on narrow pages. */
 export function Sheet({ label, head, children }: { label: string; head: ReactNode; children: ReactNode }): ReactElement {
   return (
     <div className="det-adm-scroll" tabIndex={0} role="region" aria-label={label}>
@@ -36,7 +37,7 @@ export function Sheet({ label, head, children }: { label: string; head: ReactNod
   );
 }
 
-/** A link to a view, where the host has addresses; else a button that looks like one. */
+/** A link to a view; a button where the host has no addresses. */
 export function Go({ to, children, title }: { to: Place; children: ReactNode; title?: string }): ReactElement {
   const { navigate, address } = useApp();
   const href = address(to);
@@ -57,7 +58,7 @@ export function Go({ to, children, title }: { to: Place; children: ReactNode; ti
   );
 }
 
-/** How long ago, with the moment as its title. */
+/** How long ago, with the time as its title. */
 export function Ago({ time }: { time: number | null | undefined }): ReactElement {
   const now = useNow();
   if (!time) return <>–</>;

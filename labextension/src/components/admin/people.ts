@@ -1,4 +1,4 @@
-/** Everybody's work, by person: what runs, waits and holds slots. */
+/** The work of all users, summed up per user. */
 
 import { isOver } from '../../state/states';
 import type { AgentView, ExperimentView, QueueItem, TaskView } from '../../state/wire';
@@ -19,7 +19,7 @@ export interface Work {
   agents: readonly AgentView[];
 }
 
-/** One line for each person with anything going on; who holds most slots first. */
+/** One row per user with active work; most slots first. */
 export function people(work: Work): Person[] {
   const found = new Map<string, Person>();
   const of = (name: string): Person => {

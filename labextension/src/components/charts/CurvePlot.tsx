@@ -2,29 +2,30 @@
 
 import { KeyboardEvent, ReactElement, useEffect, useRef, useState } from 'react';
 
-import { formatNumber } from '../common/format';
+import { formatNumber, plural } from '../common/format';
 import { xLabel } from './axes';
-import { CurveChart, Hover, Scene } from './curvechart';
+import { CurveChart, Hover, ChartData } from './curvechart';
 
 export interface CurvePlotProps {
-  scene: Scene;
+  data: ChartData;
   metric: string;
   /** A small one among others: fixed height, no hint when idle. */
   small?: boolean;
-  /** Words about a trial beside its value, such as its hyperparameters. */
+  /** Text about a trial beside its value, such as its hyperparameters. */
   describe?: (trial: number) => string;
   /** What a curve is called; by default `trial 3`. */
   nameOf?: (trial: number) => string;
   onPick?: (trial: number) => void;
 }
 
-export function CurvePlot({ scene, metric, small, describe, nameOf, onPick }: CurvePlotProps): ReactElement {
+export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: CurvePlotProps): ReactElement {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<CurveChart | null>(null);
   const pick = useRef(onPick);
   pick.current = onPick;
   const [hover, setHover] = useState<Hover | null>(null);
   const [zoomed, setZoomed] = useState(false);
+  const [outliers, setOutliers] = useState(0);
 
   useEffect(() => {
     const made = new CurveChart(host.current!, setHover, trial => pick.current?.(trial));
@@ -44,12 +45,13 @@ export function CurvePlot({ scene, metric, small, describe, nameOf, onPick }: Cu
   }, []);
 
   useEffect(() => {
-    chart.current?.update(scene);
+    chart.current?.update(data);
     setZoomed(Boolean(chart.current?.zoomed));
+    setOutliers(chart.current?.outliers ?? 0);
   });
 
   const walk = (event: KeyboardEvent): void => {
-    const ids = scene.entries.map(entry => entry.curve.trial);
+    const ids = data.entries.map(entry => entry.curve.trial);
     const at = hover ? ids.indexOf(hover.trial) : -1;
     const step = event.key === 'ArrowDown' || event.key === 'ArrowRight' ? 1 : event.key === 'ArrowUp' || event.key === 'ArrowLeft' ? -1 : 0;
     if (event.key === 'Enter' && hover) onPick?.(hover.trial);
@@ -60,21 +62,23 @@ export function CurvePlot({ scene, metric, small, describe, nameOf, onPick }: Cu
   };
 
   const show = (trial: number | null): void => {
-    const curve = scene.entries.find(entry => entry.curve.trial === trial)?.curve;
+    const curve = data.entries.find(entry => entry.curve.trial === trial)?.curve;
     chart.current?.highlight(curve ? curve.trial : null);
     const last = curve ? curve.steps.length - 1 : 0;
-    const x = curve && (scene.options.x === 'steps' ? curve.steps[last]! : curve.times[last]! - scene.origin);
+    const x = curve && (data.options.x === 'steps' ? curve.steps[last]! : curve.times[last]! - data.origin);
     setHover(curve ? { trial: curve.trial, x: x!, y: curve.values[last]! } : null);
   };
 
-  const told = (index: number): string => {
-    const value = Number.isNaN(hover!.y) ? 'NaN' : formatNumber(hover!.y);
-    const parts = [nameOf?.(hover!.trial) ?? `trial ${index}`, xLabel(hover!.x, scene.options.x), `${metric} ${value}`];
-    return [...parts, describe?.(hover!.trial)].filter(Boolean).join(' · ');
+  const described = (): string => {
+    const { trial, x, y } = hover!;
+    const value = Number.isNaN(y) ? 'NaN' : formatNumber(y);
+    const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${value}`];
+    return [...parts, describe?.(trial)].filter(Boolean).join(' · ');
   };
-  const whole = small ? '' : 'Point at a curve to see its trial; click it to open the trial; drag to zoom.';
-  const idle = zoomed ? 'Double-click to see everything again.' : whole;
-  const entry = hover && scene.entries.find(e => e.curve.trial === hover.trial);
+  const help = small ? '' : `Point at a curve to see its trial${onPick ? ', click to open it' : ''}; drag to zoom.`;
+  const left = outliers ? ` ${plural(outliers, 'outlier')} not shown.` : '';
+  const idle = zoomed ? 'Double-click to reset the zoom.' : `${help}${left}`.trim();
+  const known = hover && data.entries.some(entry => entry.curve.trial === hover.trial);
   return (
     <div className="det-curves">
       <div
@@ -82,11 +86,11 @@ export function CurvePlot({ scene, metric, small, describe, nameOf, onPick }: Cu
         className={`det-curve-host${small ? ' det-small' : ''}`}
         role="group"
         tabIndex={0}
-        aria-label={`Curves of ${metric}: ${scene.entries.length}. Arrow keys walk through them${onPick ? ', Enter opens the trial' : ''}.`}
+        aria-label={`Curves of ${metric}: ${data.entries.length}. Arrow keys walk through them${onPick ? ', Enter opens the trial' : ''}.`}
         onKeyDown={walk}
         onBlur={() => show(null)}
       />
-      <p className="det-curve-hint" role="status">{entry ? told(entry.index) : idle}</p>
+      <p className="det-curve-hint" role="status">{known ? described() : idle}</p>
     </div>
   );
 }

@@ -3,9 +3,8 @@
 import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
 import { plural } from '../common/format';
-import { nameText } from '../logs/text';
-import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within } from './parallel';
-import type { Scale } from './scales';
+import { nameText } from '../common/text';
+import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
 export interface ParallelProps {
   items: readonly Item[];
@@ -254,7 +253,7 @@ function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps
       )}
       <rect
         className="det-axis-handle" x={x - HANDLE} width={2 * HANDLE} y={TOP - 6} height={height - TOP - BOTTOM + 12}
-        tabIndex={0} role="slider" aria-orientation="vertical" aria-label={`Part of ${title} to keep`}
+        tabIndex={0} role="slider" aria-orientation="vertical" aria-label={`Range of ${title}`}
         aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 * (brush ? (brush[0] + brush[1]) / 2 : 0.5))}
         aria-valuetext={words}
         onPointerDown={down} onPointerMove={move} onPointerUp={up} onKeyDown={keys}

@@ -118,7 +118,7 @@ export function steady(shown: Range | null, want: Range, room: number): Range {
   return [low, high + (high - low || 1) * room];
 }
 
-/** The x of a point in plain words for the line under the chart. */
+/** The x of a point as text. */
 export function xLabel(x: number, axis: XAxis): string {
   return axis === 'steps' ? `step ${Math.round(x)}` : clock(x);
 }
@@ -129,4 +129,11 @@ export function clock(seconds: number): string {
   const tail = String(whole % 60).padStart(2, '0');
   const minutes = Math.floor(whole / 60);
   return minutes < 60 ? `${minutes}:${tail}` : `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, '0')}:${tail}`;
+}
+
+/** A number on an axis. */
+export function tick(value: number | null): string {
+  if (value === null) return '';
+  const size = Math.abs(value);
+  return size >= 1e5 || (size > 0 && size < 1e-3) ? value.toExponential(1) : String(Number(value.toPrecision(6)));
 }

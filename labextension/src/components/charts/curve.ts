@@ -9,18 +9,18 @@ export interface Curve {
   times: number[];
   /** The run that reported last; null where a snapshot gave the points, which does not say. */
   run: number | null;
-  /** Indices of points before which a gap is drawn: a later run of the trial went on there. */
+  /** Indices of points before which a gap is drawn: a later run of the trial resumed there. */
   gaps: number[];
   /** Grows when points that were there have changed; appending alone leaves it as it is. */
   version: number;
 }
 
-/** A scalar as JSON carries it: non-finite floats travel as their names. */
+/** A scalar in JSON: non-finite floats are encoded as their names. */
 export type WireNumber = number | string | null;
 
 const NAMES: Record<string, number> = { NaN: NaN, Infinity: Infinity, '-Infinity': -Infinity };
 
-/** The number that a JSON scalar stands for, or undefined if it is none. */
+/** The number of a JSON scalar, or undefined if it is not a number. */
 export function decodeNumber(value: unknown): number | undefined {
   if (typeof value === 'number') return value;
   if (typeof value === 'boolean') return value ? 1 : 0;
@@ -50,8 +50,8 @@ export function curveOf(
 }
 
 /**
- * Add one report; true if something changed. A later run replaces what an earlier one said from the step on with
- * which it begins; an older run is not heard any more.
+ * Add one report; true if something changed. A later run replaces the points of an earlier one from its first step
+ * on; points of an older run are ignored.
  */
 export function addPoint(curve: Curve, step: number, value: number, time: number, run: number): boolean {
   if (curve.run !== null && run < curve.run) return false;
@@ -71,6 +71,17 @@ export function addPoint(curve: Curve, step: number, value: number, time: number
   curve.values.push(value);
   curve.times.push(time);
   return true;
+}
+
+/** Replace all points from position `from` on. */
+export function replaceFrom(curve: Curve, from: number, steps: readonly number[], values: readonly WireNumber[]): void {
+  if (from < curve.steps.length) curve.version += 1;
+  curve.steps.length = curve.values.length = curve.times.length = from;
+  steps.forEach((step, i) => {
+    curve.steps.push(step);
+    curve.values.push(finite(values[i]));
+    curve.times.push(NaN);
+  });
 }
 
 function forgetFrom(curve: Curve, step: number): void {

@@ -7,8 +7,8 @@
 
 import uPlot from 'uplot';
 
-import { COLORS, cssColor, tick } from '../chart';
-import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady } from './axes';
+import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady, tick } from './axes';
+import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
 import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
 
@@ -16,12 +16,12 @@ import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
 export interface Entry {
   curve: Curve;
   index: number;
-  /** Its course is over and it is out of the race. */
+  /** Stopped early, canceled or failed. */
   grey: boolean;
   best: boolean;
 }
 
-export interface Scene {
+export interface ChartData {
   entries: readonly Entry[];
   options: PlotOptions;
   /** Seconds since the epoch at which the time axis begins. */
@@ -54,7 +54,7 @@ export class CurveChart {
   private zoom: { x: Range; y: Range } | null = null;
   private base: CurveLayer;
   private top: CurveLayer;
-  private scene: Scene | null = null;
+  private data: ChartData | null = null;
   private lit: number | null = null;
   private cut: { total: number; curves: number; range: Range; whole: boolean } | null = null;
 
@@ -67,20 +67,20 @@ export class CurveChart {
     this.top = new CurveLayer(layerCanvas());
   }
 
-  /** Draw the scene. What only grew since the last call costs only what is new. */
-  update(scene: Scene): void {
-    const axis = scene.options.x;
-    if (this.scene && (this.scene.options.x !== axis || this.scene.options.log !== scene.options.log)) {
+  /** Draw the data. What only grew since the last call costs only what is new. */
+  update(data: ChartData): void {
+    const axis = data.options.x;
+    if (this.data && (this.data.options.x !== axis || this.data.options.log !== data.options.log)) {
       // Ranges of another axis mean nothing on this one; a logarithmic axis that begins at zero would never end.
       this.zoom = this.shownX = this.shownY = this.cut = null;
     }
-    this.scene = scene;
-    this.lines = this.linesOf(scene);
-    const wanted = this.ranges(scene);
+    this.data = data;
+    this.lines = this.linesOf(data);
+    const wanted = this.ranges(data);
     const [x, y] = this.zoom ? [this.zoom.x, this.zoom.y] : [wanted.x, wanted.y];
     // A browser may refuse a canvas (too many, or none at all): the table still tells everything.
     if (!this.base.canvas.getContext('2d')) return;
-    this.ensurePlot(scene, x, y);
+    this.ensurePlot(data, x, y);
     this.setRanges(x, y);
     this.paint();
   }
@@ -96,7 +96,7 @@ export class CurveChart {
   retheme(): void {
     this.shape = '';
     this.base.clear();
-    if (this.scene) this.update(this.scene);
+    if (this.data) this.update(this.data);
   }
 
   resize(): void {
@@ -110,11 +110,20 @@ export class CurveChart {
   resetZoom(): void {
     if (!this.zoom) return;
     this.zoom = null;
-    if (this.scene) this.update(this.scene);
+    if (this.data) this.update(this.data);
   }
 
   get zoomed(): boolean {
     return this.zoom !== null;
+  }
+
+  /** How many values the focused axis leaves out. */
+  get outliers(): number {
+    const data = this.data;
+    if (!data || !this.cut || this.cut.whole || data.options.log || !data.options.focus || this.zoom) return 0;
+    const [low, high] = this.cut.range;
+    const values = data.entries.flatMap(entry => entry.curve.values);
+    return values.filter(value => (data.smallerIsBetter ? value > high : value < low)).length;
   }
 
   get fullDraws(): number {
@@ -126,19 +135,19 @@ export class CurveChart {
     this.plot = null;
   }
 
-  private linesOf(scene: Scene): Drawable[] {
-    const smoothing = scene.options.smoothing;
-    const points = scene.entries.reduce((sum, entry) => sum + entry.curve.values.length, 0);
+  private linesOf(data: ChartData): Drawable[] {
+    const smoothing = data.options.smoothing;
+    const points = data.entries.reduce((sum, entry) => sum + entry.curve.values.length, 0);
     const colours = coloursOf(this.host);
-    const styles = scene.entries.map(entry => styleOf(entry, colours, points > MANY_POINTS));
+    const styles = data.entries.map(entry => styleOf(entry, colours, points > MANY_POINTS));
     const raw: Drawable[] = [];
     const over: Drawable[] = [];
     const live = new Set<number>();
-    scene.entries.forEach((entry, i) => {
+    data.entries.forEach((entry, i) => {
       const id = entry.curve.trial;
       live.add(id);
       let trace = this.traces.get(id);
-      if (!trace?.fits(entry.curve, scene)) this.traces.set(id, (trace = new Trace(entry.curve, scene)));
+      if (!trace?.fits(entry.curve, data)) this.traces.set(id, (trace = new Trace(entry.curve, data)));
       trace.grow();
       const style = styles[i]!;
       const below = smoothing > 0 ? { ...style, width: 1, alpha: style.alpha * 0.25, dots: false } : style;
@@ -149,43 +158,43 @@ export class CurveChart {
     });
     for (const id of this.traces.keys()) if (!live.has(id)) this.traces.delete(id);
     const lines = smoothing > 0 ? [...raw, ...over] : raw;
-    return scene.options.best ? [...lines, this.bestLine(raw, scene)] : lines;
+    return data.options.best ? [...lines, this.bestLine(raw, data)] : lines;
   }
 
-  private bestLine(lines: readonly Drawable[], scene: Scene): Drawable {
-    const stairs = incumbent(lines, scene.smallerIsBetter);
+  private bestLine(lines: readonly Drawable[], data: ChartData): Drawable {
+    const stairs = incumbent(lines, data.smallerIsBetter);
     const style: Style = { stroke: cssColor(this.host, '--det-chart-best', '#e8590c'), width: 2.2, alpha: 0.9 };
     return { ...stairs, key: `best ${stairs.xs.length} ${stairs.ys[stairs.ys.length - 1]}`, style, gaps: [] };
   }
 
-  private ranges(scene: Scene): { x: Range; y: Range } {
+  private ranges(data: ChartData): { x: Range; y: Range } {
     const traces = [...this.traces.values()];
     const xs = extent(traces.map(trace => trace.ends)) ?? [0, 1];
-    const values = scene.entries.map(entry => entry.curve.values);
-    const { log, focus } = scene.options;
+    const values = data.entries.map(entry => entry.curve.values);
+    const { log, focus } = data.options;
     const all = extent(traces.map(trace => trace.range), log) ?? (log ? [0.1, 1] : [0, 1]);
     const whole: Range = log ? extent(values, true) ?? [0.1, 1] : all;
-    const ys = !log && focus ? this.focus(scene, whole) : whole;
+    const ys = !log && focus ? this.focus(data, whole) : whole;
     const [low, high] = xs[0] === xs[1] ? [xs[0] - 0.5, xs[1] + 0.5] : xs;
-    this.shownX = scene.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
+    this.shownX = data.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
     const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
     const span = (r: Range): number => (log ? Math.log(r[1] / r[0]) : r[1] - r[0]);
     if (!inside || span(ys) < 0.5 * span(this.shownY!)) this.shownY = padded(ys, log);
     return { x: this.shownX, y: this.shownY! };
   }
 
-  /** The focused range; found anew only when the curves have grown by a fiftieth. */
-  private focus(scene: Scene, whole: Range): Range {
-    const values = scene.entries.map(entry => entry.curve.values);
+  /** The focused range; computed again only when the curves have grown by 2 %. */
+  private focus(data: ChartData, whole: Range): Range {
+    const values = data.entries.map(entry => entry.curve.values);
     const total = values.reduce((sum, list) => sum + list.length, 0);
     const old = this.cut;
     if (!old || old.curves !== values.length || total < old.total || total > 1.02 * old.total) {
-      const range = focused(values, scene.smallerIsBetter) ?? whole;
+      const range = focused(values, data.smallerIsBetter) ?? whole;
       this.cut = { total, curves: values.length, range, whole: range[0] === whole[0] && range[1] === whole[1] };
     }
     const { range, whole: uncut } = this.cut!;
     if (uncut) return whole;
-    return scene.smallerIsBetter ? [whole[0], range[1]] : [range[0], whole[1]];
+    return data.smallerIsBetter ? [whole[0], range[1]] : [range[0], whole[1]];
   }
 
   private setRanges(x: Range, y: Range): void {
@@ -199,14 +208,14 @@ export class CurveChart {
     });
   }
 
-  private ensurePlot(scene: Scene, x: Range, y: Range): void {
+  private ensurePlot(data: ChartData, x: Range, y: Range): void {
     const ink = cssColor(this.host, '--det-soft', '#59636e');
     const rule = cssColor(this.host, '--det-rule', 'rgba(123,135,148,.3)');
-    const shape = [scene.options.log, scene.options.x, ink, rule].join(' ');
+    const shape = [data.options.log, data.options.x, ink, rule].join(' ');
     if (this.plot && shape === this.shape) return;
     this.plot?.destroy();
     this.shape = shape;
-    this.plot = new uPlot(this.options(scene, x, y, ink, rule), [[0, 1], [null, null]], this.host);
+    this.plot = new uPlot(this.options(data, x, y, ink, rule), [[0, 1], [null, null]], this.host);
     const over = this.plot.over;
     over.prepend(this.base.canvas, this.top.canvas);
     over.addEventListener('mousemove', event => this.moved(event));
@@ -214,10 +223,10 @@ export class CurveChart {
     over.addEventListener('click', () => { if (this.lit !== null) this.onPick(this.lit); });
   }
 
-  private options(scene: Scene, x: Range, y: Range, ink: string, rule: string): uPlot.Options {
+  private options(data: ChartData, x: Range, y: Range, ink: string, rule: string): uPlot.Options {
     const font = '11px system-ui, sans-serif';
     const axis = { stroke: ink, font, labelFont: font, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
-    const time = scene.options.x === 'time';
+    const time = data.options.x === 'time';
     return {
       width: Math.max(this.host.clientWidth, 120),
       height: Math.max(this.host.clientHeight, 120),
@@ -230,7 +239,7 @@ export class CurveChart {
       },
       scales: {
         x: { time: false, auto: false, min: x[0], max: x[1] },
-        y: { ...(scene.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
+        y: { ...(data.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
       },
       axes: [
         { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32,
@@ -252,7 +261,7 @@ export class CurveChart {
         ? [y.min!, y.max!] : [plot.posToVal(top + height, 'y'), plot.posToVal(top, 'y')]
     };
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    if (this.scene) this.update(this.scene);
+    if (this.data) this.update(this.data);
   }
 
   private frame(): Frame {
@@ -260,7 +269,7 @@ export class CurveChart {
     return {
       width: Math.round(plot.bbox.width), height: Math.round(plot.bbox.height), ratio: devicePixelRatio || 1,
       x: [plot.scales.x!.min!, plot.scales.x!.max!], y: [plot.scales.y!.min!, plot.scales.y!.max!],
-      log: Boolean(this.scene?.options.log)
+      log: Boolean(this.data?.options.log)
     };
   }
 
@@ -311,18 +320,18 @@ class Trace {
   private readonly time: boolean;
   private readonly origin: number;
 
-  constructor(private curve: Curve, scene: Scene) {
+  constructor(private curve: Curve, data: ChartData) {
     this.version = curve.version;
-    this.smoothing = scene.options.smoothing;
-    this.time = scene.options.x === 'time';
-    this.origin = scene.origin;
-    this.key = `${curve.trial}:${curve.version} ${this.time ? `time ${scene.origin}` : 'steps'}`;
+    this.smoothing = data.options.smoothing;
+    this.time = data.options.x === 'time';
+    this.origin = data.origin;
+    this.key = `${curve.trial}:${curve.version} ${this.time ? `time ${data.origin}` : 'steps'}`;
     if (!this.time) this.xs = curve.steps;
   }
 
-  fits(curve: Curve, scene: Scene): boolean {
-    return curve === this.curve && curve.version === this.version && scene.options.smoothing === this.smoothing
-      && (scene.options.x === 'time') === this.time && (!this.time || scene.origin === this.origin)
+  fits(curve: Curve, data: ChartData): boolean {
+    return curve === this.curve && curve.version === this.version && data.options.smoothing === this.smoothing
+      && (data.options.x === 'time') === this.time && (!this.time || data.origin === this.origin)
       && (this.time || this.xs === curve.steps);
   }
 

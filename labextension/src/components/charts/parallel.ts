@@ -1,8 +1,9 @@
 /** Layout of parallel coordinates: which axes there are, where a value lies on one, what brushes leave. */
 
-import type { Scale } from './scales';
-
 export type Value = number | string | null;
+
+/** `order`: the choices as the config lists them; `base`: of the powers that a log hyperparameter draws. */
+export type Scale = { kind: 'linear' } | { kind: 'log'; base: number } | { kind: 'category'; order: readonly string[] };
 
 /** One trial as the picture sees it. */
 export interface Item {

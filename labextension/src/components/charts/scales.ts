@@ -1,9 +1,6 @@
 /** How the config asks for hyperparameters: what an axis is drawn as, whatever values happen to have been tried. */
 
-import { Value, flatten } from './parallel';
-
-/** `order`: the choices as the config lists them; `base`: of the powers that a log hyperparameter draws. */
-export type Scale = { kind: 'linear' } | { kind: 'log'; base: number } | { kind: 'category'; order: readonly string[] };
+import { Scale, Value, flatten } from './parallel';
 
 /**
  * The scales of a config's `hyperparameters` by the names that `flatten` gives their values. Constants, and what the

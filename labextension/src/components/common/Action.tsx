@@ -14,13 +14,13 @@ export interface Action {
   run(): void | Promise<void>;
 }
 
-/** A button. A disabled one keeps the focus and tells why, on hovering and to screen readers. */
+/** A button. A disabled one keeps the focus and says why, in its tooltip and to screen readers. */
 export function ActionButton({ label, why, danger, onRun, children, primary, compact }: {
   label: string;
   why?: string | null;
   danger?: boolean;
   primary?: boolean;
-  /** Only the children (a sign) are shown; the label is told. */
+  /** Only the children (an icon) are shown; the label is for screen readers. */
   compact?: boolean;
   onRun: () => void | Promise<void>;
   children?: ReactNode;

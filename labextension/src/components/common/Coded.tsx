@@ -1,10 +1,10 @@
-/** Text of the master's: what stands between backticks is code. */
+/** Text of the master with code between backticks. */
 
 import type { ReactElement } from 'react';
 
-import { visible } from '../logs/text';
+import { visible } from './text';
 
-/** Only text nodes and <code> come of it, whoever wrote the text; a backtick without a partner stays. */
+/** Renders only text nodes and <code>; an unpaired backtick stays as it is. */
 export function Coded({ text }: { text: string }): ReactElement {
   const parts = visible(text).split(/`([^`]+)`/);
   return <>{parts.map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;

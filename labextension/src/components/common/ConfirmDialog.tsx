@@ -1,11 +1,11 @@
-/** A question before what cannot be undone. */
+/** Ask for confirmation. */
 
 import { ReactElement, useEffect, useId, useRef } from 'react';
 
 import type { Question } from '../../state/context';
-import { visible } from '../logs/text';
+import { visible } from './text';
 
-/** A modal dialog; Escape and a click beside it mean no. The focus goes to "Cancel" and comes back at the end. */
+/** A modal dialog; Escape and a click outside mean no. The focus goes to "Cancel" and returns at the end. */
 export function ConfirmDialog({ question, onAnswer }: {
   question: Question; onAnswer: (yes: boolean) => void;
 }): ReactElement {

@@ -1,9 +1,9 @@
-/** A connection that is lost: why, and when it is tried again. */
+/** A lost connection: the reason, and when it is retried. */
 
 import { ReactElement, useEffect, useRef, useState } from 'react';
 
 import type { Link } from '../../state/follow';
-import { nameText } from '../logs/text';
+import { nameText } from './text';
 import { Coded } from './Coded';
 
 export type Lost = Link & { kind: 'lost' };
@@ -16,7 +16,7 @@ export function reasonOf(lost: Lost): string {
   return nameText(lost.error.message, LONGEST).replace(/[.\s]+$/, '');
 }
 
-/** The break that a link tells of; while it is opened again, the one before (tried now), so that words do not flicker. */
+/** The lost state of a link; while it is reconnecting, the previous one, so that the text does not flicker. */
 export function useLost(link: Link): Lost | null {
   const last = useRef<Lost | null>(null);
   if (link.kind === 'lost') last.current = link;
@@ -25,7 +25,7 @@ export function useLost(link: Link): Lost | null {
   return last.current;
 }
 
-/** "Trying again in 5 s.", for the eye alone: read aloud, the seconds would never end. */
+/** "Trying again in 5 s.", hidden from screen readers, which would read each second aloud. */
 export function TryingAgain({ lost }: { lost: Lost }): ReactElement {
   return <span aria-hidden="true" className="det-num">Trying again <Seconds key={lost.retryAt} to={lost.retryAt} /></span>;
 }
@@ -44,7 +44,7 @@ function secondsTo(time: number): number {
   return Math.ceil((time - Date.now()) / 1000);
 }
 
-/** What to do about it, if the master said so. */
+/** The master's hint, if there is one. */
 export function LostHint({ lost }: { lost: Lost }): ReactElement | null {
   return lost.error.hint ? <div className="det-soft"><Coded text={nameText(lost.error.hint, LONGEST)} /></div> : null;
 }

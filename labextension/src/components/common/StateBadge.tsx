@@ -1,15 +1,15 @@
-/** A state as a word with a sign and a colour. */
+/** A state as a word with an icon and a colour. */
 
 import type { ReactElement } from 'react';
 
 import { stateTone, stateWord, Tone } from '../../state/states';
-import { nameText } from '../logs/text';
+import { nameText } from './text';
 
 const SIGNS: Record<Tone, string> = { running: '●', waiting: '◌', paused: '❙❙', good: '✓', bad: '✕', off: '–' };
 
 export function StateBadge({ state, about, word }: {
   state: string;
-  /** Told on hovering, such as the reason why it waits. */
+  /** The tooltip, such as the reason for waiting. */
   about?: string | null;
   /** Instead of the state's own word. */
   word?: string;

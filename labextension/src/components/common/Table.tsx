@@ -1,4 +1,4 @@
-/** A table that stays quick with tens of thousands of rows: only those in sight exist. Sortable, by keyboard too. */
+/** A virtualized table for tens of thousands of rows: only visible rows exist. Sortable, also by keyboard. */
 
 import {
   CSSProperties, KeyboardEvent, memo, ReactElement, ReactNode, useCallback, useEffect, useId, useLayoutEffect, useMemo,
@@ -21,7 +21,7 @@ export interface Column<R> {
   fixed?: boolean;
   /** First click sorts descending (metrics where more is better, dates). */
   descending?: boolean;
-  /** Told on hovering over the title. */
+  /** The tooltip of the title. */
   about?: string;
 }
 

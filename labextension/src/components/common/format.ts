@@ -1,4 +1,4 @@
-/** Numbers and times for people; the same words as the notebook's view. */
+/** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
 

@@ -4,7 +4,7 @@ import { RefObject, startTransition, useCallback, useEffect, useRef, useState } 
 
 import { ApiError, asApiError } from '../../state/api';
 
-/** Seconds since the epoch, renewed now and then while the page is visible, for ages. */
+/** The time in seconds since the epoch, updated every `everyMs` while the page is visible. */
 export function useNow(everyMs = 15_000): number {
   const [now, setNow] = useState(() => Date.now() / 1000);
   useEffect(() => {
@@ -25,7 +25,7 @@ export function useNow(everyMs = 15_000): number {
   return now;
 }
 
-/** Whether an element is in sight (JupyterLab hides tabs, panels scroll). */
+/** Whether an element is visible (JupyterLab hides tabs, panels scroll). */
 export function useVisible(ref: RefObject<Element>): boolean {
   const [visible, setVisible] = useState(true);
   useEffect(() => {
@@ -37,13 +37,13 @@ export function useVisible(ref: RefObject<Element>): boolean {
   return visible;
 }
 
-/** Rows that are added at a time, and the rest (ms) in between: what is seen is drawn, and pressed, first. */
+/** Rows added at a time, and the pause in between (ms), in which the page responds to input. */
 const SLICE = 25;
 const REST_MS = 150;
 
 /**
- * How many of `wanted` rows to draw now: first as many as can be in sight, then by and by all, so that neither the first
- * sight nor a press of "Show more" waits for rows that nobody sees yet.
+ * How many of `wanted` rows to draw now: first as many as fit on the screen, then step by step all, so that neither the
+ * first paint nor "Show more" waits for rows below the fold.
  */
 export function useGrowing(wanted: number, leastHeight: number): number {
   const [drawn, setDrawn] = useState(() => Math.ceil(window.innerHeight / leastHeight) + 1);
@@ -62,7 +62,7 @@ export interface Loaded<T> {
   reload(): void;
 }
 
-/** What a call answers, asked anew when `key` changes; the old answer stays until the new one is there. */
+/** The result of a call, repeated when `key` changes; the old result stays until the new one has come. */
 export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
   const [state, setState] = useState<{ key: string | null; data: T | null; error: ApiError | null }>(
     { key: null, data: null, error: null }

@@ -11,4 +11,5 @@ export { Progress } from './Progress';
 export { sortRows, type Sort, type SortValue } from './sorting';
 export { StateBadge } from './StateBadge';
 export { Table, type Column, type TableProps } from './Table';
+export { Toggle } from './Toggle';
 export { useFeed } from './useFeed';

@@ -1,12 +1,12 @@
-/** What is shown where there is nothing to show, or where something went wrong. */
+/** Placeholders for empty, loading and failed views. */
 
 import type { ReactElement, ReactNode } from 'react';
 
 import type { ApiError } from '../../state/api';
-import { visible } from '../logs/text';
+import { visible } from './text';
 import { Coded } from './Coded';
 
-/** Says that there is nothing, and what to do about it. */
+/** Nothing to show, and what to do about it. */
 export function EmptyState({ title, children }: { title: string; children?: ReactNode }): ReactElement {
   return (
     <div className="det-empty">
@@ -16,16 +16,16 @@ export function EmptyState({ title, children }: { title: string; children?: Reac
   );
 }
 
-/** Says that it is still being loaded. */
+/** Still loading. */
 export function Loading({ what = 'Loading' }: { what?: string }): ReactElement {
   return <div className="det-empty" role="status">{what} …</div>;
 }
 
-/** What went wrong, the hint and a way to try again. */
+/** An error with its hint and a button to retry. */
 export function ErrorBanner({ error, onRetry, what, children }: {
   error: Pick<ApiError, 'message' | 'hint'> & Partial<Pick<ApiError, 'problems'>>;
   onRetry?: () => void;
-  /** What was tried, such as "Kill". */
+  /** What failed, such as "Kill". */
   what?: string;
   children?: ReactNode;
 }): ReactElement {

@@ -1,4 +1,4 @@
-/** A feed that lives, and is visible, as long as the component that shows it. */
+/** A feed with the lifetime and visibility of the component that shows it. */
 
 import { useEffect, useState, useSyncExternalStore } from 'react';
 
@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { AppContext } from '../../state/context';
 import type { Feed, FeedState } from '../../state/feed';
 
-/** `make` is called anew for another `key`. */
+/** `make` is called again for another `key`. */
 export function useFeed<S extends FeedState, F extends Feed<S>>(
   make: (app: AppContext) => F & Feed<S>, key: string | number, visible: boolean
 ): { feed: F | null; state: S | null } {

@@ -1,30 +1,25 @@
 /** Checkpoints of an experiment, best first. */
 
-import { ReactElement, useMemo } from 'react';
+import type { ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
-import type { CheckpointView, ExperimentView, TrialView } from '../../state/wire';
+import type { CheckpointView, ExperimentView } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
-import { CheckpointList } from '../trial/CheckpointList';
-import { useThrottled } from './useThrottled';
+import { CheckpointList } from '../view/CheckpointList';
+import { useThrottled } from '../common/useThrottled';
 
 const EVERY_MS = 2000;
 
-export function CheckpointsTab({ experiment: e, version, trials }: {
-  experiment: ExperimentView; version: number; trials: ReadonlyMap<number, TrialView>;
-}): ReactElement {
+export function CheckpointsTab({ experiment: e, version }: { experiment: ExperimentView; version: number }): ReactElement {
   const { api } = useApp();
   const round = useThrottled(version, EVERY_MS);
   const { data, error, reload } = useLoaded(
     `${e.id} ${round}`, signal => api.get<{ items: CheckpointView[] }>(`experiments/${e.id}/checkpoints`, signal)
   );
-  const indices = useMemo(() => new Map([...trials.values()].map(trial => [trial.id, trial.index])), [trials, trials.size]);
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   return (
-    <CheckpointList
-      items={data.items} over={isOver(e.state)} metric={e.metric} smallerIsBetter={e.smaller_is_better} trialIndex={indices}
-    />
+    <CheckpointList items={data.items} over={isOver(e.state)} metric={e.metric} smallerIsBetter={e.smaller_is_better} ofTrials />
   );
 }

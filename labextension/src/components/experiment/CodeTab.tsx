@@ -5,8 +5,8 @@ import { ReactElement, useMemo, useState } from 'react';
 import { useApp } from '../../state/context';
 import type { CodeFile, CodeList } from '../../state/wire';
 import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../common';
-import { nameText, visible } from '../logs/text';
-import { CopyButton } from './CopyButton';
+import { nameText, visible } from '../common/text';
+import { CopyButton } from '../common/CopyButton';
 
 /** Larger files are offered for download only. */
 const MOST_BYTES = 1_000_000;
@@ -41,7 +41,7 @@ export function CodeTab({ id }: { id: number }): ReactElement {
   );
 }
 
-/** The file to show first: what looks like the program. */
+/** The file to show first: the likely entrypoint. */
 function likely(files: readonly CodeFile[]): CodeFile {
   const rank = (file: CodeFile): number =>
     (/(^|\/)(train|main|model_def|run)\w*\.py$/.test(file.path) ? 0 : file.path.endsWith('.py') ? 1 : 2);
@@ -63,7 +63,7 @@ function FileText({ id, file }: { id: number; file: CodeFile }): ReactElement {
         {download}
       </div>
       {error && <ErrorBanner error={error} what={nameText(file.path, 60)} onRetry={reload} />}
-      {!fits && <EmptyState title={`${formatBytes(file.size)}: too much to show here.`} />}
+      {!fits && <EmptyState title={`${formatBytes(file.size)}: too large to show here.`} />}
       {fits && !error && data === null && <Loading what="Loading the file" />}
       {data !== null && (
         <div className="det-code-lines" tabIndex={0} role="group" aria-label="Text of the file">

@@ -45,7 +45,7 @@ export function ColumnPicker({ columns, isShown, onChange, onReset }: {
               <span className="det-ellipsis">{column.title}</span>
             </label>
           ))}
-          <button type="button" className="det-link" onClick={onReset}>Usual columns</button>
+          <button type="button" className="det-link" onClick={onReset}>Default columns</button>
         </div>
       )}
     </div>

@@ -6,14 +6,14 @@ import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { TrialView } from '../../state/wire';
 import { PlotOptions } from '../charts/axes';
-import type { Scene } from '../charts/curvechart';
-import { CurvePlot } from '../charts/CurvePlot';
-import { EmptyState, formatValue, useLoaded } from '../common';
-import { nameText } from '../logs/text';
+import type { ChartData } from '../charts/curvechart';
+import { LearningCurves } from '../charts/LearningCurves';
+import { formatValue, Toggle, useLoaded } from '../common';
+import { nameText } from '../common/text';
 import type { ExperimentFeed, ExperimentState } from './feed';
-import { metricsOf } from './metrics';
-import { Metric, MAX_CURVES } from './model';
-import { greyed } from './progress';
+import { Metric, metricsOf } from '../view/metrics';
+import { MAX_CURVES } from './model';
+import { greyed } from '../view/progress';
 
 const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];
 
@@ -23,28 +23,20 @@ export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: Experi
   const model = state.model!;
   const e = model.experiment;
   const drawn = model.drawn();
-  const scene: Scene = {
+  const data: ChartData = {
     entries: drawn.map(({ trial, curve }) => ({ curve, index: trial.index, grey: greyed(trial), best: trial.id === e.best?.trial_id })),
     options, origin: e.started_at ?? e.created_at, smallerIsBetter: e.smaller_is_better, live: !isOver(e.state)
   };
-  const describe = (id: number): string => hparamText(model.trials.get(id));
-  const withCurve = drawn.length;
+  const name = nameText(model.metric.name, 60);
+  const all = model.trials.size;
   return (
     <div className="det-curves-tab">
       <Controls feed={feed} metric={model.metric} options={options} onOptions={setOptions} />
-      {withCurve === 0 ? (
-        <EmptyState title={isOver(e.state) ? `No trial reported ${nameText(model.metric.name, 60)}.` : `Waiting for the first report of ${nameText(model.metric.name, 60)} …`}>
-          {!isOver(e.state) && 'Curves appear with the first validation of a trial.'}
-        </EmptyState>
-      ) : (
-        <>
-          <CurvePlot
-            scene={scene} metric={nameText(model.metric.name, 60)} describe={describe}
-            onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
-          />
-          <Legend best={options.best} drawn={withCurve} all={model.trials.size} />
-        </>
-      )}
+      <LearningCurves
+        data={data} metric={name} describe={id => hparamText(model.trials.get(id))}
+        onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
+        note={drawn.length >= MAX_CURVES && all > drawn.length ? `the best and newest ${drawn.length} of ${all} trials are drawn` : undefined}
+      />
     </div>
   );
 }
@@ -52,18 +44,6 @@ export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: Experi
 function hparamText(trial: TrialView | undefined): string {
   const parts = Object.entries(trial?.hparams ?? {}).map(([name, value]) => `${nameText(name, 40)} ${nameText(formatValue(value), 60)}`);
   return parts.slice(0, 8).join(', ');
-}
-
-function Legend({ best, drawn, all }: { best: boolean; drawn: number; all: number }): ReactElement {
-  return (
-    <ul className="det-legend-list" aria-label="Legend">
-      <li><i className="det-key-best" /> best trial</li>
-      <li><i className="det-key-going" /> other trials</li>
-      <li><i className="det-key-grey" /> stopped early or failed</li>
-      {best && <li><i className="det-key-stairs" /> best so far</li>}
-      {drawn >= MAX_CURVES && all > drawn && <li>the best and newest {drawn} of {all} trials are drawn</li>}
-    </ul>
-  );
 }
 
 function Controls({ feed, metric, options, onOptions }: {
@@ -74,7 +54,7 @@ function Controls({ feed, metric, options, onOptions }: {
   const set = (change: Partial<PlotOptions>): void => onOptions({ ...options, ...change });
   const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
   return (
-    <div className="det-controls" role="group" aria-label="What is drawn">
+    <div className="det-controls" role="group" aria-label="Chart options">
       <span className="det-labelled">
         <label htmlFor={`${id}-m`}>Metric</label>
         <select
@@ -100,25 +80,14 @@ function Controls({ feed, metric, options, onOptions }: {
           {SMOOTHINGS.map(weight => <option key={weight} value={weight}>{weight === 0 ? 'none' : weight}</option>)}
         </select>
       </span>
-      <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; values of zero and below are left out" onChange={log => set({ log })} />
-      <Toggle on={options.best} label="Best so far" tip="The best value that any trial has had up to here" onChange={best => set({ best })} />
-      <Toggle on={options.focus} label="Focus" tip="Leave a few hopeless values out, which would flatten the rest" onChange={focus => set({ focus })} />
+      <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; omits values ≤ 0" onChange={log => set({ log })} />
+      <Toggle on={options.best} label="Best so far" tip="Best value of all trials up to each point" onChange={best => set({ best })} />
+      <Toggle on={options.focus} label="Focus" tip="Ignore a few outliers that would flatten the other curves" onChange={focus => set({ focus })} />
     </div>
   );
 }
 
-/** A button that stays pressed. */
-export function Toggle({ on, label, tip, onChange }: {
-  on: boolean; label: string; tip?: string; onChange: (on: boolean) => void;
-}): ReactElement {
-  return (
-    <button type="button" className="det-button det-toggle-button" aria-pressed={on} title={tip} onClick={() => onChange(!on)}>
-      {label}
-    </button>
-  );
-}
-
-/** The metrics there are, by what one trial reported: the best one, or the first. */
+/** The metrics to choose from: those that one trial reported, the best or the first. */
 function useMetrics(feed: ExperimentFeed, current: Metric): Metric[] {
   const { api } = useApp();
   const model = feed.getState().model!;

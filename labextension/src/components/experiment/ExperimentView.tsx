@@ -1,4 +1,4 @@
-/** One experiment in the main area: head, progress, and a tab for each way to look at it. */
+/** One experiment in the main area: head, progress, and tabs. */
 
 import { ReactElement, useMemo, useRef, useState } from 'react';
 
@@ -6,21 +6,21 @@ import { experimentState, isOver, stateTone } from '../../state/states';
 import { useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment } from '../../state/wire';
 import { formatAge, Loading, Notice, Progress, useFeed, useNow, useVisible } from '../common';
-import { nameText } from '../logs/text';
-import { FailureCard } from '../trial/FailureCard';
-import { experimentActions } from './actions';
+import { nameText } from '../common/text';
+import { FailureCard } from '../view/FailureCard';
+import { experimentActions } from '../view/actions';
 import { CheckpointsTab } from './CheckpointsTab';
 import { CodeTab } from './CodeTab';
-import { ConfigTab } from './ConfigTab';
+import { ConfigTab } from '../view/ConfigTab';
 import { CurvesTab } from './CurvesTab';
 import { EventsTab } from './EventsTab';
 import { ExperimentFeed, ExperimentState } from './feed';
-import { Header, useAction } from './Header';
-import { LinkNotice } from './LinkNotice';
-import { Missing } from './Missing';
+import { Header, useAction } from '../view/Header';
+import { LinkNotice } from '../view/LinkNotice';
+import { Missing } from '../view/Missing';
 import { ParallelTab } from './ParallelTab';
-import { progressParts } from './progress';
-import { Tabs } from './Tabs';
+import { progressParts } from '../view/progress';
+import { Tabs } from '../view/Tabs';
 import { RowCache } from './trialtable';
 import { TrialsTab } from './TrialsTab';
 
@@ -80,8 +80,8 @@ function Shown({ feed, state, tab, onTab }: {
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
         {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}
         {tab === 'parallel' && <ParallelTab experiment={e} rows={rows} />}
-        {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} trials={model.trials} />}
-        {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} trials={model.trials} />}
+        {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} />}
+        {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} />}
         {tab === 'config' && <ConfigTab config={e.config} name={`experiment ${e.id}`} />}
         {tab === 'code' && <CodeTab id={e.id} />}
       </Tabs>

@@ -8,7 +8,7 @@ import { axesOf, Item } from '../charts/parallel';
 import { ParallelCoordinates } from '../charts/ParallelCoordinates';
 import { scalesOf } from '../charts/scales';
 import { EmptyState, toNumber } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { TrialRow } from './trialtable';
 
 /** Axes beyond these are too many to be read. */
@@ -36,19 +36,19 @@ export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentVie
   if (!names.length) return <EmptyState title="This experiment has no hyperparameters." />;
   if (!axesOf(items, names).length) {
     return (
-      <EmptyState title={rows.length === 1 ? 'There is one trial: nothing to compare yet.' : 'All trials have the same hyperparameters.'}>
+      <EmptyState title={rows.length === 1 ? 'Only one trial so far: nothing to compare.' : 'All trials have the same hyperparameters.'}>
         Axes appear when hyperparameters differ between trials.
       </EmptyState>
     );
   }
   return (
     <>
-      {measured === 0 && <p className="det-curve-hint">No trial has reported {metric} yet: the lines have no colour.</p>}
+      {measured === 0 && <p className="det-curve-hint">No trial has reported {metric} yet, so the lines are not coloured.</p>}
       <ParallelCoordinates
         items={items} names={names} scales={scales} metric={metric} smallerIsBetter={e.smaller_is_better}
         onPick={trial => navigate({ kind: 'trial', id: trial, experiment: e.id })}
       />
-      {more > 0 && <p className="det-curve-hint">The first {MOST_AXES} of {MOST_AXES + more} hyperparameters have axes; the table of trials has all.</p>}
+      {more > 0 && <p className="det-curve-hint">Showing axes for the first {MOST_AXES} of {MOST_AXES + more} hyperparameters; the table of trials has all.</p>}
       <p className="det-scale-legend"><span>worst</span><i aria-hidden="true" /><span>best {metric}</span></p>
     </>
   );

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, plural, StateBadge, Table } from '../common';
 import { ColumnPicker } from './ColumnPicker';
-import { endWord, toneState } from './progress';
+import { endWord, toneState } from '../view/progress';
 import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
@@ -19,7 +19,7 @@ export function TrialsTab({ experiment: e, rows, surplus }: {
   const [filter, setFilter] = useState('');
   const [choice, setChoice] = useState<ReadonlyMap<string, boolean>>(new Map());
   const wanted = useDeferredValue(filter);
-  // Columns depend on the rows, but a search of many trials must not make them anew with every report.
+  // Columns depend on the rows, but must not be rebuilt with every report.
   const names = useMemo(() => columnSignature(rows), [rows]);
   const columns = useMemo(
     () => columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000), [names, e.metric, e.smaller_is_better]
@@ -50,7 +50,7 @@ export function TrialsTab({ experiment: e, rows, surplus }: {
         onOpen={row => navigate({ kind: 'trial', id: row.trial.id, experiment: e.id })}
         empty={
           <EmptyState title={rows.length ? 'No trial matches the filter.' : 'No trials yet.'}>
-            {!rows.length && 'The searcher makes the first ones when the experiment starts.'}
+            {!rows.length && 'The searcher creates the first ones when the experiment starts.'}
           </EmptyState>
         }
       />

@@ -9,14 +9,14 @@ import { ApiError } from '../../state/api';
 import type { CurvesView } from '../../state/wire';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
-import { bestFirst } from '../trial/CheckpointList';
-import { experimentActions, forbidden, trialActions } from './actions';
-import { yamlOf } from './ConfigTab';
+import { bestFirst } from '../view/CheckpointList';
+import { experimentActions, forbidden, trialActions } from '../view/actions';
+import { yamlOf } from '../view/ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
-import { LinkNotice } from './LinkNotice';
-import { metricsOf } from './metrics';
+import { LinkNotice } from '../view/LinkNotice';
+import { metricsOf } from '../view/metrics';
 import { ExperimentModel } from './model';
-import { greyed, progressParts, remaining } from './progress';
+import { greyed, progressParts, remaining } from '../view/progress';
 import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
 
 const METRIC = { group: 'validation', name: 'validation_error' };
@@ -89,7 +89,7 @@ describe('words', () => {
     const now = e.started_at! + 420;
     expect(remaining(e, now)).toBeCloseTo(580);
     expect(progressParts(e, now).join(' · ')).toBe(
-      '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 17, step 960) · about 9:40 left'
+      '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 117, step 960) · about 9:40 left'
     );
     expect(remaining(experiment({ state: 'PAUSED' }), now)).toBeNull();
     expect(progressParts(experiment({ state: 'PAUSED' }), now)[1]).toBe('4 pausing'); // they still hold their slots
@@ -113,16 +113,16 @@ describe('words', () => {
 
   it('say why an action is not possible', () => {
     const why = (over: Parameters<typeof experiment>[0], me = ME): (string | null)[] => experimentActions(experiment(over), me).map(a => a.why);
-    expect(why({})).toEqual([null, 'The experiment is active already.', null, null]);
-    expect(why({ state: 'PAUSED' })[0]).toBe('The experiment is paused already.');
+    expect(why({})).toEqual([null, 'The experiment is already active.', null, null]);
+    expect(why({ state: 'PAUSED' })[0]).toBe('The experiment is already paused.');
     expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
     expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
-    expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice's/);
+    expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice/);
     expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
     expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
   });
 
-  it('let whom the owner lets change an experiment steer it and its trials, not whom they let look', () => {
+  it('let whom the owner lets change an experiment manage it and its trials, not whom they let look', () => {
     const bob = { ...ME, name: 'bob' };
     const whys = (may: 'read' | 'write' | 'own', me = bob): (string | null)[] => {
       const e = experiment({ may });
@@ -130,9 +130,9 @@ describe('words', () => {
     };
     expect(whys('write')).toEqual([null, null, null, null]);
     expect(whys('own')).toEqual([null, null, null, null]);
-    for (const why of whys('read')) expect(why).toMatch(/alice's, who lets you look at it, not change it.*det experiment share 12/);
+    for (const why of whys('read')) expect(why).toMatch(/^Read-only: alice can allow you to change it .*det experiment share 12/);
     for (const why of whys('write', { ...bob, scopes: ['custom:detlab:read'] })) expect(why).toMatch(/custom:detlab:write/);
-    expect(trialActions(trial(19, 20), null, bob)[0]!.why).toMatch(/not known yet/);
+    expect(trialActions(trial(19, 20), null, bob)[0]!.why).toMatch(/not loaded yet/);
     expect(experimentActions(experiment({ may: 'read', owner: 'x\u202e<b>' }), bob)[3]!.why).not.toMatch(/\u202e/);
   });
 
@@ -163,8 +163,8 @@ describe('the table of trials', () => {
     const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
     expect(found('error')).toBe(1);
     expect(found('state:error')).toBe(1);
-    expect(found('trial<5')).toBe(5);
-    expect(found('trial>=5 trial!=7')).toBe(14);
+    expect(found('index<5')).toBe(5);
+    expect(found('trial>=105 trial!=107')).toBe(14);
     expect(found('optimizer=adam') + found('optimizer=sgd') + found('optimizer=adamw')).toBe(20);
     expect(found('nothing-like-this')).toBe(0);
     expect(found('lr<0.001 optimizer=adam')).toBe(rows.filter(r => Number(r.hparams.lr) < 0.001 && r.hparams.optimizer === 'adam').length);
@@ -192,9 +192,9 @@ describe('the view', () => {
     const grid = await screen.findByRole('grid');
     fireEvent.click(within(grid).getByRole('button', { name: /^Trial/ }));
     const first = (): string => within(grid).getAllByRole('row')[1]!.textContent!;
-    expect(first()).toMatch(/^0/);
+    expect(first()).toMatch(/^100/);
     fireEvent.click(within(grid).getByRole('button', { name: /^Trial/ }));
-    expect(first()).toMatch(/^19/);
+    expect(first()).toMatch(/^119/);
     expect(within(grid).getByRole('columnheader', { name: /Trial/ }).getAttribute('aria-sort')).toBe('descending');
     fireEvent.keyDown(grid, { key: 'ArrowDown' });
     fireEvent.keyDown(grid, { key: 'Enter' });
@@ -206,7 +206,7 @@ describe('the view', () => {
     const grid = await screen.findByRole('grid', { name: 'Events of experiment 12' });
     const cells = (row: HTMLElement): (string | null)[] => within(row).getAllByRole('gridcell').map(cell => cell.textContent);
     const ended = within(grid).getAllByText('trial ended')[0]!.closest<HTMLElement>('[role=row]')!;
-    expect(cells(ended)).toEqual([formatTime(BEGAN + 145), 'trial ended', '1', '1', 'stopped by the searcher']);
+    expect(cells(ended)).toEqual([formatTime(BEGAN + 145), 'trial ended', '101', '1', 'stopped by the searcher']);
     expect(cells(within(grid).getAllByRole('row')[1]!)).toEqual(cells(ended));
     fireEvent.change(screen.getByRole('searchbox', { name: 'Filter events' }), { target: { value: 'by alice' } });
     await waitFor(() => expect(within(grid).getAllByRole('row').length).toBe(2)); // the head is one
@@ -221,7 +221,7 @@ describe('the view', () => {
   it('filters, and says when nothing matches', async () => {
     open();
     await screen.findByRole('grid');
-    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'trial<3' } });
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'index<3' } });
     await screen.findByText('3 of 20 trials');
     fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'zzz' } });
     await screen.findByText('No trial matches the filter.');
@@ -276,7 +276,7 @@ describe('the view', () => {
     for (const name of ['Pause', 'Cancel', 'Kill']) {
       const button = screen.getByRole('button', { name });
       // Until what was asked for last is answered, the buttons are disabled for that.
-      await waitFor(() => expect(button.title).toMatch(/carol's, who lets you look at it, not change it/));
+      await waitFor(() => expect(button.title).toMatch(/Read-only: carol can allow you to change it/));
       expect(button.getAttribute('aria-disabled')).toBe('true');
       fireEvent.click(button);
     }
@@ -305,15 +305,15 @@ describe('the view', () => {
 
   it('says that there is nothing to compare with one trial, and has an axis beside the metric of the same name', async () => {
     open({ trials: 1, curves: 1 }, 'parallel');
-    await screen.findByText('There is one trial: nothing to compare yet.');
+    await screen.findByText('Only one trial so far: nothing to compare.');
     open({ trials: 6, curves: 6, nan: true }, 'parallel');
-    await screen.findByLabelText('Part of validation_error (hyperparameter) to keep');
-    expect(screen.getByLabelText('Part of validation_error to keep')).toBeTruthy();
+    await screen.findByLabelText('Range of validation_error (hyperparameter)');
+    expect(screen.getByLabelText('Range of validation_error')).toBeTruthy();
   });
 
   it('draws a hyperparameter that is searched by powers on a logarithmic axis, one of choices by its choices', async () => {
     const { container } = open({ trials: 3, curves: 3 }, 'parallel');
-    const axis = async (name: string): Promise<Element> => (await screen.findByLabelText(`Part of ${name} to keep`)).closest('g')!;
+    const axis = async (name: string): Promise<Element> => (await screen.findByLabelText(`Range of ${name}`)).closest('g')!;
     expect((await axis('lr')).querySelector('title')!.textContent).toBe('lr (logarithmic): everything');
     expect((await axis('lr')).querySelector('.det-axis-kind')!.textContent).toBe('log');
     expect((await axis('width')).querySelector('title')!.textContent).toBe('width: everything');
@@ -341,7 +341,7 @@ describe('the view', () => {
     await screen.findByText('No checkpoints yet.');
     goesOn.unmount();
     open({ trials: 0, experiment: { state: 'COMPLETED', ended_at: BEGAN + 60 } }, 'checkpoints');
-    await screen.findByText('It has ended without a checkpoint.');
+    await screen.findByText('No checkpoints were saved.');
     expect(screen.queryByText('No checkpoints yet.')).toBeNull();
   });
 
@@ -366,13 +366,13 @@ describe('what is shown while the stream is lost', () => {
     };
     expect(notice(lost)).toBe('');
     act(() => void vi.advanceTimersByTime(2000));
-    const why = 'Not live: the cluster closed the connection. What you see is the last that was heard. Trying again';
-    expect(notice(lost)).toBe(`${why} in 4 s.Try now`);
+    const why = 'Not live: the cluster closed the connection. Showing the last known state. Trying again';
+    expect(notice(lost)).toBe(`${why} in 4 s.Retry now`);
     act(() => void vi.advanceTimersByTime(1000));
-    expect(notice(lost)).toBe(`${why} in 3 s.Try now`);
-    expect(notice({ kind: 'opening' })).toBe(`${why} …Try now`);
-    expect(notice({ ...lost, retryAt: Date.now() + 9000 })).toBe(`${why} in 9 s.Try now`);
-    fireEvent.click(screen.getByRole('button', { name: 'Try now' }));
+    expect(notice(lost)).toBe(`${why} in 3 s.Retry now`);
+    expect(notice({ kind: 'opening' })).toBe(`${why} …Retry now`);
+    expect(notice({ ...lost, retryAt: Date.now() + 9000 })).toBe(`${why} in 9 s.Retry now`);
+    fireEvent.click(screen.getByRole('button', { name: 'Retry now' }));
     expect(retry).toHaveBeenCalledOnce();
     expect(notice({ kind: 'open' })).toBe('');
   });

@@ -1,4 +1,4 @@
-/** What an experiment's view lives on: a snapshot, its trials page by page, then what the page's stream says of it. */
+/** The state behind an experiment's view: a snapshot, its trials page by page, then events of the page's stream. */
 
 import type { Api } from '../../state/api';
 import type { Channel, Subject } from '../../state/channel';
@@ -6,9 +6,10 @@ import { FeedState, SnapshotFeed } from '../../state/feed';
 import type { Link } from '../../state/follow';
 import { isOver } from '../../state/states';
 import type { CurvesView, Event, ExperimentView, TrialView } from '../../state/wire';
-import { ExperimentModel, MAX_CURVES, MAX_POINTS, Metric } from './model';
+import type { Metric } from '../view/metrics';
+import { ExperimentModel, MAX_CURVES, MAX_POINTS } from './model';
 
-/** Trials asked for at once, and the most that are kept. */
+/** Trials per request, and the most that are kept. */
 const PAGE = 2000;
 const MOST_TRIALS = 20_000;
 
@@ -37,7 +38,7 @@ export class ExperimentFeed extends SnapshotFeed<ExperimentState> {
     void this.start();
   }
 
-  /** Fold in what an action answered. */
+  /** Fold in the answer to an action. */
   learn(experiment: ExperimentView): void {
     const model = this.state.model;
     if (!model) return;
@@ -92,7 +93,7 @@ export class ExperimentFeed extends SnapshotFeed<ExperimentState> {
     try {
       return await this.api.get(`experiments/${this.id}/trials?limit=${PAGE}${after ? `&after=${after}` : ''}`);
     } catch {
-      // The stream tells of the same trouble; when it is back, they are asked for again.
+      // The stream reports the same error; when it reconnects, they are loaded again.
       this.missing = true;
       return null;
     }

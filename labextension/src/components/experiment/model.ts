@@ -1,18 +1,13 @@
-/** An experiment as its snapshot and stream tell it: a fold without a picture or a network. */
+/** The fold of an experiment's snapshot and stream, without rendering or network. */
 
 import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
 import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
+import type { Metric } from '../view/metrics';
 
 /** Points kept of one curve; the stream adds to the snapshot's until twice as many, then they are thinned. */
 export const MAX_POINTS = 1000;
 /** Curves drawn at once. */
 export const MAX_CURVES = 100;
-
-/** One metric by its group and name. */
-export interface Metric {
-  group: string;
-  name: string;
-}
 
 /** What an event changed. */
 export type Change = 'nothing' | 'curves' | 'trials' | 'experiment' | 'checkpoints' | 'resync';
@@ -37,7 +32,7 @@ export class ExperimentModel {
     this.curves.set(series.trial_id, curveOf(series.trial_id, series.steps, series.values, series.times));
   }
 
-  /** Trials that were fetched beside the snapshot; what the stream said about one is newer and stays. */
+  /** Add trials that were loaded after the snapshot; those known from the stream are newer and stay. */
   addTrials(trials: readonly TrialView[]): void {
     for (const trial of trials) if (!this.trials.has(trial.id)) this.trials.set(trial.id, trial);
     this.version += 1;

@@ -4,8 +4,8 @@ import type { TrialView } from '../../state/wire';
 import { shownState, stateWord } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
-import { nameText } from '../logs/text';
-import { endWord } from './progress';
+import { nameText } from '../common/text';
+import { endWord } from '../view/progress';
 
 /** One row: a trial with its hyperparameters flattened once. */
 export interface TrialRow {
@@ -59,7 +59,7 @@ export function columnsOf(
   const number = (key: string, title: string, value: TrialColumn['value'], more: Partial<TrialColumn> = {}): TrialColumn =>
     ({ key, title, value, text: row => formatNumber(value(row) as number | null), numeric: true, usual: true, ...more });
   return [
-    number('trial', 'Trial', row => row.trial.index),
+    number('trial', 'Trial', row => row.trial.id, { text: row => String(row.trial.id) }),
     { key: 'state', title: 'State', value: row => stateText(row.trial), text: row => stateText(row.trial), numeric: false, usual: true },
     number('best', `Best ${nameText(metric, 40) || 'validation'}`, row => toNumber(row.trial.best_validation), { descending: !smallerIsBetter }),
     number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
@@ -69,7 +69,7 @@ export function columnsOf(
     number('took', 'Took', took, { text: row => formatDuration(took(row)) }),
     number('restarts', 'Restarts', row => row.trial.restarts, { descending: true }),
     { key: 'node', title: 'Node', value: row => row.trial.agent_id, text: row => nameText(row.trial.agent_id ?? '–'), numeric: false, usual: false },
-    number('id', 'Id', row => row.trial.id, { usual: false, text: row => String(row.trial.id) })
+    number('index', 'Index', row => row.trial.index, { usual: false })
   ];
 }
 

@@ -1,13 +1,13 @@
-/** A job's priority and place, for whoever may change them. */
+/** Change the priority and position of a job. */
 
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { JobList, JobUpdate, JobView, PoolList } from '../../state/wire';
-import { useAct, useGet } from '../admin/load';
+import { useAct, useGet } from '../common/load';
 import { ActionButton } from '../common';
-import { nameText } from '../logs/text';
-import { beside, ranked } from './lanes';
+import { nameText } from '../common/text';
+import { neighbours, ranked } from './lanes';
 
 const LEAST = 1;
 const MOST = 99;
@@ -19,37 +19,37 @@ export function JobPlace({ id, job }: { id: string; job: JobView }): ReactElemen
   const jobs = useGet<JobList>(`jobs?pool=${encodeURIComponent(job.pool)}`);
   const pools = useGet<PoolList>('pools');
   const byPriority = ranked(pools.data?.items.find(pool => pool.name === job.pool));
-  const near = beside(jobs.data?.items ?? [], id, byPriority, admin);
+  const near = neighbours(jobs.data?.items ?? [], id, byPriority, admin);
   const change = async (body: JobUpdate): Promise<void> => {
     await act(async () => {
       const now = await api.post<JobView>(`jobs/${encodeURIComponent(id)}`, body);
-      notify(`${said(now)}: place ${now.order} in the pool ${nameText(now.pool)}, priority ${now.priority}`, 'good');
+      notify(`${titleOf(now)}: position ${now.order} in pool ${nameText(now.pool)}, priority ${now.priority}`, 'good');
       jobs.reload();
       await store.refresh();
     });
   };
   const alone = byPriority ? 'of the same priority' : 'in this pool';
-  const none = (side: string): string => `There is no job ${admin ? '' : 'of yours '}${alone} ${side} it.`;
+  const none = (side: string): string => `No other job ${admin ? '' : 'of yours '}${alone} is ${side} it.`;
   return (
     <div className="det-job-place">
       {byPriority && <Priority key={job.priority} now={job.priority} onSet={priority => change({ priority })} />}
       <ActionButton
-        label="Move ahead" why={near.ahead ? null : none('before')}
+        label="Move ahead" why={near.ahead ? null : none('ahead of')}
         onRun={() => change({ ahead_of: near.ahead!.id })}
       >
-        {near.ahead ? `Ahead of ${said(near.ahead)}` : 'Move ahead'}
+        {near.ahead ? `Ahead of ${titleOf(near.ahead)}` : 'Move ahead'}
       </ActionButton>
       <ActionButton
         label="Move behind" why={near.behind ? null : none('behind')}
         onRun={() => change({ behind_of: near.behind!.id })}
       >
-        {near.behind ? `Behind ${said(near.behind)}` : 'Move behind'}
+        {near.behind ? `Behind ${titleOf(near.behind)}` : 'Move behind'}
       </ActionButton>
     </div>
   );
 }
 
-function said(job: JobView): string {
+function titleOf(job: JobView): string {
   return job.name ? nameText(job.name, 24) : `${job.kind.replaceAll('_', ' ')} ${nameText(job.id)}`;
 }
 
@@ -65,7 +65,7 @@ function Priority({ now, onSet }: { now: number; onSet: (priority: number) => Pr
         if (!wrong && wanted !== now) void onSet(wanted);
       }}
     >
-      <label title="1 to 99; lower goes first">
+      <label title="1 to 99; lower runs first">
         Priority{' '}
         <input
           className="det-input det-num" inputMode="numeric" size={3} value={text} aria-invalid={wrong || undefined}
@@ -73,7 +73,7 @@ function Priority({ now, onSet }: { now: number; onSet: (priority: number) => Pr
         />
       </label>
       <ActionButton
-        label="Set" why={wrong ? 'A whole number from 1 to 99; lower goes first.' : wanted === now ? 'That is its priority.' : null}
+        label="Set" why={wrong ? 'Enter a whole number from 1 to 99.' : wanted === now ? 'This is already its priority.' : null}
         onRun={() => onSet(wanted)}
       />
     </form>

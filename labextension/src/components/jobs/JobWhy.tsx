@@ -1,13 +1,13 @@
-/** Why something waits, with the evidence, what would let it start, and its place, which may be changed. */
+/** Why a task waits, what would let it start, and its position, which may be changed. */
 
 import type { ReactElement } from 'react';
 
 import { useStore } from '../../state/context';
 import type { JobWhy as Why, QueueItem, WaitView } from '../../state/wire';
-import { useGet, useReloadOn } from '../admin/load';
+import { useGet, useReloadOn } from '../common/load';
 import { ErrorBanner, Loading, plural, useNow } from '../common';
-import { readOnly } from '../experiment/actions';
-import { nameText } from '../logs/text';
+import { readOnly } from '../view/actions';
+import { nameText } from '../common/text';
 import { JobPlace } from './JobPlace';
 import { formatUntil, jobOf, whyOf } from './lanes';
 
@@ -23,15 +23,15 @@ export function JobWhy({ item }: { item: QueueItem }): ReactElement {
   return (
     <div className="det-why-waits">
       {error && <ErrorBanner error={error} onRetry={reload} what="Why it waits" />}
-      {!data && !error && <Loading what="Asking the scheduler" />}
-      {data && !first && <p>It waits no more.</p>}
+      {!data && !error && <Loading what="Loading" />}
+      {data && !first && <p>It is no longer waiting.</p>}
       {first && <Evidence wait={first} told={item.reason} />}
       {may && data && <JobPlace id={jobOf(item)!} job={data.job} />}
     </div>
   );
 }
 
-/** `told`: the reason that stands above; it is not said twice. */
+/** `told`: the reason shown above, which is not repeated. */
 function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElement {
   const now = useNow();
   return (
@@ -43,15 +43,15 @@ function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElemen
             <dd>{nameText(wait.detail, PROSE)}</dd>
           </>
         )}
-        <dt>Place</dt>
+        <dt>Position</dt>
         <dd>
-          {wait.place} in the pool {nameText(wait.pool)}
-          {wait.ahead > 0 && `, ${plural(wait.ahead, 'task')} of other jobs before it`}
+          {wait.place} in pool {nameText(wait.pool)}
+          {wait.ahead > 0 && `, behind ${plural(wait.ahead, 'task')} of other jobs`}
         </dd>
         <dt>Starts</dt>
-        <dd title="Said where what runs has a maximum time (resources.max_time); it may be sooner.">
+        <dd title="Estimated from the maximum times (resources.max_time) of running work; it may start sooner.">
           {wait.estimated_start === null
-            ? 'not known: it depends on work without a maximum time, or on a limit'
+            ? 'unknown: it depends on running work without a maximum time, or on a limit'
             : wait.estimated_start <= now ? 'any moment' : `in ${formatUntil(wait.estimated_start - now)} at the latest`}
         </dd>
       </dl>

@@ -1,17 +1,17 @@
-/** Pools, and what an elastic one is about to get. */
+/** Pools, and the instances that an elastic pool is launching. */
 
 import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
-import { useGet, useReloadOn } from '../admin/load';
+import { useGet, useReloadOn } from '../common/load';
 import { formatAge, plural, useLoaded, useNow } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const RELOAD_MS = 3000;
 const PROSE = 400;
 
-/** The pools, fresh; none while they are not known. */
+/** The pools, kept current; empty until they are loaded. */
 export function usePools(): readonly PoolView[] {
   const { data, reload } = useGet<PoolList>('pools');
   useReloadOn('cluster', reload, RELOAD_MS);
@@ -20,7 +20,7 @@ export function usePools(): readonly PoolView[] {
 
 const NONE: readonly never[] = [];
 
-/** What was launched for elastic pools, which only administrators are told. */
+/** The instances of elastic pools, which only administrators may see. */
 export function useInstances(wanted: boolean): readonly ElasticPoolView[] {
   const { api } = useApp();
   const admin = useStore(s => s.me?.admin ?? false);
@@ -30,10 +30,10 @@ export function useInstances(wanted: boolean): readonly ElasticPoolView[] {
 }
 
 const FAILED: Record<string, string> = {
-  list: 'Its instances cannot be listed', launch: 'No instance could be launched', terminate: 'An instance could not be ended'
+  list: 'Listing instances failed', launch: 'Launching an instance failed', terminate: 'Terminating an instance failed'
 };
 
-/** An elastic pool's instances that are on their way, why there are not more, and the last error of its provider. */
+/** An elastic pool's instances that are launching, why there are not more, and the provider's last error. */
 export function CloudNotes({ pool, cloud }: { pool: PoolView; cloud: ElasticPoolView | undefined }): ReactElement {
   const now = useNow();
   const coming = cloud?.instances.filter(one => one.agent_state !== 'connected') ?? [];
@@ -41,14 +41,14 @@ export function CloudNotes({ pool, cloud }: { pool: PoolView; cloud: ElasticPool
   const plain = !pool.agents && !coming.length;
   return (
     <>
-      {plain && <div className="det-reason">No agent now: the pool starts some when work waits, and stops idle ones.</div>}
+      {plain && <div className="det-reason">No agents now: the pool launches them when work is queued and stops idle ones.</div>}
       {coming.map(one => (
         <div key={one.id} className="det-reason" data-tone="running">
-          {nameText(one.agent_id)} is coming: {nameText(one.state)} since {formatAge(one.launched_at, now)}
+          {nameText(one.agent_id)} is launching: {nameText(one.state)} for {formatAge(one.launched_at, now)}
         </div>
       ))}
       {cloud && cloud.wanted > 0 && (
-        <div className="det-reason">{plural(cloud.wanted, 'more agent')} wanted{cloud.held_back && `: ${nameText(cloud.held_back, PROSE)}`}</div>
+        <div className="det-reason">{plural(cloud.wanted, 'more agent')} requested{cloud.held_back && `: ${nameText(cloud.held_back, PROSE)}`}</div>
       )}
       {error && (
         <div className="det-reason" data-tone="bad" title={nameText(error.hint, PROSE)}>

@@ -1,16 +1,16 @@
-/** Quotas and what is used of them: one's own and those of one's groups; all to administrators. */
+/** Quotas and their use: the caller's and those of their groups; all of them for administrators. */
 
 import type { ReactElement } from 'react';
 
 import { useStore } from '../../state/context';
 import type { QuotaList, QuotaView } from '../../state/wire';
-import { useGet, useReloadOn } from '../admin/load';
+import { useGet, useReloadOn } from '../common/load';
 import { plural, Progress, type Loaded } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const RELOAD_MS = 3000;
 
-/** The quotas that the caller may see, fresh. */
+/** The quotas that the caller may see, kept current. */
 export function useQuotas(): Loaded<QuotaList> {
   const found = useGet<QuotaList>('quotas');
   useReloadOn('cluster', found.reload, RELOAD_MS);
@@ -22,9 +22,9 @@ export function whose(quota: Pick<QuotaView, 'kind' | 'name'>, me: string): stri
   return quota.name === me ? 'you' : nameText(quota.name);
 }
 
-/** `4 of 6 slots held, 2 wait`. */
+/** `4 of 6 slots in use, 2 queued`. */
 export function usedWords(quota: QuotaView): string {
-  return `${quota.held} of ${plural(quota.slots, 'slot')} held${quota.waiting ? `, ${quota.waiting} wait` : ''}`;
+  return `${quota.held} of ${plural(quota.slots, 'slot')} in use${quota.waiting ? `, ${quota.waiting} queued` : ''}`;
 }
 
 export function QuotaItems({ items }: { items: readonly QuotaView[] }): ReactElement {

@@ -1,7 +1,7 @@
-/** The queue's jobs, quotas and pools, as panel and hub page share them. */
+/** Jobs of the queue, quotas and pools: parts that the panel and the hub page share. */
 
 export { JobWhy } from './JobWhy';
-export { allOf, allWaiting, beside, byPool, formatUntil, jobOf, ranked, schedulerWord, whyOf } from './lanes';
-export { NODE_VERBS, steerNode, type NodeVerb } from './nodeactions';
+export { allOf, allWaiting, neighbours, byPool, formatUntil, jobOf, ranked, schedulerWord, whyOf } from './lanes';
+export { NODE_VERBS, changeNode, type NodeVerb } from './nodeactions';
 export { CloudNotes, useInstances, usePools } from './Pools';
 export { QuotaItems, usedWords, useQuotas, whose } from './Quotas';

@@ -7,7 +7,7 @@ import { show, type Shown } from '../../testing/app';
 import { agent, NOW, overview, waiting } from '../../testing/fixtures';
 import { Queue as HubQueue, Quotas } from '../admin';
 import { Panel } from '../panel';
-import { beside, byPool, formatUntil, whyOf } from './lanes';
+import { neighbours, byPool, formatUntil, whyOf } from './lanes';
 
 const HOSTILE = '<img src=x onerror="window.hurt=1">\u202e';
 const ADMIN = { name: 'ada', scopes: ['custom:detlab:admin'], admin: true };
@@ -54,7 +54,7 @@ beforeEach(() => localStorage.clear());
 test('a job changes places with the next one that one may move; what nobody is told of is none of them', () => {
   const line = [job('1', 1), job('b', 2, { mine: false, owner: 'ben' }), job('2', 3), job('3', 4, { priority: 50 }), job('place 5', 5, { mine: false })];
   const ids = (id: string, ranked: boolean, all: boolean): (string | undefined)[] => {
-    const { ahead, behind } = beside(line, id, ranked, all);
+    const { ahead, behind } = neighbours(line, id, ranked, all);
     return [ahead?.id, behind?.id];
   };
   expect(ids('2', true, false)).toEqual(['1', undefined]);
@@ -83,7 +83,7 @@ test('the reason opens the evidence, the estimated start, and the ways to change
   await within(entry).findByText('would start now with 1 slot');
   expect(entry.textContent).toContain('<img src=x');
   expect(entry.querySelector('img')).toBeNull();
-  expect(entry.textContent).toContain('2 in the pool default, 1 task of other jobs before it');
+  expect(entry.textContent).toContain('2 in pool default, behind 1 task of other jobs');
   expect(entry.textContent).toContain('in 2 h 1 min at the latest');
   await userEvent.click(await within(entry).findByRole('button', { name: 'Ahead of search 1' }));
   await waitFor(() => expect(shown.api.bodies).toContainEqual({ ahead_of: '1' }));
@@ -123,9 +123,9 @@ test('an administrator drains a node from the panel, and sees what an elastic po
     'POST agents/node-1/drain': agent('node-1', { enabled: false, mode: 'draining' })
   });
   const nodes = await screen.findByRole('list', { name: 'Nodes' });
-  await within(nodes).findByText(/No instance could be launched: no credentials/);
-  expect(nodes.textContent).toContain('cloud-1 is coming: pending since 1 min');
-  expect(nodes.textContent).toContain('1 more agent wanted: after an error');
+  await within(nodes).findByText(/Launching an instance failed: no credentials/);
+  expect(nodes.textContent).toContain('cloud-1 is launching: pending for 1 min');
+  expect(nodes.textContent).toContain('1 more agent requested: after an error');
   await userEvent.click(screen.getByRole('button', { name: 'Actions of node node-1' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'Drain …' }));
   await within(nodes).findByText('draining');
@@ -134,7 +134,7 @@ test('an administrator drains a node from the panel, and sees what an elastic po
 
 test('who does not administrate steers no node and asks for no instances', async () => {
   const shown = panel({}, { pools: { items: [pool('default'), pool('cloud', { elastic: true, agents: 0 })] } });
-  await screen.findByText(/No agent now/);
+  await screen.findByText(/No agents now/);
   expect(screen.queryByRole('button', { name: /Actions of node/ })).toBeNull();
   expect(shown.api.asked.filter(path => /instances|GET jobs$/.test(path))).toEqual([]);
 });
@@ -142,14 +142,14 @@ test('who does not administrate steers no node and asks for no instances', async
 test('a quota and its use are in the panel and above the hub page’s queue', async () => {
   const first = panel({}, { quotas: { items: [quota({ name: 'ada' }), quota({ kind: 'group', name: HOSTILE, held: 1 })] } });
   const list = await screen.findByRole('list', { name: 'Quotas' });
-  expect(list.textContent).toContain('you4 of 4 slots held, 2 wait');
+  expect(list.textContent).toContain('you4 of 4 slots in use, 2 queued');
   expect(list.querySelector('img')).toBeNull();
   first.unmount();
   show(<HubQueue />, { overview: overview(), quotas: { items: [quota()] } });
-  await screen.findByText('Your quota: 4 of 4 slots held, 2 wait');
+  await screen.findByText('Your quota: 4 of 4 slots in use, 2 queued');
 });
 
-test('an administrator sets and lifts quotas', async () => {
+test('an administrator sets and removes quotas', async () => {
   const name = 'vision & co';
   const shown = show(<Quotas />, {
     overview: overview({ me: ADMIN }), 'GET quotas': { items: [quota({ kind: 'group', name })] }, 'PUT quotas': { items: [] },
@@ -158,10 +158,10 @@ test('an administrator sets and lifts quotas', async () => {
   await screen.findByRole('region', { name: 'Quotas' });
   await userEvent.type(screen.getByLabelText('Name'), 'ben');
   await userEvent.type(screen.getByLabelText('Slots'), '-1');
-  expect(screen.getByRole('button', { name: 'Set the quota' }).getAttribute('aria-disabled')).toBe('true');
+  expect(screen.getByRole('button', { name: 'Set quota' }).getAttribute('aria-disabled')).toBe('true');
   await userEvent.clear(screen.getByLabelText('Slots'));
   await userEvent.type(screen.getByLabelText('Slots'), '3{Enter}');
   await waitFor(() => expect(shown.api.bodies).toContainEqual({ kind: 'user', name: 'ben', slots: 3 }));
-  await userEvent.click(screen.getByRole('button', { name: /^Lift …/ }));
+  await userEvent.click(screen.getByRole('button', { name: /^Remove …/ }));
   await waitFor(() => expect(shown.api.asked).toContain('DELETE quotas?kind=group&name=vision%20%26%20co'));
 });

@@ -1,30 +1,30 @@
-/** The queue by pools, and what stands beside a job in its line. */
+/** The queue by pool, and the neighbours of a job in its queue. */
 
 import type { JobView, PoolView, QueueItem } from '../../state/wire';
 
-/** What the routes of jobs call the job of something that waits; null: it is not told. */
+/** The job id of a queue entry; null if the caller may not know it. */
 export function jobOf(item: QueueItem): string | null {
   return item.task_id ?? (item.experiment_id === null ? null : String(item.experiment_id));
 }
 
-/** What `jobs/…/why` is asked for: a trial alone, else its job. */
+/** The id for `jobs/…/why`: of the trial, else of the job. */
 export function whyOf(item: QueueItem): string | null {
   return item.trial_id === null ? jobOf(item) : `trial-${item.trial_id}`;
 }
 
-/** What waits, by pool: pools in the operator's order where that is known, else as they come; items in theirs. */
+/** Queue entries by pool. Pools keep the operator's order where it is known; entries keep theirs. */
 export function byPool(items: readonly QueueItem[], pools: readonly PoolView[] = []): { name: string; items: QueueItem[] }[] {
   const found = new Map<string, QueueItem[]>(pools.map(pool => [pool.name, []]));
   for (const item of items) found.set(item.pool, [...(found.get(item.pool) ?? []), item]);
   return [...found].map(([name, own]) => ({ name, items: own })).filter(one => one.items.length > 0);
 }
 
-/** How many wait in a pool: the master sends only the first of them. The pool may have been asked for before the queue. */
+/** How many entries a pool's queue has: the master sends only the first ones. The pool may be older than the queue. */
 export function allOf(pool: PoolView | undefined, items: readonly QueueItem[]): number {
   return Math.max(pool?.tasks_waiting ?? 0, items.length);
 }
 
-/** How many wait in all pools. */
+/** How many entries the queues of all pools have. */
 export function allWaiting(items: readonly QueueItem[], pools: readonly PoolView[]): number {
   const names = new Set([...pools.map(pool => pool.name), ...items.map(item => item.pool)]);
   return [...names].reduce(
@@ -32,22 +32,21 @@ export function allWaiting(items: readonly QueueItem[], pools: readonly PoolView
   );
 }
 
-/** Whether a pool's jobs stand in one line for each priority. */
+/** Whether a pool has one queue per priority. */
 export function ranked(pool: PoolView | undefined): boolean {
   return pool === undefined || pool.scheduler === 'priority';
 }
 
-export interface Beside {
-  /** The job ahead of which this one may be put; null: there is none. */
+export interface Neighbours {
+  /** The next job ahead, with which this one may swap; null if there is none. */
   ahead: JobView | null;
   behind: JobView | null;
 }
 
 /**
- * The neighbours with which a job may change places. Administrators move any job; others only among their own, and what
- * stands between them stays where it is.
+ * The neighbours with which a job may swap positions. Administrators move any job; users only their own, past each other.
  */
-export function beside(jobs: readonly JobView[], id: string, byPriority: boolean, all: boolean): Beside {
+export function neighbours(jobs: readonly JobView[], id: string, byPriority: boolean, all: boolean): Neighbours {
   const me = jobs.find(job => job.id === id);
   if (!me) return { ahead: null, behind: null };
   const line = jobs
@@ -60,13 +59,13 @@ export function beside(jobs: readonly JobView[], id: string, byPriority: boolean
 
 const WORDS: Record<string, string> = { priority: 'by priority', fair_share: 'fair share', round_robin: 'round robin' };
 
-/** How a pool is scheduled, for people. */
+/** The scheduler of a pool in words. */
 export function schedulerWord(pool: PoolView): string {
   const word = WORDS[pool.scheduler] ?? pool.scheduler;
   return pool.scheduler === 'priority' && pool.preemption ? `${word}, with preemption` : word;
 }
 
-/** A time to come: `less than a minute`, `5 min`, `1 h 59 min`, `3 d 4 h`. */
+/** A time in the future: `less than a minute`, `5 min`, `1 h 59 min`, `3 d 4 h`. */
 export function formatUntil(seconds: number): string {
   const minutes = Math.floor(seconds / 60);
   if (minutes < 1) return 'less than a minute';

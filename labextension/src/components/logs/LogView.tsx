@@ -5,15 +5,15 @@ import {
 } from 'react';
 
 import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common';
-import { LinkNotice } from '../experiment/LinkNotice';
+import { LinkNotice } from '../view/LinkNotice';
 import { LogFeed, LogState } from './feed';
 import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
-import { nameText } from './text';
+import { nameText } from '../common/text';
 
 /** Height of a line, pixels. */
 const LINE = 18;
 const SPARE = 12;
-/** A search is sent when nobody has typed for so long. */
+/** A search is sent after a pause in typing of this length. */
 const TYPING_MS = 350;
 
 export function LogView({ base, label, visible = true }: {
@@ -54,7 +54,7 @@ export function LogView({ base, label, visible = true }: {
           </button>
         </p>
       )}
-      {state.older === null && buffer.full && <p className="det-log-older">The last {buffer.lines.length} lines; the command line shows all.</p>}
+      {state.older === null && buffer.full && <p className="det-log-older">Only the last {buffer.lines.length} lines are shown; the command line shows all.</p>}
       {lines.length === 0
         ? <NoLines filter={wanted} busy={busy} state={state} onClear={() => setFilter(NO_FILTER)} />
         : <Lines lines={lines} label={label} search={wanted.search} times={times} follow={follow} onFollow={setFollow} />}
@@ -83,7 +83,7 @@ function NoLines({ filter, busy, state, onClear }: {
       </EmptyState>
     );
   }
-  return <EmptyState title={state.link.kind === 'ended' ? 'It has written nothing.' : 'Nothing written yet; lines appear here as they come.'} />;
+  return <EmptyState title={state.link.kind === 'ended' ? 'No output.' : 'No output yet.'} />;
 }
 
 function Filters({ filter, onFilter, ranks, nodes, times, onTimes, follow, onFollow, ended }: {
@@ -99,7 +99,7 @@ function Filters({ filter, onFilter, ranks, nodes, times, onTimes, follow, onFol
 }): ReactElement {
   const id = useId();
   return (
-    <div className="det-controls" role="group" aria-label="Which lines are shown">
+    <div className="det-controls" role="group" aria-label="Log filters">
       <input
         className="det-input det-grow" type="search" aria-label="Search in the logs" placeholder="Search" value={filter.search}
         onChange={event => onFilter({ ...filter, search: event.target.value })}
@@ -133,13 +133,13 @@ function Filters({ filter, onFilter, ranks, nodes, times, onTimes, follow, onFol
           onChange={event => onFilter({ ...filter, level: event.target.value as Level | '' })}
         >
           <option value="">all</option>
-          {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and worse'}</option>)}
+          {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and above'}</option>)}
         </select>
       </span>
       <button type="button" className="det-button det-toggle-button" aria-pressed={times} onClick={() => onTimes(!times)}>Times</button>
       <button
         type="button" className="det-button det-toggle-button" aria-pressed={follow} onClick={() => onFollow(!follow)}
-        title={ended ? 'It has ended: no more lines will come' : 'Stay at the newest line'}
+        title={ended ? 'Ended: no more output' : 'Stay at the newest line'}
       >
         {ended ? 'End' : 'Follow'}
       </button>

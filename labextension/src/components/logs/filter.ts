@@ -1,7 +1,7 @@
 /** Which log lines are shown, and what is kept of a stream that never ends. */
 
 import type { LogLine } from '../../state/wire';
-import { logText } from './text';
+import { logText } from '../common/text';
 
 export const LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR', 'CRITICAL'] as const;
 export type Level = (typeof LEVELS)[number];

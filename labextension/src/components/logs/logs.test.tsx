@@ -9,7 +9,7 @@ import { HOSTILE, logLine } from '../../harness/fixtures';
 import { show } from '../../testing/app';
 import { LogBuffer, NO_FILTER, passes, pieces, rankColour, shownLine } from './filter';
 import { LogView } from './LogView';
-import { logText, MAX_LINE, nameText, visible, withoutAnsi } from './text';
+import { logText, MAX_LINE, nameText, visible, withoutAnsi } from '../common/text';
 
 describe('text of others', () => {
   it('loses ANSI sequences of every kind', () => {
@@ -188,6 +188,6 @@ describe('the view', () => {
     await screen.findByRole('alert');
     api.answers = { 'trials/6/logs': { items: [] } };
     fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
-    await screen.findByText(/Nothing written yet/);
+    await screen.findByText(/No output yet/);
   });
 });

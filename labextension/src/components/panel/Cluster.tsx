@@ -5,10 +5,10 @@ import type { ReactElement } from 'react';
 import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
-import { useReloadOn } from '../admin/load';
+import { useReloadOn } from '../common/load';
 import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, steerNode, useInstances, usePools } from '../jobs';
-import { nameText } from '../logs/text';
+import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
+import { nameText } from '../common/text';
 import { attempt } from './workactions';
 
 export function Cluster({ filter }: { filter: string }): ReactElement {
@@ -24,7 +24,7 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
   if (!agents.length && !known.some(pool => pool.elastic)) {
     return (
       <EmptyState title="No nodes.">
-        <p>Nothing can run until an agent is connected. On the machine with the GPUs: <code>det agent run</code></p>
+        <p>Nothing can run until an agent connects. Start one on the machine with the GPUs: <code>det agent run</code></p>
       </EmptyState>
     );
   }
@@ -49,7 +49,7 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
   );
 }
 
-/** The jobs of all, for administrators, who may know whose they are; the panel itself knows only one's own work. */
+/** All users' jobs, for administrators; the store of the panel has only the caller's own work. */
 function useOthersJobs(): readonly JobView[] {
   const { api } = useApp();
   const admin = useStore(s => s.me?.admin ?? false);
@@ -62,7 +62,7 @@ function searched(agent: AgentView): string {
   return `${agent.id} ${agent.state} ${agent.mode} ${agent.pool}`.toLowerCase();
 }
 
-/** Nodes by their pool: the pools in the operator's order, those without nodes too. */
+/** Nodes by pool, in the operator's order of pools, including pools without nodes. */
 function inPools(agents: readonly AgentView[], known: readonly PoolView[]): { name: string; agents: AgentView[] }[] {
   const found = new Map<string, AgentView[]>(known.map(pool => [pool.name, []]));
   for (const agent of agents) found.set(agent.pool, [...(found.get(agent.pool) ?? []), agent]);
@@ -81,18 +81,18 @@ function PoolHead({ name, pool, agents, cloud }: {
         {pool && <span className="det-ellipsis">{schedulerWord(pool)}{pool.elastic ? ', elastic' : ''}</span>}
         {slots.length > 0 && <span className="det-age det-num">{used}/{slots.length} in use</span>}
       </div>
-      {pool?.elastic ? <CloudNotes pool={pool} cloud={cloud} /> : !agents.length && <div className="det-reason">No agent is here.</div>}
+      {pool?.elastic ? <CloudNotes pool={pool} cloud={cloud} /> : !agents.length && <div className="det-reason">No agents.</div>}
     </li>
   );
 }
 
-/** What an administrator may do to a node. */
+/** Actions of administrators on a node. */
 function NodeMenu({ agent }: { agent: AgentView }): ReactElement {
   const app = useApp();
   const actions = (): Action[] =>
     NODE_VERBS.filter(verb => verb.fits(agent)).map(verb => ({
       key: verb.key, label: `${verb.label} …`,
-      run: () => attempt(app, `${verb.label} ${nameText(agent.id)}`, async () => { await steerNode(app, agent, verb); })
+      run: () => attempt(app, `${verb.label} ${nameText(agent.id)}`, async () => { await changeNode(app, agent, verb); })
     }));
   return <Menu label={`Actions of node ${nameText(agent.id)}`} actions={actions} />;
 }
@@ -110,7 +110,7 @@ function Node({ agent, experiments, tasks, jobs, me }: {
       <div className="det-item-head">
         <strong className="det-ellipsis" title={nameText(agent.address)}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
-          <span className="det-warn" title={`last heard of ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
+          <span className="det-warn" title={`last seen ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
         )}
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>

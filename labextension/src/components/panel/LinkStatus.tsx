@@ -1,4 +1,4 @@
-/** How the connection to the cluster stands, when it is not simply there. */
+/** Shown while there is no connection to the cluster. */
 
 import type { ReactElement } from 'react';
 
@@ -12,7 +12,7 @@ export function LinkStatus(): ReactElement | null {
   const problem = useStore(s => s.problem);
   if (!ready && problem) {
     return (
-      <ErrorBanner error={problem} onRetry={store.retry} what="No cluster">
+      <ErrorBanner error={problem} onRetry={store.retry} what="No connection">
         {lost && <div><TryingAgain lost={lost} /></div>}
       </ErrorBanner>
     );
@@ -24,7 +24,7 @@ export function LinkStatus(): ReactElement | null {
         Connection lost: <Coded text={reasonOf(lost)} />. <TryingAgain lost={lost} />
         <LostHint lost={lost} />
       </div>
-      <button type="button" className="det-button" onClick={store.retry}>Now</button>
+      <button type="button" className="det-button" onClick={store.retry}>Retry now</button>
     </div>
   );
 }

@@ -33,14 +33,14 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
       </div>
       {notice}
       <LinkStatus />
-      {ready ? <Sections filter={filter} /> : !failed && <Loading what="Asking the cluster" />}
+      {ready ? <Sections filter={filter} /> : !failed && <Loading what="Connecting" />}
       {footer}
     </div>
   );
 }
 
 function Sections({ filter }: { filter: string }): ReactElement {
-  const living = useStore(
+  const active = useStore(
     s => s.experiments.filter(e => !isOver(e.state)).length + s.tasks.filter(t => !isOver(t.state)).length
   );
   const waiting = useStore(s => s.queue.length);
@@ -52,13 +52,13 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
-      <Section title="My work" count={living ? `${living} going on` : ''}><WorkList filter={filter} /></Section>
+      <Section title="My work" count={active ? `${active} active` : ''}><WorkList filter={filter} /></Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
       )}
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
-        {draining && <div className="det-reason" data-tone="waiting">It drains: nothing new starts until it is restarted.</div>}
+        {draining && <div className="det-reason" data-tone="waiting">Draining: nothing new starts until the service is restarted.</div>}
         <Cluster filter={filter} />
       </Section>
     </div>
@@ -101,6 +101,6 @@ function remember(title: string, open: boolean): void {
   try {
     localStorage.setItem(`detlab:section:${title}`, open ? 'open' : 'closed');
   } catch {
-    // Private windows may have no storage: then sections open anew each time.
+    // Private windows may have no storage: then all sections start open.
   }
 }

@@ -1,4 +1,4 @@
-/** "Queue": who waits in which pool, in which order, and why; one's own with the evidence and ways to change its place. */
+/** "Queue": entries by pool in order, and why each waits; the caller's own can be moved. */
 
 import { ReactElement, useId, useState } from 'react';
 
@@ -6,22 +6,22 @@ import { useApp, useStore } from '../../state/context';
 import type { PoolView, QueueItem } from '../../state/wire';
 import { allOf, byPool, JobWhy, ranked, schedulerWord, usePools, whyOf } from '../jobs';
 import { EmptyState, formatAge, plural, useNow } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 const MOST = 100;
 
 export function Queue({ filter }: { filter: string }): ReactElement {
   const queue = useStore(s => s.queue);
-  if (!queue.length) return <EmptyState title="Nobody waits." />;
-  return <Waiters queue={queue} filter={filter} />;
+  if (!queue.length) return <EmptyState title="Queue is empty." />;
+  return <Entries queue={queue} filter={filter} />;
 }
 
-function Waiters({ queue, filter }: { queue: readonly QueueItem[]; filter: string }): ReactElement {
+function Entries({ queue, filter }: { queue: readonly QueueItem[]; filter: string }): ReactElement {
   const pools = usePools();
   const now = useNow();
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const found = queue.filter(item => words.every(word => searched(item).includes(word)));
-  if (!found.length) return <EmptyState title={`Nothing that waits matches “${filter}”.`} />;
+  if (!found.length) return <EmptyState title={`No queued work matches “${filter}”.`} />;
   const lines = byPool(found, pools);
   const pooled = pools.length > 1 || lines.length > 1;
   let room = MOST;
@@ -50,17 +50,17 @@ function PoolHead({ name, pool, waiting }: { name: string; pool: PoolView | unde
     <li className="det-item det-group">
       <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
       {pool && <span className="det-ellipsis">{schedulerWord(pool)}</span>}
-      <span className="det-age det-num">{waiting} {waiting === 1 ? 'waits' : 'wait'}</span>
+      <span className="det-age det-num">{waiting} queued</span>
     </li>
   );
 }
 
-/** Neighbours of one experiment that wait for the same reason are one entry; so are those of others that look the same. */
+/** Group neighbours of one experiment with the same reason, and anonymous neighbours that look the same. */
 export function together(items: readonly QueueItem[]): QueueItem[][] {
   const groups: QueueItem[][] = [];
   for (const item of items) {
     const last = groups[groups.length - 1]?.[0];
-    const sameJob = item.experiment_id !== null ? last?.experiment_id === item.experiment_id : unnamed(item) && !!last && unnamed(last);
+    const sameJob = item.experiment_id !== null ? last?.experiment_id === item.experiment_id : anonymous(item) && !!last && anonymous(last);
     const same = last && sameJob && last.pool === item.pool && last.kind === item.kind && last.weight === item.weight
       && last.reason === item.reason && last.slots === item.slots && last.priority === item.priority;
     if (same) groups[groups.length - 1]!.push(item);
@@ -69,8 +69,8 @@ export function together(items: readonly QueueItem[]): QueueItem[][] {
   return groups;
 }
 
-/** Somebody else's, of whom nothing is told. */
-function unnamed(item: QueueItem): boolean {
+/** An entry of another user, whose details the caller may not see. */
+function anonymous(item: QueueItem): boolean {
   return item.experiment_id === null && item.task_id === null;
 }
 
@@ -83,20 +83,20 @@ function Waiting({ group, now, pool }: { group: QueueItem[]; now: number; pool: 
   const oldest = Math.min(...group.map(one => one.requested_at));
   return (
     <li className={`det-item det-waiting${item.mine ? ' det-mine' : ''}`}>
-      <span className="det-place det-num" title={`place in the queue of the pool ${nameText(item.pool)}`}>
+      <span className="det-place det-num" title={`position in the queue of pool ${nameText(item.pool)}`}>
         {item.place}{several ? `–${last.place}` : ''}
       </span>
       <div className="det-waiting-what">
         <div className="det-item-head">
           <Title group={group} />
-          <time className="det-age det-num det-soft" title="waits since">{formatAge(oldest, now)}</time>
+          <time className="det-age det-num det-soft" title="waiting for">{formatAge(oldest, now)}</time>
         </div>
         <div className="det-facts">
-          {!unnamed(item) && <span className="det-ellipsis">{item.mine ? 'you' : nameText(item.owner)}</span>}
-          {several ? <span>{plural(group.length, kind)}</span> : !unnamed(item) && <span>{first}</span>}
+          {!anonymous(item) && <span className="det-ellipsis">{item.mine ? 'you' : nameText(item.owner)}</span>}
+          {several ? <span>{plural(group.length, kind)}</span> : !anonymous(item) && <span>{first}</span>}
           <span className="det-num">{plural(item.slots, 'slot')}{several ? ' each' : ''}</span>
-          {ranked(pool) && <span className="det-num" title="1 to 99; lower goes first">priority {item.priority}</span>}
-          {item.weight !== 1 && <span className="det-num" title="share beside other jobs">weight {item.weight}</span>}
+          {ranked(pool) && <span className="det-num" title="1 to 99; lower runs first">priority {item.priority}</span>}
+          {item.weight !== 1 && <span className="det-num" title="share relative to other jobs">weight {item.weight}</span>}
         </div>
         <Reason item={item} />
       </div>
@@ -108,7 +108,7 @@ function Title({ group }: { group: QueueItem[] }): ReactElement {
   const app = useApp();
   const admin = useStore(s => s.me?.admin ?? false);
   const item = group[0]!;
-  if (unnamed(item)) return <span className="det-soft det-ellipsis">{nameText(item.owner)}’s {item.kind.replaceAll('_', ' ')}</span>;
+  if (anonymous(item)) return <span className="det-soft det-ellipsis">{nameText(item.owner)}’s {item.kind.replaceAll('_', ' ')}</span>;
   const title = nameText(item.name) || (item.experiment_id ? `experiment ${item.experiment_id}` : item.kind);
   const open = item.task_id
     ? () => app.navigate({ kind: 'task', id: item.task_id! })
@@ -122,7 +122,7 @@ function Title({ group }: { group: QueueItem[] }): ReactElement {
     : <span className="det-ellipsis" title={title}>{title}</span>;
 }
 
-/** The reason, which opens what there is to know and to change. */
+/** The reason for waiting; opens the details. */
 function Reason({ item }: { item: QueueItem }): ReactElement | null {
   const [open, setOpen] = useState(false);
   const id = useId();
@@ -131,10 +131,10 @@ function Reason({ item }: { item: QueueItem }): ReactElement | null {
     <>
       <button
         type="button" className="det-reason det-reason-open" aria-expanded={open} aria-controls={id}
-        title={open ? 'Less' : 'Why it waits, when it starts, its place'} onClick={() => setOpen(!open)}
+        title={open ? 'Hide details' : 'Show why it waits, when it may start, and its position'} onClick={() => setOpen(!open)}
       >
         <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
-        <span>{nameText(item.reason, 400) || 'not looked at yet'}</span>
+        <span>{nameText(item.reason, 400) || 'not considered yet'}</span>
       </button>
       <div id={id}>{open && <JobWhy item={item} />}</div>
     </>

@@ -3,19 +3,19 @@
 import { memo, ReactElement, useMemo, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import { experimentState, heldWord, isOver, shownState, stateTone } from '../../state/states';
+import { experimentState, heldSlotsWord, isOver, shownState, stateTone } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   ActionButton, EmptyState, formatAge, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS, matches, trialCount, workList } from './work';
 import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
 
 const STEP = 50;
 /** Pixels of an entry whose facts fit in one line; in the panel few do. */
 const LEAST_HEIGHT = 60;
-/** Letters of a reason that are shown. */
+/** Longest reason shown, in characters. */
 const REASON = 400;
 
 export function WorkList({ filter }: { filter: string }): ReactElement {
@@ -30,14 +30,14 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
   if (!all.length) {
     return (
       <EmptyState title="Nothing here yet.">
-        <p>An experiment trains with many settings and keeps the best.</p>
+        <p>An experiment trains a model with many hyperparameters and finds the best.</p>
         <button type="button" className="det-button det-primary" onClick={() => app.navigate({ kind: 'new' })}>
           New experiment
         </button>
       </EmptyState>
     );
   }
-  if (!found.length) return <EmptyState title={`Nothing of yours matches “${filter}”.`} />;
+  if (!found.length) return <EmptyState title={`No work matches “${filter}”.`} />;
   return (
     <>
       <ul className="det-list" aria-label="My work">
@@ -76,7 +76,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now }: { view: Exper
       )}
       <div className="det-facts">
         <StateBadge state={state} about={view.pending_reason} />
-        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldWord(view.state)}` : ''}</span>
+        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldSlotsWord(view.state)}` : ''}</span>
         {view.best && (
           <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of trial ${view.best.trial_id}`}>
             best {formatNumber(view.best.value)}
@@ -110,10 +110,10 @@ const TaskItem = memo(function TaskItem({ view, now }: { view: TaskView; now: nu
         {view.slots_needed > 0 && <span className="det-num">{plural(view.slots_needed, 'slot')}</span>}
         <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
       </div>
-      {queued && <div className="det-reason">place {view.place}{view.pending_reason ? `: ${nameText(view.pending_reason, REASON)}` : ''}</div>}
+      {queued && <div className="det-reason">position {view.place} in the queue{view.pending_reason ? `: ${nameText(view.pending_reason, REASON)}` : ''}</div>}
       {!isOver(view.state) && view.stage_message && <div className="det-reason">{nameText(view.stage_message, REASON)}</div>}
       {view.cull_at && !isOver(view.state) && (
-        <div className="det-reason" data-tone="waiting">ends for idleness {until(view.cull_at, now)}</div>
+        <div className="det-reason" data-tone="waiting">idle, will be ended {until(view.cull_at, now)}</div>
       )}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </>

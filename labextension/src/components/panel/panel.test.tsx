@@ -86,13 +86,13 @@ describe('the panel', () => {
       ]
     });
     const said = ['a', 'b', 'c', 'd'].map(id => screen.getByText(`notebook ${id}`).closest('li')!.querySelector('.det-reason')?.textContent);
-    expect(said).toEqual(['ends for idleness in 5 min', 'ends for idleness now', undefined, undefined]);
+    expect(said).toEqual(['idle, will be ended in 5 min', 'idle, will be ended now', undefined, undefined]);
   });
 
   it('says so where there is nothing', async () => {
     const { done } = await panel({ experiments: [], tasks: [], queue: [], agents: [] });
     expect(screen.getByText('Nothing here yet.')).toBeTruthy();
-    expect(screen.getByText('Nobody waits.')).toBeTruthy();
+    expect(screen.getByText('Queue is empty.')).toBeTruthy();
     expect(screen.getByText('No nodes.')).toBeTruthy();
     await userEvent.click(screen.getByRole('button', { name: 'New experiment' }));
     expect(done).toEqual(['navigate {"kind":"new"}']);
@@ -105,7 +105,7 @@ describe('the panel', () => {
     expect(within(work).queryByText('digits')).toBeNull();
     expect(within(work).getByText('letters')).toBeTruthy();
     await userEvent.type(screen.getByRole('searchbox'), ' nothing');
-    expect(screen.getByText(/Nothing of yours matches/)).toBeTruthy();
+    expect(screen.getByText(/No work matches/)).toBeTruthy();
   });
 
   it('says why an action cannot be done', async () => {
@@ -146,10 +146,10 @@ describe('the panel', () => {
       await menuOf(of);
       await userEvent.click(screen.getByRole('menuitem', { name }));
     };
-    expect(offered(await menuOf(/Actions of notebook notebook nb-1/))).toEqual(['Open', 'Details and logs', 'Kill', 'Copy id', 'Insert code in the notebook']);
+    expect(offered(await menuOf(/Actions of notebook notebook nb-1/))).toEqual(['Open', 'Details and logs', 'Kill', 'Copy id', 'Insert code into the notebook']);
     await userEvent.click(screen.getByRole('menuitem', { name: 'Open' }));
     const shell = await menuOf(/Actions of shell brave-otter/);
-    expect(offered(shell)[0]).toBe('OpenIt is not up yet.');
+    expect(offered(shell)[0]).toBe('OpenIt is still starting.');
     expect(within(shell).getByRole('menuitem', { name: /^Open/ }).getAttribute('aria-disabled')).toBe('true');
     await userEvent.click(within(shell).getByRole('menuitem', { name: 'Details and logs' }));
     expect(done.splice(0)).toEqual(['open /user/ada/nb-1/lab', 'navigate {"kind":"task","id":"sh-1"}']);
@@ -161,7 +161,7 @@ describe('the panel', () => {
     await waitFor(() => expect(done).toEqual(['notify Copied cmd-1']));
     done.length = 0;
     expect(await navigator.clipboard.readText()).toBe('cmd-1');
-    await choose(command, 'Insert code in the notebook');
+    await choose(command, 'Insert code into the notebook');
     expect(done.splice(0)).toEqual([`insert ${taskCode('cmd-1')}`]);
     await choose(command, 'Kill');
     await screen.findByText('being killed');
@@ -209,10 +209,10 @@ describe('the panel', () => {
     const { api } = await panel();
     act(() => api.fail('stream', new ApiError(503, { message: 'the `master` starts\u202e.', hint: 'see `det status`' })));
     const banner = (await screen.findByText(/Connection lost/)).closest('.det-banner')!;
-    expect(banner.textContent).toMatch(/^Connection lost: the master starts⟨U\+202E⟩\. Trying again (in \d+ s\.|…)see det statusNow$/);
+    expect(banner.textContent).toMatch(/^Connection lost: the master starts⟨U\+202E⟩\. Trying again (in \d+ s\.|…)see det statusRetry now$/);
     expect(banner.querySelector('[aria-hidden]')!.textContent).toMatch(/^Trying again/);
     expect(screen.getByText('search 1')).toBeTruthy();
-    await userEvent.click(screen.getByRole('button', { name: 'Now' }));
+    await userEvent.click(screen.getByRole('button', { name: 'Retry now' }));
     await waitFor(() => expect(screen.queryByText(/Connection lost/)).toBeNull());
   });
 
@@ -267,7 +267,7 @@ describe('the panel', () => {
     await userEvent.keyboard('{Escape}');
     act(() => app.store.learn({ experiment: experiment(1, { state: 'PAUSED' }) }));
     await menuOf(/Actions of experiment 1/);
-    expect(pause().textContent).toContain('paused already');
+    expect(pause().textContent).toContain('already paused');
   });
 });
 

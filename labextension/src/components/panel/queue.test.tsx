@@ -20,14 +20,14 @@ const answers = { overview: overview({ queue }), pools: { items: [pool('fair', 2
 test('the queue says how many wait in a pool, not how many of them the master sent', async () => {
   show(<Queue filter="" />, answers);
   const list = await screen.findByRole('list', { name: 'Queue' });
-  expect(await within(list).findByText('250 wait')).toBeTruthy();
-  expect(within(list).getByText('1 waits')).toBeTruthy();
+  expect(await within(list).findByText('250 queued')).toBeTruthy();
+  expect(within(list).getByText('1 queued')).toBeTruthy();
   expect(list.textContent).toContain('and 248 more');
 });
 
 test('with a filter the queue counts what was found', async () => {
   show(<Queue filter="fair" />, answers);
   const list = await screen.findByRole('list', { name: 'Queue' });
-  expect(await within(list).findByText('2 wait')).toBeTruthy();
+  expect(await within(list).findByText('2 queued')).toBeTruthy();
   expect(list.textContent).not.toContain('more');
 });

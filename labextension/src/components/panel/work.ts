@@ -1,4 +1,4 @@
-/** "My work" as one list: experiments and tasks, the living first, and what a filter leaves of it. */
+/** "My work" as one list: experiments and tasks, active ones first; and its filter. */
 
 import { experimentState, isOver, shownState, stateWord } from '../../state/states';
 import type { ExperimentView, TaskKind, TaskView } from '../../state/wire';
@@ -12,7 +12,7 @@ export const KIND_WORDS: Record<TaskKind, string> = {
   notebook_run: 'notebook run'
 };
 
-/** The living first, each part newest first. */
+/** Active work first; newest first within each part. */
 export function workList(experiments: readonly ExperimentView[], tasks: readonly TaskView[]): Work[] {
   const all: Work[] = [
     ...experiments.map((experiment): Work => ({
@@ -26,7 +26,7 @@ export function workList(experiments: readonly ExperimentView[], tasks: readonly
   return all.sort((a, b) => Number(a.over) - Number(b.over) || b.time - a.time);
 }
 
-/** Whether every word of a filter is found in what a person may look for: name, id, kind, state, owner, label. */
+/** Whether each word of a filter occurs in the name, id, kind, state, owner or labels. */
 export function matches(work: Work, filter: string): boolean {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
@@ -44,7 +44,7 @@ function searched(work: Work): string {
   return [t.id, t.name, t.owner, KIND_WORDS[t.kind], t.kind, shownState(t), stateWord(shownState(t))].join(' ');
 }
 
-/** An experiment's name without what the master made up around it. */
+/** An experiment's name; of a name that the master generated, only its distinctive part. */
 export function experimentName(view: Pick<ExperimentView, 'name'>): string {
   const made = /^Experiment \(([\w-]+)\)$/.exec(view.name);
   return made ? made[1]! : view.name;

@@ -1,17 +1,17 @@
-/** What the panel offers for a piece of work; what cannot be done says why. */
+/** The panel's actions on experiments and tasks; a disabled one says why. */
 
 import type { AppContext } from '../../state/context';
 import { asApiError } from '../../state/api';
 import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
-import { experimentActions, readOnly, taskActions, Verb } from '../experiment/actions';
-import { nameText } from '../logs/text';
+import { experimentActions, readOnly, taskActions, Verb } from '../view/actions';
+import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS } from './work';
 
-const NO_NOTEBOOK = 'There are no notebooks here; open JupyterLab.';
+const NO_NOTEBOOK = 'Only available in JupyterLab.';
 
-/** Run a call; a refusal is told, not thrown. */
+/** Run a call; an error is shown as a notification, not thrown. */
 export async function attempt(app: AppContext, what: string, call: () => Promise<void>): Promise<void> {
   try {
     await call();
@@ -22,10 +22,10 @@ export async function attempt(app: AppContext, what: string, call: () => Promise
 }
 
 /** Pause, activate, cancel or kill an experiment, asking first where work is lost. */
-export async function steer(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
+export async function manage(app: AppContext, e: ExperimentView, verb: Verb, label: string): Promise<void> {
   if (verb === 'kill' || verb === 'cancel') {
     const body = verb === 'kill'
-      ? `All trials of "${nameText(experimentName(e))}" end now. What they did since their last checkpoints is lost.`
+      ? `All trials of "${nameText(experimentName(e))}" end now. Work since their last checkpoints is lost.`
       : `All trials of "${nameText(experimentName(e))}" save a checkpoint and end.`;
     const yes = await app.confirm({ title: `${label} experiment ${e.id}?`, body, yes: label, danger: true });
     if (!yes) return;
@@ -37,14 +37,14 @@ export async function steer(app: AppContext, e: ExperimentView, verb: Verb, labe
 
 /** The menu of an experiment. */
 export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView | null): Action[] {
-  const steering = experimentActions(e, me).map(a => ({
-    key: a.verb, label: a.label, why: a.why, danger: a.harsh, run: () => steer(app, e, a.verb, a.label)
+  const controls = experimentActions(e, me).map(a => ({
+    key: a.verb, label: a.label, why: a.why, danger: a.needsConfirm, run: () => manage(app, e, a.verb, a.label)
   }));
-  const none = Object.values(e.trials).every(n => n === 0) ? 'It has no trials yet.' : null;
+  const none = Object.values(e.trials).every(n => n === 0) ? 'No trials yet.' : null;
   return [
     { key: 'open', label: 'Open', run: () => app.navigate({ kind: 'experiment', id: e.id }) },
-    ...steering,
-    { key: 'logs', label: 'Logs of its best or first trial', why: none, run: () => openLogs(app, e) },
+    ...controls,
+    { key: 'logs', label: 'Logs of the best or first trial', why: none, run: () => openLogs(app, e) },
     {
       key: 'tensorboard', label: 'TensorBoard', why: none ?? readOnly(me),
       run: () => openTensorBoard(app, e)
@@ -88,7 +88,7 @@ export function taskCode(id: string): string {
 /** Why a task cannot be opened in a tab, or null. */
 export function whyNotOpen(task: TaskView): string | null {
   if (task.url) return null;
-  return isOver(task.state) ? 'It has ended.' : 'It is not up yet.';
+  return isOver(task.state) ? 'It has ended.' : 'It is still starting.';
 }
 
 function common(app: AppContext, id: string, code: string): Action[] {
@@ -101,7 +101,7 @@ function common(app: AppContext, id: string, code: string): Action[] {
       })
     },
     {
-      key: 'insert', label: 'Insert code in the notebook', why: app.insertCode ? null : NO_NOTEBOOK,
+      key: 'insert', label: 'Insert code into the notebook', why: app.insertCode ? null : NO_NOTEBOOK,
       run: () => app.insertCode?.(code)
     }
   ];
@@ -122,10 +122,10 @@ async function openTensorBoard(app: AppContext, e: ExperimentView): Promise<void
     t => t.kind === 'tensorboard' && !isOver(t.state) && t.experiment_ids.includes(e.id)
   );
   if (open?.url) return app.openUrl(open.url);
-  if (open) return app.notify('Its TensorBoard is starting; it can be opened in My work when it is up.');
+  if (open) return app.notify('Its TensorBoard is starting. Open it in My work when it is running.');
   await attempt(app, 'TensorBoard', async () => {
     const reply = await app.api.post<CreateTaskReply>('tasks', { kind: 'tensorboard', experiment_ids: [e.id] });
     if (reply.task) app.store.learn({ task: reply.task });
-    app.notify('The TensorBoard is starting; it can be opened in My work when it is up.');
+    app.notify('The TensorBoard is starting. Open it in My work when it is running.');
   });
 }

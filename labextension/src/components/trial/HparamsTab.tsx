@@ -1,4 +1,4 @@
-/** What a trial was given, and what it said of itself. */
+/** A trial's hyperparameters, metric summary and metadata. */
 
 import { ReactElement, useMemo } from 'react';
 import { stringify } from 'yaml';
@@ -6,8 +6,8 @@ import { stringify } from 'yaml';
 import type { SummaryView, TrialView } from '../../state/wire';
 import { flatten } from '../charts/parallel';
 import { EmptyState, formatNumber } from '../common';
-import { CopyButton } from '../experiment/CopyButton';
-import { nameText, visible } from '../logs/text';
+import { CopyButton } from '../common/CopyButton';
+import { nameText, visible } from '../common/text';
 
 export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
   const values = useMemo(() => Object.entries(flatten(trial.hparams)), [trial.hparams]);
@@ -17,7 +17,7 @@ export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
       {values.length ? (
         <>
           <div className="det-controls">
-            <span className="det-soft">Drawn by the searcher or constant; seed {trial.seed}.</span>
+            <span className="det-soft">Chosen by the searcher or constant; seed {trial.seed}.</span>
             <CopyButton text={JSON.stringify(trial.hparams)} label="Copy as JSON" />
           </div>
           <table className="det-facts-table">
@@ -47,11 +47,11 @@ function Summaries({ summary, leftOut }: {
   const all = rows.length + leftOut;
   return (
     <>
-      <h2>Metrics in short{all > MOST ? ` (${MOST} of ${all})` : ''}</h2>
-      <div className="det-x-scroll" tabIndex={0} role="group" aria-label="Metrics in short">
+      <h2>Metric summary{all > MOST ? ` (${MOST} of ${all})` : ''}</h2>
+      <div className="det-x-scroll" tabIndex={0} role="group" aria-label="Metric summary">
         <table className="det-facts-table det-numbers">
           <thead>
-            <tr>{['Metric', 'Last', 'Smallest', 'Largest', 'Mean', 'Reports', 'NaN'].map(t => <th key={t} scope="col">{t}</th>)}</tr>
+            <tr>{['Metric', 'Last', 'Min', 'Max', 'Mean', 'Reports', 'NaN'].map(t => <th key={t} scope="col">{t}</th>)}</tr>
           </thead>
           <tbody>
             {rows.slice(0, MOST).map(({ group, name, s }) => (

@@ -6,11 +6,10 @@ import { isOver } from '../../state/states';
 import type { PlotOptions } from '../charts/axes';
 import type { Curve } from '../charts/curve';
 import { CurvePlot } from '../charts/CurvePlot';
-import type { Scene } from '../charts/curvechart';
-import { EmptyState, formatNumber, plural } from '../common';
-import { Toggle } from '../experiment/CurvesTab';
-import { isOfMachine } from '../experiment/metrics';
-import { nameText } from '../logs/text';
+import type { ChartData } from '../charts/curvechart';
+import { EmptyState, formatNumber, plural, Toggle } from '../common';
+import { isOfMachine } from '../view/metrics';
+import { nameText } from '../common/text';
 import type { TrialState } from './feed';
 
 /** Charts drawn at once; more on request. */
@@ -68,7 +67,7 @@ function MetricCard({ name, groups, state, options, searched }: {
   const trial = state.trial!;
   const list = [...groups].sort((a, b) => (ORDER[a[0]] ?? 2) - (ORDER[b[0]] ?? 2));
   const first = Math.min(...list.map(([, curve]) => curve.times.find(time => Number.isFinite(time)) ?? Infinity));
-  const scene: Scene = {
+  const data: ChartData = {
     entries: list.map(([group, curve]) => ({ curve, index: group === 'training' ? 0 : group === 'validation' ? 1 : 2 + curve.trial, grey: false, best: group === 'validation' })),
     options, origin: Math.min(trial.started_at ?? first, first), live: !isOver(trial.state),
     smallerIsBetter: state.experiment?.smaller_is_better ?? true
@@ -89,7 +88,7 @@ function MetricCard({ name, groups, state, options, searched }: {
           </li>
         ))}
       </ul>
-      <CurvePlot scene={scene} metric={shown} small nameOf={groupOf} />
+      <CurvePlot data={data} metric={shown} small nameOf={groupOf} />
     </section>
   );
 }

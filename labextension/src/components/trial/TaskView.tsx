@@ -8,14 +8,14 @@ import type { OutputList, TaskKind, TaskView as Task } from '../../state/wire';
 import {
   ActionButton, EmptyState, ErrorBanner, formatAge, formatBytes, formatDuration, formatTime, Loading, Notice, useLoaded, useNow, useVisible
 } from '../common';
-import { taskActions } from '../experiment/actions';
-import { ConfigTab } from '../experiment/ConfigTab';
-import { Header, useAction } from '../experiment/Header';
-import { Missing } from '../experiment/Missing';
-import { Tabs } from '../experiment/Tabs';
+import { taskActions } from '../view/actions';
+import { ConfigTab } from '../view/ConfigTab';
+import { Header, useAction } from '../view/Header';
+import { Missing } from '../view/Missing';
+import { Tabs } from '../view/Tabs';
 import { LogView } from '../logs/LogView';
-import { nameText } from '../logs/text';
-import { FailureCard } from './FailureCard';
+import { nameText } from '../common/text';
+import { FailureCard } from '../view/FailureCard';
 
 const KINDS: Record<TaskKind, string> = {
   notebook: 'Notebook', shell: 'Shell', command: 'Command', tensorboard: 'TensorBoard', cell: 'Borrowed cell', notebook_run: 'Notebook run'
@@ -23,7 +23,7 @@ const KINDS: Record<TaskKind, string> = {
 const SERVED = new Set<TaskKind>(['notebook', 'shell', 'tensorboard']);
 
 const ENDS: Record<string, string> = {
-  killed: 'killed', idle: 'ended for idleness', canceled: 'canceled', abandoned: 'abandoned by the Hub', lost: 'lost with its node', failed: 'failed'
+  killed: 'killed', idle: 'idle timeout', canceled: 'canceled', abandoned: 'abandoned by the Hub', lost: 'node lost', failed: 'failed'
 };
 
 export function TaskView({ id }: { id: string }): ReactElement {
@@ -72,10 +72,10 @@ function Shown({ task, path, visible, onLearned }: {
       </Header>
       {!over && task.stage_message && <Notice>{nameText(task.stage_message, 300)}</Notice>}
       {!over && task.pending_reason && (
-        <Notice tone="paused">Waiting{task.place ? `, place ${task.place} in the queue` : ''}: {nameText(task.pending_reason, 400)}</Notice>
+        <Notice tone="paused">{task.place ? `Queued at position ${task.place}` : 'Waiting'}: {nameText(task.pending_reason, 400)}</Notice>
       )}
       {!over && task.cull_at && (
-        <Notice tone="paused">It is idle and will be ended at {formatTime(task.cull_at)}, unless somebody uses it before.</Notice>
+        <Notice tone="paused">Idle: it will be ended at {formatTime(task.cull_at)} unless it is used before then.</Notice>
       )}
       {task.failure && <FailureCard failure={task.failure} task={task.id} />}
       <Tabs label={`Views of ${nameText(task.name, 60)}`} tabs={tabs} chosen={tab} onChoose={setTab}>
@@ -91,7 +91,7 @@ function Shown({ task, path, visible, onLearned }: {
 export function whyClosed(task: Task): string | null {
   if (task.url) return null;
   if (isOver(task.state)) return 'It has ended.';
-  return task.pending_reason ? 'It waits in the queue.' : 'It is still starting.';
+  return task.pending_reason ? 'It is queued.' : 'It is still starting.';
 }
 
 function factsOf(task: Task, now: number): (string | false | null)[] {
@@ -109,7 +109,7 @@ function factsOf(task: Task, now: number): (string | false | null)[] {
 
 function Outputs({ path, task }: { path: string; task: Task }): ReactElement {
   const { api } = useApp();
-  // What it hands over changes with its course: asked again when its state does.
+  // Outputs change while it runs: reload when its state changes.
   const { data, error, reload } = useLoaded(
     `${path} ${task.state} ${task.display_state}`, signal => api.get<OutputList>(`${path}/outputs`, signal)
   );
@@ -118,11 +118,11 @@ function Outputs({ path, task }: { path: string; task: Task }): ReactElement {
   return (
     <div>
       <div className="det-controls">
-        <span className="det-soft">Files that it handed over.</span>
-        <button type="button" className="det-button" onClick={reload}>Look again</button>
+        <span className="det-soft">Output files</span>
+        <button type="button" className="det-button" onClick={reload}>Refresh</button>
       </div>
       {data.items.length === 0
-        ? <EmptyState title={isOver(task.state) ? 'It handed over no files.' : 'No files yet.'}>{task.kind === 'notebook_run' && !isOver(task.state) && 'The notebook appears here while it runs, cell by cell.'}</EmptyState>
+        ? <EmptyState title={isOver(task.state) ? 'No output files.' : 'No output files yet.'}>{task.kind === 'notebook_run' && !isOver(task.state) && 'The notebook appears here while it runs, cell by cell.'}</EmptyState>
         : (
           <ul className="det-outputs">
             {data.items.map(item => (

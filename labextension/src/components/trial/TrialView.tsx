@@ -6,17 +6,17 @@ import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
 import { ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
-import { trialActions } from '../experiment/actions';
-import { Header, useAction } from '../experiment/Header';
-import { LinkNotice } from '../experiment/LinkNotice';
-import { endWord, toneState } from '../experiment/progress';
-import { Missing } from '../experiment/Missing';
-import { Tabs } from '../experiment/Tabs';
-import { useThrottled } from '../experiment/useThrottled';
+import { trialActions } from '../view/actions';
+import { Header, useAction } from '../view/Header';
+import { LinkNotice } from '../view/LinkNotice';
+import { endWord, toneState } from '../view/progress';
+import { Missing } from '../view/Missing';
+import { Tabs } from '../view/Tabs';
+import { useThrottled } from '../common/useThrottled';
 import { LogView } from '../logs/LogView';
-import { nameText } from '../logs/text';
-import { CheckpointList } from './CheckpointList';
-import { FailureCard } from './FailureCard';
+import { nameText } from '../common/text';
+import { CheckpointList } from '../view/CheckpointList';
+import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
@@ -44,7 +44,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   const now = useNow(5000);
   const trial = state.trial!;
   const e = state.experiment;
-  const run = useAction<Trial>(`trial ${trial.index} of experiment ${trial.experiment_id}`, verb => `trials/${trial.id}/${verb}`, view => feed.learn(view));
+  const run = useAction<Trial>(`trial ${trial.id}`, verb => `trials/${trial.id}/${verb}`, view => feed.learn(view));
   const card = trial.card ?? trial.failure;
   const place = { kind: 'experiment', id: trial.experiment_id } as const;
   const tabs = [
@@ -54,7 +54,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   return (
     <>
       <Header
-        title={`Trial ${trial.index}`} kind={`Trial id ${trial.id}`} state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
+        title={`Trial ${trial.id}`} kind={`index ${trial.index}`} state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
         facts={factsOf(trial, e, now)} actions={trialActions(trial, e, me)} onAction={run}
       >
         <a
@@ -68,9 +68,9 @@ function Shown({ feed, state, tab, onTab, visible }: {
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
-      <Tabs label={`Views of trial ${trial.index}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
+      <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
-        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.index}`} visible={visible} />}
+        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
       </Tabs>

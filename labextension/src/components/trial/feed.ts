@@ -1,4 +1,4 @@
-/** What a trial's view lives on: the trial, its curves, then what the page's stream says of it. */
+/** The state behind a trial's view: the trial, its curves, then events of the page's stream. */
 
 import type { Api } from '../../state/api';
 import type { Channel, Subject } from '../../state/channel';

@@ -1,5 +1,5 @@
 /** The main-area views of trials and user tasks. */
 
-export { FailureCard } from './FailureCard';
+export { FailureCard } from '../view/FailureCard';
 export { TaskView } from './TaskView';
 export { TrialView, type TrialTab } from './TrialView';

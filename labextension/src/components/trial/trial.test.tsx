@@ -7,7 +7,7 @@ import { FixtureApi } from '../../harness/api';
 import { BEGAN, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
-import { FailureCard, failureText } from './FailureCard';
+import { FailureCard, failureText } from '../view/FailureCard';
 import { foldMetrics, Series } from './feed';
 import { TaskView, whyClosed } from './TaskView';
 import { TrialView } from './TrialView';
@@ -71,10 +71,10 @@ describe('the failure card', () => {
   it('says what, where, which rank, the likely cause, the last lines and the next command', () => {
     show(<FailureCard failure={FAILURE} experiment={12} />);
     expect(screen.getByRole('heading').textContent).toBe('✕ Out of memory');
-    for (const text of ['train.py, line 48, in train_batch', /More memory was asked/, /use a smaller batch/, 'det trial logs 109 --rank 1']) {
+    for (const text of ['train.py, line 48, in train_batch', /It needed more memory/, /use a smaller batch/, 'det trial logs 109 --rank 1']) {
       expect(screen.getAllByText(text, { exact: false }).length).toBeGreaterThan(0);
     }
-    expect(screen.getByLabelText('Last lines of its output').textContent).toContain('trainer.fit');
+    expect(screen.getByLabelText('Last lines of the output').textContent).toContain('trainer.fit');
   });
 
   it('names the next command once, and has the very last line of a long output in sight', () => {
@@ -84,14 +84,14 @@ describe('the failure card', () => {
     expect(screen.getAllByText('det trial logs 109', { exact: false }).map(e => e.tagName)).toEqual(['CODE']);
     expect(screen.getByText('What to do:').parentElement!.textContent).toBe(`What to do: ${hint}`);
     expect(screen.getByRole('button', { name: 'Copy command' })).toBeTruthy();
-    expect(screen.getByLabelText('Last lines of its output').scrollTop).toBe(900);
+    expect(screen.getByLabelText('Last lines of the output').scrollTop).toBe(900);
     tall.mockRestore();
   });
 
   it("shows the master's own next command, as text, for what was stopped or waits", () => {
     const command = 'det agent list\u202e';
     show(<FailureCard failure={{ ...FAILURE, kind: 'lost', hint: 'it goes on', log_tail: [], command }} experiment={12} />);
-    expect(screen.getByRole('heading').textContent).toBe('✕ Its node was lost');
+    expect(screen.getByRole('heading').textContent).toBe('✕ Node lost');
     const [shown, ...more] = screen.getAllByText(/det agent list/);
     expect(more).toEqual([]);
     expect(shown!.textContent).not.toContain('\u202e');
@@ -114,22 +114,22 @@ describe('the view of a task', () => {
   it('says why one that waits cannot be opened, and its place', async () => {
     open(<TaskView id="queued" />);
     const button = await screen.findByRole('button', { name: 'Open' });
-    expect(button.title).toBe('Open: It waits in the queue.');
-    expect(screen.getByText(/place 3 in the queue: all 8 slots/)).toBeTruthy();
+    expect(button.title).toBe('Open: It is queued.');
+    expect(screen.getByText(/Queued at position 3: all 8 slots/)).toBeTruthy();
     expect(whyClosed(task({ url: null }))).toBe('It is still starting.');
     expect(whyClosed(task({ url: null, state: 'COMPLETED' }))).toBe('It has ended.');
   });
 
   it('says when one that is idle will be ended', async () => {
     open(<TaskView id="idle" />);
-    const notice = await screen.findByText(/^It is idle/);
-    expect(notice.textContent).toBe(`It is idle and will be ended at ${formatTime(BEGAN + 4000)}, unless somebody uses it before.`);
+    const notice = await screen.findByText(/^Idle: it will be ended/);
+    expect(notice.textContent).toBe(`Idle: it will be ended at ${formatTime(BEGAN + 4000)} unless it is used before then.`);
     expect(screen.getByRole('heading', { name: /quiet-crane/ })).toBeTruthy();
   });
 
   it('has no Open for a command, and shows its failure', async () => {
     open(<TaskView id="failed" />);
-    await screen.findByText('An import failed');
+    await screen.findByText('Import failed');
     expect(screen.queryByRole('button', { name: 'Open' })).toBeNull();
     expect(screen.getByText('det task logs failed')).toBeTruthy();
   });

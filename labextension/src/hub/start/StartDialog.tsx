@@ -4,23 +4,23 @@ import { useMemo, useState, type FormEvent, type ReactElement, type ReactNode } 
 
 import { Dialog } from '../../components/admin';
 import { ErrorBanner } from '../../components/common';
-import { nameText } from '../../components/logs/text';
+import { nameText } from '../../components/common/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
 import { closedRuntimes, type Runtime } from '../../form/runtimes';
 import { Started } from './Started';
-import { blank, lacking, placed, requestOf, toldIn, type Answers, type StartKind } from './task';
+import { blank, byField, missing, problemsOf, requestOf, type Answers, type StartKind } from './task';
 
 export const TITLES: Record<StartKind, string> = {
   notebook: 'New notebook', shell: 'New shell', tensorboard: 'New TensorBoard', command: 'New command'
 };
 
-const LEADS: Record<StartKind, string> = {
-  notebook: 'JupyterLab on a node. It needs no slots of its own: cells borrow them, and experiments wait in the queue.',
+const SUMMARIES: Record<StartKind, string> = {
+  notebook: 'JupyterLab on a node. It needs no slots: cells can borrow them, and experiments are queued.',
   shell: 'A terminal on a node, in the browser.',
-  tensorboard: 'Curves of experiments, side by side.',
-  command: 'One command line on a node; its output and exit code are kept.'
+  tensorboard: 'Compare the curves of experiments.',
+  command: 'Run a command on a node; its output and exit code are kept.'
 };
 
 export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () => void }): ReactElement {
@@ -34,9 +34,9 @@ export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () =>
   const start = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
     if (busy) return;
-    const missing = lacking(kind, answers);
-    setError(missing);
-    if (missing) return;
+    const lack = missing(kind, answers);
+    setError(lack);
+    if (lack) return;
     setBusy(true);
     try {
       const reply = await api.post<CreateTaskReply>('tasks', requestOf(kind, answers, key));
@@ -57,12 +57,12 @@ export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () =>
       </Dialog>
     );
   }
-  const problems = error ? toldIn(error) : [];
-  const { fields, others } = placed(problems);
+  const problems = error ? problemsOf(error) : [];
+  const { fields, others } = byField(problems);
   const general = error && (others.length > 0 || !problems.length);
   return (
     <Dialog title={TITLES[kind]} onClose={onClose}>
-      <p>{LEADS[kind]}</p>
+      <p>{SUMMARIES[kind]}</p>
       {general && <ErrorBanner error={{ message: error.message, hint: error.hint, problems: others }} />}
       <form noValidate onSubmit={event => void start(event)}>
         <Fields kind={kind} answers={answers} set={set} problems={fields} />
@@ -98,7 +98,7 @@ function Fields({ kind, answers, set, problems }: {
       )}
       {kind === 'tensorboard' && <Experiments answers={answers} set={set} problem={problems.experiments} />}
       <Field label="Name" name="name" problem={problems.name}>
-        {text('name', { placeholder: 'one is drawn' })}
+        {text('name', { placeholder: 'generated' })}
       </Field>
       <div className="det-hub-pair">
         <Field label="Slots" name="slots" problem={problems.slots} hint={<FreeSlots />}>
@@ -108,15 +108,15 @@ function Fields({ kind, answers, set, problems }: {
       </div>
       {answers.runtime === 'docker' && (
         <Field label="Image" name="image" problem={problems.image}>
-          {text('image', { placeholder: "the cluster's own" })}
+          {text('image', { placeholder: 'cluster default' })}
         </Field>
       )}
       {kind !== 'command' && (
         <Field
-          label="Ends when unused for" name="idle" problem={problems.idle}
-          hint="Such as 30m or 2h; “never” keeps it. You are warned before."
+          label="Idle timeout" name="idle" problem={problems.idle}
+          hint="Such as 30m or 2h, or “never”. You are warned before it ends."
         >
-          {text('idle', { placeholder: 'as the cluster says' })}
+          {text('idle', { placeholder: 'cluster default' })}
         </Field>
       )}
     </>
@@ -153,14 +153,14 @@ function RuntimeField({ answers, set, problem }: {
   const me = useStore(snapshot => snapshot.me?.name ?? '');
   const closed = closedRuntimes(agents, me);
   const whys = Object.values(closed);
-  const choices: [Runtime, string][] = [['process', 'a process'], ['docker', 'a container']];
+  const choices: [Runtime, string][] = [['process', 'process'], ['docker', 'container']];
   return (
-    <Field label="Runs as" name="runtime" problem={problem} hint={whys.length > 0 && sentence(whys)}>
+    <Field label="Runtime" name="runtime" problem={problem} hint={whys.length > 0 && sentence(whys)}>
       <select
         className="det-input" value={answers.runtime}
         onChange={event => set({ runtime: event.target.value as Answers['runtime'] })}
       >
-        <option value="">as the cluster says</option>
+        <option value="">cluster default</option>
         {choices.map(([runtime, word]) => (
           <option key={runtime} value={runtime} disabled={closed[runtime] !== undefined}>{word}</option>
         ))}
@@ -169,7 +169,7 @@ function RuntimeField({ answers, set, problem }: {
   );
 }
 
-/** Reasons as one sentence, each told once. */
+/** Distinct reasons as one sentence. */
 function sentence(reasons: readonly string[]): string {
   const text = [...new Set(reasons)].join('; ');
   return `${text[0]!.toUpperCase()}${text.slice(1)}.`;
@@ -184,7 +184,7 @@ function Experiments({ answers, set, problem }: {
   return (
     <fieldset className="det-hub-choice">
       <legend>Experiments</legend>
-      {!experiments.length && <p className="det-soft">You have none yet.</p>}
+      {!experiments.length && <p className="det-soft">No experiments yet.</p>}
       {experiments.slice(0, 50).map(one => (
         <label key={one.id}>
           <input

@@ -1,10 +1,10 @@
-/** How what was just started stands, until it is up; then it is opened. */
+/** Progress of a task that was just started; opens it when it is running. */
 
 import { useEffect, useRef, type ReactElement } from 'react';
 
 import { ActionButton, StateBadge } from '../../components/common';
-import { useAct } from '../../components/admin/load';
-import { nameText } from '../../components/logs/text';
+import { useAct } from '../../components/common/load';
+import { nameText } from '../../components/common/text';
 import { useApp, useStore } from '../../state/context';
 import { viaHub } from '../../state/serverurl';
 import { isOver, shownState } from '../../state/states';
@@ -15,7 +15,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
   const { api, store, openUrl, navigate } = useApp();
   const act = useAct();
   const task = useStore(snapshot => snapshot.tasks.find(one => one.id === id));
-  // the reply to the start may be older than what the stream has said of the task; the queue is asked for anew
+  // the reply to the start may be older than the stream; the queue is loaded anew
   const queued = useStore(snapshot => snapshot.queue.find(one => one.task_id === id));
   const url = task?.url ?? null;
   const opened = useRef(false);
@@ -23,7 +23,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
   useEffect(() => {
     if (!url || opened.current) return;
     opened.current = true;
-    openUrl(url); // a browser may hold it back when the wait was long: the link stays
+    openUrl(url); // a browser may block it after a long wait: the link stays
     link.current?.focus();
   }, [url, openUrl]);
   const details = (): void => {
@@ -39,7 +39,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
       <p role="status">
         {task && <strong className="det-adm-name">{nameText(task.name)}</strong>}
         {task && <StateBadge state={shownState(task)} />}
-        <span>{task ? words(task, kind, queued) : 'Asked for …'}</span>
+        <span>{task ? words(task, kind, queued) : 'Requested …'}</span>
       </p>
       {task?.failure && (
         <p className="det-banner" data-tone="bad">
@@ -49,7 +49,7 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
       )}
       <div className="det-dialog-buttons">
         <ActionButton label="Details and logs" onRun={details} />
-        {!url && !over && kind !== 'command' && <ActionButton label="Do not wait: end it" danger onRun={cancel} />}
+        {!url && !over && kind !== 'command' && <ActionButton label="Cancel start" danger onRun={cancel} />}
         {url && !over ? (
           <a ref={link} className="det-button det-primary" href={viaHub(url)} target="_blank" rel="noopener">Open</a>
         ) : (
@@ -62,24 +62,24 @@ export function Started({ id, kind, onClose }: { id: string; kind: StartKind; on
 
 function words(task: TaskView, kind: StartKind, queued?: QueueItem): string {
   if (isOver(task.state)) return endWords(task);
-  if (task.url) return 'It is up, and opens in a tab of its own.';
-  if (kind === 'command' && task.allocation_state === 'RUNNING') return 'It runs.';
+  if (task.url) return 'Running; it opens in a new tab.';
+  if (kind === 'command' && task.allocation_state === 'RUNNING') return 'Running.';
   const place = queued?.place ?? task.place;
   if (place !== null) {
     const why = queued?.reason || task.pending_reason;
-    return `Place ${place} in the queue${why ? `: ${nameText(why, 400)}` : ''}. It opens by itself when it is up.`;
+    return `Position ${place} in the queue${why ? `: ${nameText(why, 400)}` : ''}. It opens when it is running.`;
   }
-  return nameText(task.stage_message, 400) || `It starts${task.agent_id ? ` on ${nameText(task.agent_id)}` : ''} …`;
+  return nameText(task.stage_message, 400) || `Starting${task.agent_id ? ` on ${nameText(task.agent_id)}` : ''} …`;
 }
 
 function endWords(task: TaskView): string {
   switch (task.end_reason) {
     case 'killed':
     case 'canceled':
-      return 'It was ended.';
+      return 'Canceled.';
     case null:
-      return 'It has ended.';
+      return 'Ended.';
     default:
-      return `It has ended: ${nameText(task.end_reason)}.`;
+      return `Ended: ${nameText(task.end_reason)}.`;
   }
 }

@@ -1,4 +1,4 @@
-/** What a start dialog asks the master for. */
+/** The request of a start dialog. */
 
 import { ApiError } from '../../state/api';
 import type { ProblemView, TaskKind } from '../../state/wire';
@@ -24,7 +24,7 @@ export function blank(kind: StartKind): Answers {
   };
 }
 
-/** The body of POST tasks. What was left empty is left to the cluster. */
+/** The body of POST tasks. Empty fields are left to the cluster's defaults. */
 export function requestOf(kind: StartKind, answers: Answers, key: string): Record<string, unknown> {
   const config: Record<string, unknown> = {};
   const resources: Record<string, unknown> = {};
@@ -41,7 +41,7 @@ export function requestOf(kind: StartKind, answers: Answers, key: string): Recor
   };
 }
 
-/** The master judges what is no number: it says what is wrong with it. */
+/** A number, or the text as it is: the master reports what is wrong with it. */
 function numberOr(text: string): number | string {
   const value = Number(text);
   return Number.isFinite(value) ? value : text;
@@ -52,23 +52,23 @@ const FIELDS: Record<string, keyof Answers> = {
   idle_timeout: 'idle', idle: 'idle', slots: 'slots', image: 'image', entrypoint: 'entrypoint', experiment_ids: 'experiments', experiments: 'experiments'
 };
 
-/** What the form knows by itself to be missing. */
-export function lacking(kind: StartKind, answers: Answers): ApiError | null {
+/** What is missing, checked before the request. */
+export function missing(kind: StartKind, answers: Answers): ApiError | null {
   if (kind !== 'tensorboard' || answers.experiments.length) return null;
   const problem: ProblemView = { path: 'experiment_ids', message: 'choose at least one experiment', hint: null, level: 'error' };
   return new ApiError(422, { code: 'incomplete', message: problem.message, problems: [problem] });
 }
 
-/** The problems of a refusal. What comes by way of the Hub is text: a line `- path: message` for each. */
-export function toldIn(error: Pick<ApiError, 'message' | 'problems'>): ProblemView[] {
+/** The problems of an error. Errors by way of the Hub are text: a line `- path: message` for each. */
+export function problemsOf(error: Pick<ApiError, 'message' | 'problems'>): ProblemView[] {
   if (error.problems.length) return error.problems;
   return [...error.message.matchAll(/(?:^|\s)- ([\w.]+): ([^\n]+?)(?=\s- [\w.]+: |$)/gm)].map(([, path, message]) => ({
     path: path!, message: message!, hint: null, level: 'error'
   }));
 }
 
-/** Problems at the fields that they are about; what fits none is told above the form. */
-export function placed(problems: readonly ProblemView[]): {
+/** Problems by field; those of no field are shown above the form. */
+export function byField(problems: readonly ProblemView[]): {
   fields: Partial<Record<keyof Answers, ProblemView>>; others: ProblemView[];
 } {
   const fields: Partial<Record<keyof Answers, ProblemView>> = {};

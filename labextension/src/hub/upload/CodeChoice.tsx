@@ -1,9 +1,9 @@
-/** Which code travels with an experiment: files of this computer, or those of an earlier experiment. */
+/** Choose the code of an experiment: files of this computer, or the code of an earlier experiment. */
 
 import { useEffect, useRef, useState, type DragEvent, type ReactElement } from 'react';
 
 import { ErrorBanner, formatBytes, plural } from '../../components/common';
-import { nameText } from '../../components/logs/text';
+import { nameText } from '../../components/common/text';
 import { useStore } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { fromDrop, fromFiles } from './gather';
@@ -24,7 +24,7 @@ export function CodeChoice({ coded, mostBytes, source, onSource }: {
   const drop = useDrop(data => void coded.take(fromDrop(data)));
   return (
     <fieldset className="det-code-choice">
-      <legend>Code that travels</legend>
+      <legend>Code to upload</legend>
       <div className="det-hub-drop" {...drop}>
         <div className="det-hub-dropline">
           <Picker label="Choose files or a .zip …" onFiles={choose} />
@@ -32,17 +32,17 @@ export function CodeChoice({ coded, mostBytes, source, onSource }: {
           <span className="det-soft">or drop them here</span>
         </div>
         <p className="det-about">
-          At most {MOST_FILES.toLocaleString('en')} files and {formatBytes(mostBytes)}. What {IGNORE_FILE} names stays here, and so do
-          .git, .venv, node_modules and __pycache__.
+          At most {MOST_FILES.toLocaleString('en')} files and {formatBytes(mostBytes)}. Files that match {IGNORE_FILE} are left out, as
+          are .git, .venv, node_modules and __pycache__.
         </p>
         {state.kind === 'bad' && <ErrorBanner error={state.error} what="The code" />}
         {state.kind === 'ready' && <Ready code={state.code} />}
         <div className="det-hub-dropline">
           <span role="status" className={state.kind === 'busy' ? undefined : 'det-hidden'}>
-            {state.kind === 'busy' ? state.word : state.kind === 'ready' ? `${wordsOf(state.code)} travel` : ''}
+            {state.kind === 'busy' ? state.word : state.kind === 'ready' ? `${sizeOf(state.code)} uploaded` : ''}
           </span>
           {state.kind !== 'none' && (
-            <button type="button" className="det-button" onClick={coded.clear}>{state.kind === 'busy' ? 'Stop' : 'Take none of it'}</button>
+            <button type="button" className="det-button" onClick={coded.clear}>{state.kind === 'busy' ? 'Stop' : 'Remove'}</button>
           )}
         </div>
       </div>
@@ -56,13 +56,13 @@ function Ready({ code }: { code: Code }): ReactElement {
   const stay = [left && plural(left, 'file'), code.folders && plural(code.folders, 'folder')].filter(Boolean).join(' and ');
   return (
     <>
-      <p className="det-hub-travels">
-        <strong>{wordsOf(code)}</strong>{code.from ? <> of <bdi>{nameText(code.from)}</bdi></> : null}{' '}
+      <p className="det-hub-code">
+        <strong>{sizeOf(code)}</strong>{code.from ? <> of <bdi>{nameText(code.from)}</bdi></> : null}{' '}
         <span className="det-soft">({formatBytes(code.packed)} packed){stay && `; ${stay} left out`}</span>
       </p>
       <details>
-        <summary>Which</summary>
-        <ul className="det-hub-files det-mono" tabIndex={0} aria-label="Files that travel">
+        <summary>Files</summary>
+        <ul className="det-hub-files det-mono" tabIndex={0} aria-label="Files to upload">
           {[...files].sort((a, b) => (a.path < b.path ? -1 : 1)).slice(0, MOST_SHOWN).map(file => (
             <li key={file.path}><bdi>{nameText(file.path, 1024)}</bdi> <span className="det-soft">{formatBytes(file.size)}</span></li>
           ))}
@@ -73,11 +73,11 @@ function Ready({ code }: { code: Code }): ReactElement {
   );
 }
 
-function wordsOf({ selection }: Code): string {
+function sizeOf({ selection }: Code): string {
   return `${plural(selection.files.length, 'file')}, ${formatBytes(selection.size)}`;
 }
 
-/** A button that opens the browser's own dialog; the field itself is not seen. */
+/** A button that opens the browser's file dialog; the input itself is hidden. */
 function Picker({ label, folder, onFiles }: {
   label: string; folder?: boolean; onFiles: (files: FileList | null) => void;
 }): ReactElement {
@@ -92,7 +92,7 @@ function Picker({ label, folder, onFiles }: {
         ref={input} type="file" multiple hidden tabIndex={-1} aria-label={label}
         onChange={event => {
           onFiles(event.target.files);
-          event.target.value = ''; // the same files again are a change, too
+          event.target.value = ''; // so that choosing the same files again is a change
         }}
       />
     </>
@@ -129,7 +129,7 @@ function Earlier({ chosen, choose }: {
   if (!withCode.length) return null;
   return (
     <div className="det-field">
-      <label htmlFor="det-code-of">Or the code of an earlier experiment</label>
+      <label htmlFor="det-code-of">Or use the code of an earlier experiment</label>
       <select
         id="det-code-of" className="det-input" value={chosen?.id ?? ''}
         onChange={event => choose(withCode.find(one => String(one.id) === event.target.value) ?? null)}

@@ -1,17 +1,17 @@
-/** What somebody chose or dropped: files, one folder, or one .zip. */
+/** The chosen or dropped files, folder or .zip. */
 
 import { IGNORE_FILE, IgnoreRules } from './ignore';
 import { ofFile, Unusable, type Source } from './source';
 import { openZip, withoutTop } from './zip';
 
-/** Files that a folder may hold before the rules are asked; more is a home directory, chosen by mistake. */
+/** Most files in a dropped folder; more is probably a home directory, chosen by mistake. */
 const MOST_SEEN = 100_000;
 
 export interface Gathered {
   sources: Source[];
-  /** What they are from: `the folder digits`; null for single files, which join those that are there. */
+  /** Their origin: `the folder digits`; null for single files, which are added to those already chosen. */
   from: string | null;
-  /** Left out without having been looked at one by one. */
+  /** Folders that were left out as a whole. */
   folders: number;
 }
 
@@ -32,7 +32,7 @@ export async function fromDrop(data: DataTransfer): Promise<Gathered> {
   const files = [...data.files];
   const entries = [...data.items].map(item => (item.kind === 'file' ? item.webkitGetAsEntry?.() : null)).filter(entry => entry != null);
   if (!entries.some(entry => entry.isDirectory)) return fromFiles(files);
-  if (entries.length > 1) throw new Unusable('several things were dropped, and one of them is a folder', 'Drop one folder: what it holds travels.');
+  if (entries.length > 1) throw new Unusable('a folder cannot be uploaded together with other files', 'Drop a single folder.');
   const root = entries[0] as FileSystemDirectoryEntry;
   const walk = new Walk(root);
   return { sources: await walk.run(), from: `the folder ${root.name}`, folders: walk.skipped };
@@ -48,7 +48,7 @@ function isZip(file: File): boolean {
   return /\.zip$/i.test(file.name);
 }
 
-/** A dropped folder, without walking through what stays at home anyway. */
+/** Walk a dropped folder, skipping folders that are left out. */
 class Walk {
   skipped = 0;
   private rules = new IgnoreRules();
@@ -72,7 +72,7 @@ class Walk {
         else await this.folder(await children(entry as FileSystemDirectoryEntry), `${path}/`);
       } else {
         this.found.push(ofFile(await fileOf(entry as FileSystemFileEntry), path));
-        if (this.found.length > MOST_SEEN) throw new Unusable(`${this.root.name} holds more than ${MOST_SEEN} files`, 'Choose the folder of the code alone.');
+        if (this.found.length > MOST_SEEN) throw new Unusable(`${this.root.name} contains more than ${MOST_SEEN} files`, 'Choose only the folder with the code.');
       }
     }
   }

@@ -1,13 +1,13 @@
 /**
- * Which files of a folder travel: `.detignore` in gitignore syntax, and defaults. The same rules as the command line's
- * (detlab.client.bundling.ignore), which a test asks beside it: each entry is judged from the top down, the last pattern that
- * matches it decides, and nothing below a folder that is left out can be taken back in.
+ * Which files of a folder are uploaded: `.detignore` in gitignore syntax, and defaults. The same rules as the command
+ * line's (a test compares them): the last pattern that matches an entry decides, and nothing below a folder that is left
+ * out can be re-included.
  */
 
 import ignore, { type Ignore } from 'ignore';
 
 export const IGNORE_FILE = '.detignore';
-/** Left out unless `.detignore` takes them back in. */
+/** Left out unless `.detignore` re-includes them. */
 const DEFAULTS = [
   '.hg/', '.svn/', '__pycache__/', '*.py[co]', '.ipynb_checkpoints/', '.venv/', 'node_modules/', '.mypy_cache/', '.pytest_cache/',
   '.ruff_cache/', '.DS_Store'
@@ -21,7 +21,7 @@ export class IgnoreRules {
   /** The text of a `.detignore`, "" for none. */
   constructor(text = '') {
     const lines = text.replace(/^\uFEFF/, '').split('\n').map(line => line.replace(/\r$/, ''));
-    // the nodes' file systems tell cases apart, and whether a path is one that may travel is judged elsewhere
+    // the nodes' file systems are case-sensitive; paths are validated elsewhere
     this.rules = ignore({ ignorecase: false, allowRelativePaths: true }).add([...DEFAULTS, ...lines, ...NEVER]);
   }
 

@@ -1,4 +1,4 @@
-/** Which of the chosen files travel, and whether they may. */
+/** Select the files to upload, and check the limits. */
 
 import { formatBytes } from '../../components/common';
 import { IGNORE_FILE, IgnoreRules } from './ignore';
@@ -6,12 +6,12 @@ import { Unusable, type Source } from './source';
 
 export const MOST_FILES = 20_000;
 const LONGEST_PATH = 1024;
-/** Patterns by the million are no patterns: it is read before anything else was judged. */
+/** Bytes: it is read before anything else is checked. */
 const LARGEST_IGNORE_FILE = 1024 * 1024;
 
 export interface Selection {
   files: Source[];
-  /** Chosen files that stay. */
+  /** How many of the chosen files are left out. */
   left: number;
   /** Bytes of all files together. */
   size: number;
@@ -20,7 +20,7 @@ export interface Selection {
 /** Apply `.detignore` and the defaults. */
 export async function select(sources: readonly Source[]): Promise<Selection> {
   const ignore = sources.find(source => source.path === IGNORE_FILE);
-  if (ignore && ignore.size > LARGEST_IGNORE_FILE) throw new Unusable(`${IGNORE_FILE} has ${formatBytes(ignore.size)}, more than one of patterns`);
+  if (ignore && ignore.size > LARGEST_IGNORE_FILE) throw new Unusable(`${IGNORE_FILE} has ${formatBytes(ignore.size)}, too large for a list of patterns`);
   const rules = new IgnoreRules(ignore && new TextDecoder().decode(await ignore.bytes()));
   const secret = secretFolders(sources);
   const files = sources.filter(
@@ -29,40 +29,40 @@ export async function select(sources: readonly Source[]): Promise<Selection> {
   return { files, left: sources.length - files.length, size: files.reduce((sum, file) => sum + file.size, 0) };
 }
 
-/** Raise for what the master, or a node, would refuse. */
+/** Throw for a selection that the master or a node would refuse. */
 export function check({ files, left, size }: Selection, mostBytes: number): void {
   if (!files.length) {
-    throw new Unusable(left ? 'nothing of it travels: all is left out' : 'there is no file in it', left ? `${IGNORE_FILE} and the defaults say so.` : null);
+    throw new Unusable(left ? 'all files are left out' : 'it contains no files', left ? `By ${IGNORE_FILE} and the default patterns.` : null);
   }
   if (files.length > MOST_FILES) {
-    throw new Unusable(`${files.length.toLocaleString('en')} files are more than ${MOST_FILES.toLocaleString('en')}`, `Name what the trials do not need in ${IGNORE_FILE}, one pattern a line.`);
+    throw new Unusable(`${files.length.toLocaleString('en')} files exceed the limit of ${MOST_FILES.toLocaleString('en')}`, `List files that the trials do not need in ${IGNORE_FILE}, one pattern per line.`);
   }
   if (size > mostBytes) {
     const largest = [...files].sort((a, b) => b.size - a.size).slice(0, 3).map(file => `${file.path} (${formatBytes(file.size)})`);
     throw new Unusable(
-      `${formatBytes(size)} are more than ${formatBytes(mostBytes)}`,
-      `The largest: ${largest.join(', ')}. Name them in ${IGNORE_FILE}; data belongs on a disk that the nodes can read.`
+      `${formatBytes(size)} exceed the limit of ${formatBytes(mostBytes)}`,
+      `The largest: ${largest.join(', ')}. List them in ${IGNORE_FILE}; keep data on storage that the nodes can read.`
     );
   }
   const odd = files.find(({ path }) => /[\\\0]/.test(path) || path.split('/').some(part => part === '' || part === '.' || part === '..'));
-  if (odd) throw new Unusable(`“${odd.path.slice(0, 100)}” is no path that nodes can have`, 'Rename it: a \\ cannot be part of a name.');
+  if (odd) throw new Unusable(`“${odd.path.slice(0, 100)}” is not a valid path on the nodes`, 'Rename it: a name cannot contain \\.');
   const long = files.find(file => file.path.length > LONGEST_PATH);
   if (long) throw new Unusable(`the path ${long.path.slice(0, 60)}… is too long`);
   const paths = new Set(files.map(file => file.path));
   for (const path of paths) {
     for (let at = path.indexOf('/'); at > 0; at = path.indexOf('/', at + 1)) {
-      if (paths.has(path.slice(0, at))) throw new Unusable(`${path.slice(0, at)} would be a file and a folder at once`);
+      if (paths.has(path.slice(0, at))) throw new Unusable(`${path.slice(0, at)} is both a file and a folder`);
     }
   }
 }
 
-/** Single files join those that are there; the same name is the newer file. */
+/** Add single files to those already chosen; a newer file replaces one of the same name. */
 export function joined(old: readonly Source[], more: readonly Source[]): Source[] {
   const names = new Set(more.map(source => source.path));
   return [...old.filter(source => !names.has(source.path)), ...more];
 }
 
-/** State folders of clusters under whatever name: what they hold opens them. */
+/** State folders of clusters, by their content: they hold secrets. */
 function secretFolders(sources: readonly Source[]): string[] {
   const mark = 'secrets/user_token';
   return sources

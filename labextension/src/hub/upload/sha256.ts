@@ -3,7 +3,7 @@
 import { sha256 as hash } from '@noble/hashes/sha2.js';
 import { bytesToHex } from '@noble/hashes/utils.js';
 
-import { inSlices } from './breath';
+import { inSlices } from './slices';
 
 /** The digest of bytes, as 64 hex digits. */
 export async function sha256(data: Uint8Array): Promise<string> {

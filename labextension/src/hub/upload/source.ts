@@ -1,16 +1,16 @@
-/** A file that may travel, wherever it comes from. */
+/** A file to upload, wherever it comes from. */
 
 export interface Source {
   /** Below the working directory of the trials; `/` separates. */
   path: string;
   /** Bytes. */
   size: number;
-  /** Null: nobody says (a browser does not), so its first line decides. */
+  /** Null if unknown (a browser does not say): then its first line decides. */
   executable: boolean | null;
   bytes(): Promise<Uint8Array>;
 }
 
-/** What was chosen cannot travel. */
+/** The chosen files cannot be uploaded. */
 export class Unusable extends Error {
   constructor(message: string, readonly hint: string | null = null) {
     super(message);
@@ -23,7 +23,7 @@ export function ofFile(file: File, path: string): Source {
     try {
       return new Uint8Array(await file.arrayBuffer());
     } catch {
-      throw new Unusable(`${path} cannot be read`, 'It may have changed or gone since it was chosen: choose it again.');
+      throw new Unusable(`${path} cannot be read`, 'It may have been changed or deleted: choose it again.');
     }
   };
   return { path, size: file.size, executable: null, bytes };

@@ -9,7 +9,7 @@
 
 import { Deflate } from 'pako';
 
-import { inSlices } from './breath';
+import { inSlices } from './slices';
 import { Unusable, type Source } from './source';
 
 const BLOCK = 512;

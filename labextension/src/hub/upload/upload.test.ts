@@ -136,21 +136,21 @@ test('packing stops when something else was chosen', async () => {
   await expect(pack([source('a', 'x')], stop)).rejects.toThrow('stopped');
 });
 
-test('what was chosen is judged before it travels, with the largest files named', async () => {
+test('the selection is checked before the upload, with the largest files named', async () => {
   const chosen = await select([source('.detignore', 'data/\n'), source('train.py'), source('data/big'), source('x/secrets/user_token'), source('x/y')]);
   expect(chosen.files.map(file => file.path)).toEqual(['.detignore', 'train.py']);
   expect(chosen.left).toBe(3);
   check(chosen, 1000);
-  expect(() => check({ files: [], left: 2, size: 0 }, 1000)).toThrow('nothing of it travels');
-  expect(() => check({ files: [named('big', 900), named('a', 200)], left: 0, size: 1100 }, 1000)).toThrow('1.1 KiB are more than 1000 B');
+  expect(() => check({ files: [], left: 2, size: 0 }, 1000)).toThrow('all files are left out');
+  expect(() => check({ files: [named('big', 900), named('a', 200)], left: 0, size: 1100 }, 1000)).toThrow('1.1 KiB exceed the limit of 1000 B');
   const one = named('f', 0);
   const many = Array.from({ length: 20_001 }, (_, i) => ({ ...one, path: `f${i}` }));
-  expect(() => check({ files: many, left: 0, size: 0 }, 1000)).toThrow('20,001 files are more than 20,000');
+  expect(() => check({ files: many, left: 0, size: 0 }, 1000)).toThrow('20,001 files exceed the limit of 20,000');
   for (const path of ['a\\b', '../a', 'a//b', './a']) {
-    expect(() => check({ files: [named(path, 1)], left: 0, size: 1 }, 1000), path).toThrow('is no path that nodes can have');
+    expect(() => check({ files: [named(path, 1)], left: 0, size: 1 }, 1000), path).toThrow('is not a valid path on the nodes');
   }
-  await expect(select([named('.detignore', 2_000_000)])).rejects.toThrow('more than one of patterns');
-  expect(() => check({ files: [named('a', 1), named('a/b', 1)], left: 0, size: 2 }, 1000)).toThrow('a file and a folder at once');
+  await expect(select([named('.detignore', 2_000_000)])).rejects.toThrow('too large for a list of patterns');
+  expect(() => check({ files: [named('a', 1), named('a/b', 1)], left: 0, size: 2 }, 1000)).toThrow('both a file and a folder');
   expect(joined([source('a', 'old'), source('b')], [source('a', 'newer')]).map(one => [one.path, one.size])).toEqual([['b', 1], ['a', 5]]);
 });
 
@@ -221,15 +221,15 @@ test('a .zip is unpacked in the browser; the folder that it is of is left away',
 
 test('a .zip that is damaged, hostile or foreign is refused in words', async () => {
   const refused: [Blob, string][] = [
-    [new Blob(['no zip at all']), 'is no .zip that can be read'],
-    [new Blob([]), 'is no .zip that can be read'],
-    [zip([{ path: '../../etc/passwd', text: 'x' }]), 'leads out of it'],
-    [zip([{ path: '/etc/passwd', text: 'x' }]), 'leads out of it'],
-    [zip([{ path: 'a\\..\\..\\b', text: 'x' }]), 'leads out of it'],
+    [new Blob(['no zip at all']), 'is not a readable .zip'],
+    [new Blob([]), 'is not a readable .zip'],
+    [zip([{ path: '../../etc/passwd', text: 'x' }]), 'points outside of it'],
+    [zip([{ path: '/etc/passwd', text: 'x' }]), 'points outside of it'],
+    [zip([{ path: 'a\\..\\..\\b', text: 'x' }]), 'points outside of it'],
     [zip([{ path: 'link', text: '/etc', mode: 0o120777 }]), 'is a link'],
     [zip([{ path: 'a', text: 'x', flags: 1 }]), 'is encrypted'],
-    [zip([{ path: 'a', text: 'x', method: 93 }]), 'packed in a way'],
-    [zip([{ path: 'a', text: 'x' }, { path: 'a', text: 'y' }]), 'it holds a twice']
+    [zip([{ path: 'a', text: 'x', method: 93 }]), 'uses a compression'],
+    [zip([{ path: 'a', text: 'x' }, { path: 'a', text: 'y' }]), 'it contains a twice']
   ];
   for (const [blob, why] of refused) await expect(openZip(blob, 'x.zip'), why).rejects.toThrow(why);
   const bomb = await openZip(zip([{ path: 'bomb', text: 'x'.repeat(100_000), size: 10 }]), 'x.zip');
@@ -237,6 +237,6 @@ test('a .zip that is damaged, hostile or foreign is refused in words', async () 
   const short = await openZip(zip([{ path: 'short', text: 'x', size: 10 }]), 'x.zip');
   await expect(short[0]!.bytes()).rejects.toThrow('short is damaged');
   const whole = zip([{ path: 'a', text: 'x'.repeat(100) }]);
-  await expect(openZip(whole.slice(0, whole.size - 30), 'x.zip')).rejects.toThrow('is no .zip that can be read');
-  await expect(openZip(whole.slice(20), 'x.zip')).rejects.toThrow('is no .zip that can be read');
+  await expect(openZip(whole.slice(0, whole.size - 30), 'x.zip')).rejects.toThrow('is not a readable .zip');
+  await expect(openZip(whole.slice(20), 'x.zip')).rejects.toThrow('is not a readable .zip');
 });

@@ -1,4 +1,4 @@
-/** The code that travels: chosen, packed and sent at once, so that a config can be judged beside it. */
+/** The code of a new experiment: packed and uploaded when it is chosen, so that a config can be validated with it. */
 
 import { useCallback, useEffect, useRef, useState } from 'react';
 
@@ -14,7 +14,7 @@ import { pack } from './tar';
 export interface Code {
   from: string | null;
   selection: Selection;
-  /** Folders that were not even walked through. */
+  /** Folders that were left out as a whole. */
   folders: number;
   /** The digest by which the master knows it. */
   bundle: string;
@@ -54,7 +54,7 @@ export function useCode(api: HubApi, mostBytes: number): Coded {
       const alive = (): void => { if (mine !== round.current) throw new Replaced(); };
       const say = (word: string): void => { alive(); setState({ kind: 'busy', word }); };
       try {
-        say('Looking at the files …');
+        say('Reading the files …');
         const { sources, from, folders } = await gathered;
         alive();
         const all = from === null ? joined(single.current, sources) : sources;
@@ -63,9 +63,9 @@ export function useCode(api: HubApi, mostBytes: number): Coded {
         single.current = from === null ? all : [];
         say(`Packing ${plural(selection.files.length, 'file')}, ${formatBytes(selection.size)} …`);
         const bytes = await pack(selection.files, alive);
-        if (bytes.length > mostBytes) throw new Unusable(`${formatBytes(bytes.length)} packed are more than ${formatBytes(mostBytes)}`);
+        if (bytes.length > mostBytes) throw new Unusable(`${formatBytes(bytes.length)} packed exceed the limit of ${formatBytes(mostBytes)}`);
         const bundle = `sha256:${await sha256(bytes)}`;
-        say(`Sending ${formatBytes(bytes.length)} …`);
+        say(`Uploading ${formatBytes(bytes.length)} …`);
         const control = (sending.current = new AbortController());
         await api.put(`bundles/${bundle}`, new Blob([bytes as BlobPart], { type: 'application/gzip' }), control.signal);
         alive();
@@ -85,8 +85,8 @@ export function useCode(api: HubApi, mostBytes: number): Coded {
   return { state, take, clear };
 }
 
-/** Configs and scripts at the top: what a form may begin with. */
-export function beginnings(files: readonly Source[]): { configs: Source[]; scripts: Source[] } {
+/** Configs and scripts in the top folder: what a form may start from. */
+export function startingPoints(files: readonly Source[]): { configs: Source[]; scripts: Source[] } {
   const top = files.filter(file => !file.path.includes('/')).sort((a, b) => (a.path < b.path ? -1 : 1));
   return {
     configs: top.filter(file => /\.ya?ml$/i.test(file.path) && file.size < 1_000_000),

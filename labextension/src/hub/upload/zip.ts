@@ -13,7 +13,7 @@ const EXECUTABLE = 0o100;
 
 /** List the files of an archive; folders, and what macOS adds, are no files. */
 export async function openZip(file: Blob, name: string): Promise<Source[]> {
-  const damaged = (why: string): Unusable => new Unusable(`${name} is no .zip that can be read: ${why}`, 'Pack it again, or choose the folder itself.');
+  const damaged = (why: string): Unusable => new Unusable(`${name} is not a readable .zip: ${why}`, 'Create it again, or choose the folder instead.');
   let entries: ZipEntry[];
   try {
     ({ entries } = await unzipRaw(file));
@@ -26,7 +26,7 @@ export async function openZip(file: Blob, name: string): Promise<Source[]> {
     const path = pathOf(entry);
     if (path.endsWith('/') || path.startsWith('__MACOSX/')) continue;
     refuse(entry, path, name);
-    if (paths.has(path)) throw damaged(`it holds ${path} twice`);
+    if (paths.has(path)) throw damaged(`it contains ${path} twice`);
     paths.add(path);
     found.push({ path, size: entry.size, executable: (modeOf(entry) & EXECUTABLE) !== 0, bytes: () => unpack(entry, path, damaged) });
   }
@@ -42,16 +42,16 @@ export function withoutTop(sources: Source[]): { sources: Source[]; top: string 
   return { sources: sources.map(source => ({ ...source, path: source.path.slice(prefix.length) })), top: prefix.slice(0, -1) };
 }
 
-/** Raise for an entry that leads out of the archive, or that nobody could unpack. */
+/** Throw for an entry outside of the archive, or one that cannot be unpacked. */
 function refuse(entry: ZipEntry, path: string, archive: string): void {
   if (path.startsWith('/') || path.split('/').some(part => part === '' || part === '.' || part === '..')) {
-    throw new Unusable(`${archive} holds “${path.slice(0, 100)}”, which leads out of it`);
+    throw new Unusable(`${archive} contains “${path.slice(0, 100)}”, which points outside of it`);
   }
-  if (entry.encrypted) throw new Unusable(`${archive} is encrypted`, 'Pack it without a password.');
+  if (entry.encrypted) throw new Unusable(`${archive} is encrypted`, 'Create it without a password.');
   if (entry.compressionMethod !== STORED && entry.compressionMethod !== DEFLATED) {
-    throw new Unusable(`${path} in ${archive} is packed in a way that browsers cannot read`, 'Pack it as a plain .zip (deflate).');
+    throw new Unusable(`${path} in ${archive} uses a compression that browsers cannot read`, 'Create a plain .zip (deflate).');
   }
-  if ((modeOf(entry) & KIND) === LINK) throw new Unusable(`${path} in ${archive} is a link, which cannot travel`);
+  if ((modeOf(entry) & KIND) === LINK) throw new Unusable(`${path} in ${archive} is a link, which cannot be uploaded`);
 }
 
 function modeOf(entry: ZipEntry): number {
@@ -60,7 +60,7 @@ function modeOf(entry: ZipEntry): number {
 
 async function unpack(entry: ZipEntry, path: string, damaged: (why: string) => Unusable): Promise<Uint8Array> {
   try {
-    return new Uint8Array(await entry.arrayBuffer()); // never more than the entry says, which was judged before
+    return new Uint8Array(await entry.arrayBuffer()); // never more than the entry says, which was checked before
   } catch {
     throw damaged(`${path} is damaged`);
   }

@@ -1,8 +1,8 @@
 /** Slot-hours over time: folding rows into days and people, and the table as CSV. */
 
-import type { UsageRow } from '../../state/wire';
+import type { UsageRow } from '../../../state/wire';
 
-/** As many people have a colour of their own; the others are one band. */
+/** Users with a colour of their own; the others share one band. */
 export const MOST_BANDS = 7;
 export const OTHERS = 'others';
 

@@ -1,4 +1,4 @@
-/** All users' work: who has what going on, and the list of it. */
+/** The work of all users: a summary per user, and the list. */
 
 import { useMemo, useState, type ReactElement } from 'react';
 
@@ -8,7 +8,7 @@ import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   EmptyState, formatAge, formatNumber, formatPercent, Loading, plural, StateBadge, Table, toNumber, useNow, type Column
 } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import { people, slotsHeld, type Person } from './people';
 import { Go, Sheet, View } from './parts';
 
@@ -17,7 +17,7 @@ interface Row {
   place: Place;
   kind: string;
   id: string;
-  /** Without the kind, which stands beside it. */
+  /** The id without the kind, which has a column of its own. */
   short: string;
   name: string;
   owner: string;
@@ -30,7 +30,7 @@ interface Row {
   time: number;
 }
 
-export function Everybody(): ReactElement {
+export function AllWork(): ReactElement {
   const { ready, experiments, tasks, queue, agents } = useStore(snapshot => snapshot);
   const [owner, setOwner] = useState('');
   const [text, setText] = useState('');
@@ -48,8 +48,8 @@ export function Everybody(): ReactElement {
       (!wanted || `${row.kind} ${row.id} ${row.name} ${row.owner} ${row.state}`.toLowerCase().includes(wanted))
   );
   return (
-    <View title="Everybody's work" lead={ready ? `${plural(persons.length, 'person', 'people')} with something going on` : undefined}>
-      {!ready && <Loading what="Asking for everybody's work" />}
+    <View title="All users' work" summary={ready ? `${plural(persons.length, 'user')} with active work` : undefined}>
+      {!ready && <Loading what="Loading" />}
       {ready && persons.length > 0 && <People persons={persons} owner={owner} choose={setOwner} />}
       {ready && (
         <>
@@ -59,11 +59,11 @@ export function Everybody(): ReactElement {
               value={text} onChange={event => setText(event.target.value)}
             />
             <select className="det-input" aria-label="Owner" value={owner} onChange={event => setOwner(event.target.value)}>
-              <option value="">everybody</option>
+              <option value="">all users</option>
               {owners.map(name => <option key={name} value={name}>{nameText(name, 60)}</option>)}
             </select>
             <label className="det-adm-check">
-              <input type="checkbox" checked={ended} onChange={event => setEnded(event.target.checked)} /> with what has ended
+              <input type="checkbox" checked={ended} onChange={event => setEnded(event.target.checked)} /> Show ended
             </label>
           </div>
           <WorkTable rows={shown} all={rows.length} />
@@ -78,7 +78,7 @@ function People({ persons, owner, choose }: {
 }): ReactElement {
   const head = (
     <>
-      <th>Person</th>
+      <th>User</th>
       <th className="det-right">Slots held</th>
       <th className="det-right">Experiments</th>
       <th className="det-right">Tasks</th>
@@ -86,13 +86,13 @@ function People({ persons, owner, choose }: {
     </>
   );
   return (
-    <Sheet label="People" head={head}>
+    <Sheet label="Users" head={head}>
       {persons.map(person => (
         <tr key={person.name}>
           <td>
             <button
               type="button" className="det-link" aria-pressed={owner === person.name}
-              title={owner === person.name ? 'Show everybody below' : 'Show only theirs below'}
+              title={owner === person.name ? 'Show all users below' : 'Show only this user below'}
               onClick={() => choose(owner === person.name ? '' : person.name)}
             >
               {nameText(person.name)}
@@ -138,13 +138,13 @@ function WorkTable({ rows, all }: { rows: Row[]; all: number }): ReactElement {
     [now]
   );
   const empty = all ? (
-    <EmptyState title="Nothing fits the filter." />
+    <EmptyState title="No work matches the filter." />
   ) : (
-    <EmptyState title="Nobody has started anything yet.">Notebooks, shells, commands and experiments of all users come here.</EmptyState>
+    <EmptyState title="No work yet.">Notebooks, shells, commands and experiments of all users appear here.</EmptyState>
   );
   return (
     <Table
-      label="Everybody's work" rows={rows} columns={columns} rowKey={row => row.key} maxHeight="62vh" rowHeight={32}
+      label="All users' work" rows={rows} columns={columns} rowKey={row => row.key} maxHeight="62vh" rowHeight={32}
       initialSort={{ key: 'age', descending: true }} onOpen={row => navigate(row.place)} empty={empty}
     />
   );

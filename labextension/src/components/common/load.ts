@@ -1,18 +1,18 @@
-/** Asking and acting in the admin views. */
+/** Requests of views: what a path answers, and actions that may be refused. */
 
 import { useCallback, useEffect, useRef } from 'react';
 
 import { asApiError } from '../../state/api';
 import { useApp } from '../../state/context';
-import { useLoaded, type Loaded } from '../common';
+import { useLoaded, type Loaded } from './hooks';
 
-/** GET a path as JSON; what the path before gave stays until there is better. */
+/** GET a path as JSON; the result of the previous path stays until the new one has come. */
 export function useGet<T>(path: string): Loaded<T> {
   const { api } = useApp();
   return useLoaded<T>(path, signal => api.get<T>(path, signal));
 }
 
-/** Reload when the store hears an event of this kind, at most once in `wait` ms. */
+/** Reload when the store gets an event of this kind, at most once in `wait` ms. */
 export function useReloadOn(kind: string, reload: () => void, wait = 1000): void {
   const { store } = useApp();
   const timer = useRef(0);
@@ -32,7 +32,7 @@ export function useReloadOn(kind: string, reload: () => void, wait = 1000): void
   }, [store, kind, reload, wait]);
 }
 
-/** Do something that the master may refuse; the refusal is told in passing. Resolves to whether it was done. */
+/** Run an action; an error is shown as a notification. Resolves to whether it succeeded. */
 export function useAct(): (work: () => Promise<unknown>) => Promise<boolean> {
   const { notify } = useApp();
   return useCallback(

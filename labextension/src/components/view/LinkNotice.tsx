@@ -1,11 +1,11 @@
-/** Says when what is shown may be old. */
+/** A notice that the view is not live. */
 
 import { ReactElement, useEffect, useState } from 'react';
 
 import type { Link } from '../../state/follow';
 import { reasonOf, TryingAgain, useLost } from '../common';
 
-/** A break shorter than this is healed before anybody would read of it. */
+/** A shorter break is not shown. */
 const PATIENCE_MS = 2000;
 
 export function LinkNotice({ link, onRetry }: { link: Link; onRetry: () => void }): ReactElement | null {
@@ -24,10 +24,10 @@ export function LinkNotice({ link, onRetry }: { link: Link; onRetry: () => void 
   return (
     <div className="det-banner" data-tone="paused" role="status">
       <div>
-        Not live: {lost ? reasonOf(lost) : 'opening the stream again'}. What you see is the last that was heard.
+        Not live: {lost ? reasonOf(lost) : 'reconnecting'}. Showing the last known state.
         {lost && <> <TryingAgain lost={lost} /></>}
       </div>
-      <button type="button" className="det-button" onClick={onRetry}>Try now</button>
+      <button type="button" className="det-button" onClick={onRetry}>Retry now</button>
     </div>
   );
 }

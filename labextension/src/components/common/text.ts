@@ -1,4 +1,4 @@
-/** What other people's text may do to a page: nothing. ANSI sequences go, other control characters are shown. */
+/** Make text of users safe to show: ANSI sequences are removed, other control characters made visible. */
 
 /** CSI, OSC (to BEL or ST), other string sequences and two-character escapes; also their 8-bit forms. */
 const ANSI = new RegExp(
@@ -9,7 +9,7 @@ const ANSI = new RegExp(
 );
 
 /** Characters that reorder, hide or move text: bidirectional controls, zero-width ones, separators of lines. */
-const SLY = /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u00ad\u061c\u180e\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+const INVISIBLE = /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u00ad\u061c\u180e\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 /** Longest text that is drawn of one line; the rest is counted. */
@@ -20,12 +20,12 @@ export function withoutAnsi(text: string): string {
   return text.indexOf('\u001b') < 0 && !/[\u0090-\u009f]/.test(text) ? text : text.replace(ANSI, '');
 }
 
-/** Nothing but letters, digits and signs that do nothing: most text, told apart in one look. */
+/** Printable ASCII only: most text, which needs no escaping. */
 const PLAIN = /^[ -~]*$/;
 
-/** Text safe to show: control and invisible characters are written out as ⟨U+XXXX⟩, so that nobody is fooled. */
+/** Text safe to show: control and invisible characters are written out as ⟨U+XXXX⟩. */
 export function visible(text: string): string {
-  return PLAIN.test(text) ? text : withoutAnsi(text).replace(CONTROL, name).replace(SLY, name);
+  return PLAIN.test(text) ? text : withoutAnsi(text).replace(CONTROL, name).replace(INVISIBLE, name);
 }
 
 /** One log line: a carriage return overwrites what was before it, as in a terminal; very long ones are cut. */
@@ -37,7 +37,7 @@ export function logText(raw: string): string {
   return visible(text.slice(0, MAX_LINE)) + cut;
 }
 
-/** Names are one line; a hostile one is cut, too. */
+/** A name in one line, cut to `most` characters. */
 export function nameText(raw: string, most = 300): string {
   const text = PLAIN.test(raw) ? raw : visible(raw.replace(/[\t\n\r]+/g, ' '));
   return text.length > most ? `${text.slice(0, most)}…` : text;

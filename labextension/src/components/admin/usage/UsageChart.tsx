@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState, type ReactElement } from 'react';
 
-import { nameText } from '../logs/text';
+import { nameText } from '../../common/text';
 import { axis, formatHours, OTHERS, type Stack } from './slothours';
 
 const HEIGHT = 260;
@@ -21,7 +21,7 @@ export function UsageChart({ stack }: { stack: Stack }): ReactElement {
   const every = Math.ceil(56 / step);
   return (
     <figure ref={figure} className="det-adm-chart">
-      <svg width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={told(stack)} onMouseLeave={() => setHovered(null)}>
+      <svg width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={describe(stack)} onMouseLeave={() => setHovered(null)}>
         {marks.map(mark => (
           <g key={mark}>
             <line className="det-adm-gridline" x1={LEFT} x2={width} y1={y(mark)} y2={y(mark)} />
@@ -86,9 +86,9 @@ function useWidth(of: { current: HTMLElement | null }): number {
   return width;
 }
 
-function told(stack: Stack): string {
+function describe(stack: Stack): string {
   const all = stack.totals.reduce((sum, n) => sum + n, 0);
   const most = stack.totals.indexOf(Math.max(...stack.totals));
   const day = all ? `, most on ${stack.days[most]}` : '';
-  return `Slot-hours by day and person: ${formatHours(all)} in ${stack.days.length} days${day}. The table below has the numbers.`;
+  return `Slot-hours by day and user: ${formatHours(all)} in ${stack.days.length} days${day}. The table below has the numbers.`;
 }

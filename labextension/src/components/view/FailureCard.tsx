@@ -4,27 +4,28 @@ import { ReactElement, useLayoutEffect, useRef } from 'react';
 
 import { useApp } from '../../state/context';
 import type { FailureView } from '../../state/wire';
-import { CopyButton } from '../experiment/CopyButton';
-import { logText, nameText, visible } from '../logs/text';
+import { CopyButton } from '../common/CopyButton';
+import { logText, nameText, visible } from '../common/text';
 
 const KINDS: Record<string, string> = {
-  oom: 'Out of memory', import: 'An import failed', config: 'The config does not fit', exception: 'The code raised an error',
-  killed: 'Killed', lost: 'Its node was lost', no_metrics: 'It reported no metrics', searcher: 'The searcher failed',
-  nan: 'The metric is no number', hang: 'A rank hangs', preempted: 'Preempted', user_stop: 'Stopped by a user',
-  max_time: 'Its maximum time was over', disk_full: 'The disk is full', checkpoint: 'Its checkpoint is gone', setup: 'It could not be set up', refused: 'The node refused to start it', unknown: 'It ended with an error'
+  oom: 'Out of memory', import: 'Import failed', config: 'Invalid config', exception: 'The code raised an exception',
+  killed: 'Killed', lost: 'Node lost', no_metrics: 'No metrics reported', searcher: 'The searcher failed',
+  nan: 'The metric is NaN', hang: 'A rank is hanging', preempted: 'Preempted', user_stop: 'Stopped by a user',
+  max_time: 'Maximum time exceeded', disk_full: 'The disk is full', checkpoint: 'Checkpoint missing', setup: 'Setup failed',
+  refused: 'Refused by the node', unknown: 'Failed'
 };
 
 const CAUSES: Record<string, string> = {
-  oom: 'More memory was asked for than there is.',
-  import: 'A package is missing in its environment, or a file is missing in its code.',
-  lost: 'The machine or its agent went away; nothing says that the code is wrong.',
-  no_metrics: 'The code ended without reporting the metric that the search needs.',
-  nan: 'The training diverged, or its data hold values that are no numbers.',
-  hang: 'One rank did not come to an operation in which the others waited for it.',
-  preempted: 'Its slots were needed for other work, or its node is being drained; nothing says that the code is wrong.',
-  disk_full: 'There is no room left where it writes.',
-  checkpoint: 'The files of the checkpoint that it was to go on from are not where they were stored.',
-  killed: 'Somebody or the system ended it from outside.'
+  oom: 'It needed more memory than is available.',
+  import: 'A package is missing from the environment, or a file from the code.',
+  lost: 'The machine or its agent went down; the code is probably not at fault.',
+  no_metrics: 'The code ended without reporting the metric that the search optimizes.',
+  nan: 'The training diverged, or the data contain NaN or infinite values.',
+  hang: 'One rank did not reach a collective operation in which the others waited for it.',
+  preempted: 'Its slots were needed for other work, or its node is draining; the code is not at fault.',
+  disk_full: 'No space is left on the disk it writes to.',
+  checkpoint: 'The files of the checkpoint to resume from are not where they were stored.',
+  killed: 'It was killed from outside, by a user or by the system.'
 };
 
 export function FailureCard({ failure, experiment, task }: {
@@ -74,13 +75,13 @@ export function FailureCard({ failure, experiment, task }: {
   );
 }
 
-/** The last lines of an output; of more than fit the very last are in sight, where the reason mostly is. */
+/** The last lines of an output, scrolled to the end, where the reason usually is. */
 function Tail({ text }: { text: string }): ReactElement {
   const box = useRef<HTMLPreElement>(null);
   useLayoutEffect(() => {
     box.current!.scrollTop = box.current!.scrollHeight;
   }, [text]);
-  return <pre ref={box} className="det-failure-tail" tabIndex={0} aria-label="Last lines of its output">{text}</pre>;
+  return <pre ref={box} className="det-failure-tail" tabIndex={0} aria-label="Last lines of the output">{text}</pre>;
 }
 
 function factsOf(failure: FailureView): [string, string][] {
@@ -101,7 +102,7 @@ function nextCommand(failure: FailureView, task?: string): string | null {
   return `det trial logs ${failure.trial_id}${failure.rank === null ? '' : ` --rank ${failure.rank}`}`;
 }
 
-/** The card as plain text, to be sent to somebody who can help. */
+/** The card as plain text, to send to somebody who can help. */
 export function failureText(failure: FailureView, title: string, command: string | null): string {
   return [
     `${title}: ${visible(failure.message)}`,

@@ -1,4 +1,4 @@
-/** In place of a view that cannot be had: it is not there (any more), or nobody answers. */
+/** Shown instead of a view that does not exist or cannot be loaded. */
 
 import type { ReactElement } from 'react';
 
@@ -9,8 +9,8 @@ export function Missing({ error, what, onRetry }: { error: ApiError; what: strin
   const gone = error.status === 404;
   return (
     <section className="det-missing">
-      <h1 tabIndex={-1}>{gone ? `${what} is not here` : what}</h1>
-      {gone && <p>It was deleted, it is somebody else’s, or it never was.</p>}
+      <h1 tabIndex={-1}>{gone ? `${what} not found` : what}</h1>
+      {gone && <p>It was deleted, belongs to someone else, or does not exist.</p>}
       <ErrorBanner error={error} onRetry={onRetry} />
     </section>
   );

@@ -1,4 +1,4 @@
-/** Copies a text; says so. */
+/** Copy a text to the clipboard, with a notification. */
 
 import { ReactElement } from 'react';
 
@@ -9,9 +9,9 @@ export function CopyButton({ text, label = 'Copy', what }: { text: string; label
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(text);
-      notify(`${what ?? 'The text'} is in the clipboard.`, 'good');
+      notify(`Copied ${what ?? 'the text'}.`, 'good');
     } catch {
-      notify('The browser did not allow copying; select the text and copy it by hand.', 'bad');
+      notify('The browser does not allow copying: select the text and copy it manually.', 'bad');
     }
   };
   return (

@@ -1,10 +1,10 @@
-/** The head of a view: what it is, how it stands, what may be done. */
+/** The head of a view: title, state, facts and actions. */
 
 import type { ReactElement, ReactNode } from 'react';
 
 import { useApp } from '../../state/context';
 import { ActionButton, StateBadge } from '../common';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
 export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
@@ -42,14 +42,14 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
   );
 }
 
-/** Run an action after asking when work is lost; tells how it went. */
+/** Run an action, with confirmation where work is lost; errors are shown as notifications. */
 export function useAction<T>(
   subject: string, path: (verb: Verb) => string, learn: (answer: T) => void
 ): (action: Action) => Promise<void> {
   const { api, confirm, notify } = useApp();
   return async action => {
     const name = nameText(subject, 80);
-    if (action.harsh) {
+    if (action.needsConfirm) {
       const sure = await confirm({ title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true });
       if (!sure) return;
     }

@@ -5,8 +5,8 @@ import { ReactElement, useMemo, useState } from 'react';
 import { useApp } from '../../state/context';
 import type { CheckpointView } from '../../state/wire';
 import { EmptyState, formatBytes, formatNumber, formatTime, plural, toNumber } from '../common';
-import { CopyButton } from '../experiment/CopyButton';
-import { nameText } from '../logs/text';
+import { CopyButton } from '../common/CopyButton';
+import { nameText } from '../common/text';
 
 /** Shown at once; more on request. */
 const PAGE = 50;
@@ -24,20 +24,20 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   return keyed.map(k => k.item);
 }
 
-export function CheckpointList({ items, over, metric, smallerIsBetter, trialIndex }: {
+export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials = false }: {
   items: readonly CheckpointView[];
   /** Whether none will follow. */
   over: boolean;
   metric: string;
   smallerIsBetter: boolean;
-  /** Trial id to its number in the experiment; leave it out within one trial. */
-  trialIndex?: ReadonlyMap<number, number>;
+  /** They are of several trials: name the trial of each. */
+  ofTrials?: boolean;
 }): ReactElement {
   const [most, setMost] = useState(PAGE);
   const ordered = useMemo(() => bestFirst(items, smallerIsBetter), [items, smallerIsBetter]);
-  if (!items.length && over) return <EmptyState title="It has ended without a checkpoint." />;
+  if (!items.length && over) return <EmptyState title="No checkpoints were saved." />;
   if (!items.length) {
-    return <EmptyState title="No checkpoints yet.">A trial writes one at the end, when it is paused, and as often as its code or config says.</EmptyState>;
+    return <EmptyState title="No checkpoints yet.">A trial saves one at its end, when it is paused, and whenever its code or config asks for it.</EmptyState>;
   }
   return (
     <div className="det-checkpoints">
@@ -45,8 +45,7 @@ export function CheckpointList({ items, over, metric, smallerIsBetter, trialInde
       <ul className="det-checkpoint-list">
         {ordered.slice(0, most).map((item, i) => (
           <Checkpoint
-            key={item.uuid} item={item} metric={metric} best={i === 0 && item.validation !== null}
-            trial={trialIndex?.get(item.trial_id)} linked={trialIndex !== undefined}
+            key={item.uuid} item={item} metric={metric} best={i === 0 && item.validation !== null} ofTrials={ofTrials}
           />
         ))}
       </ul>
@@ -57,8 +56,8 @@ export function CheckpointList({ items, over, metric, smallerIsBetter, trialInde
   );
 }
 
-function Checkpoint({ item, metric, best, trial, linked }: {
-  item: CheckpointView; metric: string; best: boolean; trial: number | undefined; linked: boolean;
+function Checkpoint({ item, metric, best, ofTrials }: {
+  item: CheckpointView; metric: string; best: boolean; ofTrials: boolean;
 }): ReactElement {
   const { api, navigate } = useApp();
   const deleted = item.state === 'DELETED';
@@ -68,9 +67,9 @@ function Checkpoint({ item, metric, best, trial, linked }: {
     <li className={`det-checkpoint${best ? ' det-best-row' : ''}`}>
       <div className="det-checkpoint-line">
         <span className="det-num det-checkpoint-value">{item.validation === null ? `no ${name}` : `${name} ${formatNumber(item.validation)}`}{best ? ' · best' : ''}</span>
-        {linked && (
+        {ofTrials && (
           <button type="button" className="det-link" onClick={() => navigate({ kind: 'trial', id: item.trial_id, experiment: item.experiment_id, tab: 'checkpoints' })}>
-            trial {trial ?? `#${item.trial_id}`}
+            trial {item.trial_id}
           </button>
         )}
         <span className="det-num">step {item.steps_completed}</span>

@@ -1,6 +1,10 @@
 /** Which metrics there are to choose from, and in which order: what is searched for, then what a person reports. */
 
-import type { Metric } from './model';
+/** One metric by its group and name. */
+export interface Metric {
+  group: string;
+  name: string;
+}
 
 /** Groups that the profiler reports of the machine, beside any that a trial's code names as it likes. */
 const SYSTEM = new Set(['cpu', 'memory', 'disk', 'network', 'gpu']);

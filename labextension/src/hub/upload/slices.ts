@@ -1,6 +1,6 @@
-/** Long work on bytes in short stretches, between which the page draws and answers. */
+/** Process bytes in short slices, between which the page stays responsive. */
 
-/** What one stretch takes in: some 20 ms of packing. */
+/** Bytes per slice: some 20 ms of packing. */
 const SLICE = 256 * 1024;
 const MOST_MS = 30;
 
@@ -10,13 +10,13 @@ export async function inSlices(bytes: Uint8Array, work: (slice: Uint8Array) => v
   for (let at = 0; at < bytes.length; at += SLICE) {
     work(bytes.subarray(at, at + SLICE));
     if (performance.now() - begun < MOST_MS) continue;
-    await breath();
+    await nextTurn();
     begun = performance.now();
   }
 }
 
 /** The next turn of the event loop. A page that is hidden gets it at once, too, which no timer promises. */
-function breath(): Promise<void> {
+function nextTurn(): Promise<void> {
   return new Promise(resolve => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => {

@@ -1,9 +1,9 @@
 /** The progress line: trials done of all, running, best, how long it may still take. */
 
 import type { ExperimentView, TrialView } from '../../state/wire';
-import { heldWord, isOver, shownState } from '../../state/states';
+import { heldSlotsWord, isOver, shownState } from '../../state/states';
 import { formatDuration, formatNumber } from '../common/format';
-import { nameText } from '../logs/text';
+import { nameText } from '../common/text';
 
 /** Below this share of the search an estimate of the rest is a guess. */
 const TOO_EARLY = 0.02;
@@ -12,10 +12,10 @@ const TOO_EARLY = 0.02;
 export function progressParts(e: ExperimentView, now: number): string[] {
   const { done, running, total } = counts(e);
   const parts = [`${done}${total === null ? '' : `/${total}`} ${total === 1 ? 'trial' : 'trials'} done`];
-  if (running) parts.push(`${running} ${heldWord(e.state)}`);
+  if (running) parts.push(`${running} ${heldSlotsWord(e.state)}`);
   if (e.trials.ERROR) parts.push(`${e.trials.ERROR} failed`);
   if (e.best) {
-    const where = `trial ${e.best.trial_index}, step ${e.best.steps_completed}`;
+    const where = `trial ${e.best.trial_id}, step ${e.best.steps_completed}`;
     parts.push(`best ${nameText(e.metric, 40) || 'metric'} ${formatNumber(e.best.value)} (${where})`);
   }
   const rest = remaining(e, now);

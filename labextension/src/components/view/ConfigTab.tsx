@@ -4,12 +4,12 @@ import { ReactElement, useMemo } from 'react';
 import { stringify } from 'yaml';
 
 import { EmptyState } from '../common';
-import { visible } from '../logs/text';
-import { CopyButton } from './CopyButton';
+import { visible } from '../common/text';
+import { CopyButton } from '../common/CopyButton';
 
 export function ConfigTab({ config, name }: { config: Record<string, unknown> | null; name: string }): ReactElement {
   const text = useMemo(() => (config ? yamlOf(config) : ''), [config]);
-  if (!config || !Object.keys(config).length) return <EmptyState title="The config is not known." />;
+  if (!config || !Object.keys(config).length) return <EmptyState title="No config." />;
   return (
     <div className="det-text-tab">
       <div className="det-controls">

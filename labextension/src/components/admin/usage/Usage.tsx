@@ -1,13 +1,13 @@
-/** Who used how much: slot-hours by person over time, as a chart, a table and CSV. */
+/** Slot-hours by user over time, as a chart, a table and CSV. */
 
 import { useMemo, useState, type ReactElement } from 'react';
 
-import { useApp } from '../../state/context';
-import type { UsageView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../common';
-import { nameText } from '../logs/text';
-import { useGet } from './load';
-import { Sheet, View } from './parts';
+import { useApp } from '../../../state/context';
+import type { UsageView } from '../../../state/wire';
+import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../../common';
+import { nameText } from '../../common/text';
+import { useGet } from '../../common/load';
+import { Sheet, View } from '../parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
 import { UsageChart } from './UsageChart';
 
@@ -24,12 +24,12 @@ export function Usage({ own = false, today = Date.now() }: { own?: boolean; toda
   const { data, error, reload } = useGet<UsageView>(query);
   const people = useMemo(() => byPerson(data?.items ?? []), [data]);
   const total = people.reduce((sum, person) => sum + person.hours, 0);
-  const lead = `${formatHours(total)} slot-hours${own ? '' : ` of ${plural(people.length, 'person', 'people')}`}`;
+  const summary = `${formatHours(total)} slot-hours${own ? '' : ` by ${plural(people.length, 'user')}`}`;
   const tools = valid
     ? <a className="det-button" href={api.href(`${query}&format=csv`)} download>Download CSV</a>
-    : <ActionButton label="Download CSV" why="the first day is after the last" onRun={() => undefined} />;
+    : <ActionButton label="Download CSV" why="The first day is after the last." onRun={() => undefined} />;
   return (
-    <View title={own ? 'My usage' : 'Usage'} lead={data ? lead : undefined} tools={tools}>
+    <View title={own ? 'My usage' : 'Usage'} summary={data ? summary : undefined} tools={tools}>
       <div className="det-adm-filters">
         <label>
           From <input className="det-input" type="date" value={first} max={last} onChange={e => e.target.value && setFirst(e.target.value)} />
@@ -48,9 +48,9 @@ export function Usage({ own = false, today = Date.now() }: { own?: boolean; toda
         ))}
       </div>
       {error && <ErrorBanner error={error} onRetry={reload} what="Usage" />}
-      {!data && !error && <Loading what="Adding up" />}
+      {!data && !error && <Loading what="Loading the usage" />}
       {data && !people.length && (
-        <EmptyState title="No slot was used in these days.">Trials, commands and borrowed cells count from the moment they run.</EmptyState>
+        <EmptyState title="No slots were used in this period.">Trials, commands and cells on borrowed slots count while they run.</EmptyState>
       )}
       {data && people.length > 0 && (
         <>
@@ -65,14 +65,14 @@ export function Usage({ own = false, today = Date.now() }: { own?: boolean; toda
 function People({ people, total }: { people: PersonUsage[]; total: number }): ReactElement {
   const head = (
     <>
-      <th>Person</th>
+      <th>User</th>
       <th className="det-right">Slot-hours</th>
       <th className="det-right">Share</th>
       <th>By kind</th>
     </>
   );
   return (
-    <Sheet label="Slot-hours by person" head={head}>
+    <Sheet label="Slot-hours by user" head={head}>
       {people.map(person => (
         <tr key={person.user}>
           <td className="det-adm-person">{nameText(person.user)}</td>
@@ -84,7 +84,7 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
         </tr>
       ))}
       <tr className="det-adm-sum">
-        <td>All</td>
+        <td>Total</td>
         <td className="det-right det-num">{formatHours(total)}</td>
         <td className="det-right det-num">100 %</td>
         <td />

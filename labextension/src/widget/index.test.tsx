@@ -1,0 +1,105 @@
+/** The notebook widget: a page that is drawn late, or misses something, gets all there is. */
+
+import { act } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+
+import type { Frame } from './frames';
+import widget from './index';
+
+const EXPERIMENT = {
+  id: 7, title: 'digits', state: 'ACTIVE' as const, ended: false, metric: 'loss', progress: 0, line: '', url: null,
+  best: null, smallerIsBetter: true, notices: []
+};
+
+function frame(steps: number[], more: Partial<Frame> = {}): Frame {
+  const curves = [{ trial: 1, from: 0, steps, values: steps.map(() => 0.5), gaps: [] }];
+  const trials = [{ id: 1, index: 0, cells: ['1'], grey: false, running: true }];
+  return { experiment: EXPERIMENT, header: ['Trial'], trials, drawn: [1], lengths: [steps.length], count: 1, curves, ...more };
+}
+
+/** The kernel's side: what it is asked, and a way to tell the page something. */
+class Kernel {
+  readonly asked: unknown[] = [];
+  private heard = new Map<string, (message: unknown) => void>();
+
+  constructor(private snapshot: Frame) {}
+
+  get(): Frame {
+    return this.snapshot;
+  }
+
+  on(name: string, callback: (message: unknown) => void): void {
+    this.heard.set(name, callback);
+  }
+
+  off(name: string): void {
+    this.heard.delete(name);
+  }
+
+  send(message: unknown): void {
+    this.asked.push(message);
+  }
+
+  tell(message: Frame): void {
+    this.heard.get('msg:custom')?.(message);
+  }
+}
+
+const ALL = { need: 'snapshot' };
+
+describe('the notebook widget', () => {
+  it('asks for all there is as soon as it listens: what came before is lost', () => {
+    const kernel = new Kernel(frame([1, 2]));
+    const end = widget.render({ model: kernel, el: document.createElement('div') });
+    expect(kernel.asked).toEqual([ALL]);
+    end();
+  });
+
+  it('asks once until it is answered, and again when something is missed later', () => {
+    const kernel = new Kernel(frame([1, 2]));
+    const end = widget.render({ model: kernel, el: document.createElement('div') });
+    kernel.tell(frame([5], { lengths: [5] }));
+    expect(kernel.asked).toEqual([ALL]);
+    kernel.tell(frame([1, 2, 3, 4, 5], { whole: true }));
+    kernel.tell(frame([1, 2, 3, 4, 5, 6]));
+    expect(kernel.asked).toEqual([ALL]);
+    kernel.tell(frame([8], { lengths: [8] }));
+    expect(kernel.asked).toEqual([ALL, ALL]);
+    end();
+  });
+
+  it('shows what is known where the kernel is gone', async () => {
+    const kernel = new Kernel(frame([1, 2]));
+    kernel.send = () => {
+      throw new Error('Cannot send');
+    };
+    const { el, end } = await shown(kernel);
+    expect(el.textContent).toContain('digits');
+    expect(el.querySelector('.det-live-plot')?.getAttribute('aria-label')).toBe('Learning curves of loss: 1 trial, 2 points');
+    act(end);
+    expect(el.textContent).toBe('');
+  });
+
+  it('has the controls, the legend and the table, with names of users as text', async () => {
+    const hostile = '<img src=x onerror=alert(1)>';
+    const kernel = new Kernel(frame([1, 2], { experiment: { ...EXPERIMENT, title: hostile } }));
+    const { el, end } = await shown(kernel);
+    expect(el.querySelector('img')).toBeNull();
+    expect(el.textContent).toContain(hostile);
+    expect([...el.querySelectorAll('button')].map(button => button.textContent)).toEqual(['Log scale', 'Smooth']);
+    expect(el.querySelector('[aria-label=Legend]')?.textContent).toContain('best trial');
+    expect(el.querySelector('tbody td')?.textContent).toBe('1');
+    act(end);
+  });
+});
+
+/** Render a widget and wait for its first drawing. */
+async function shown(kernel: Kernel): Promise<{ el: HTMLElement; end: () => void }> {
+  const el = document.createElement('div');
+  let end = (): void => undefined;
+  await act(async () => {
+    end = widget.render({ model: kernel, el });
+    await new Promise(requestAnimationFrame);
+  });
+  return { el, end };
+}

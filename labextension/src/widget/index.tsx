@@ -1,0 +1,102 @@
+/** The notebook widget (anywidget): a snapshot for a page that is opened late, then what changed. */
+
+import { createRoot } from 'react-dom/client';
+import plotCss from 'uplot/dist/uPlot.min.css';
+
+import chartsCss from '../components/charts/charts.css';
+import themeCss from '../components/common/theme.css';
+import { Frame, View } from './frames';
+import liveCss from './live.css';
+import { LiveView } from './LiveView';
+
+/** A widget that is still there so long after the end was not replaced by the still picture. */
+const LEFT_BEHIND_MS = 5000;
+
+interface Model {
+  get(name: 'snapshot'): Frame | Record<string, never>;
+  on(name: string, callback: (message: unknown) => void): void;
+  off(name: string, callback: (message: unknown) => void): void;
+  send(message: unknown): void;
+}
+
+function addStyle(): void {
+  if (document.getElementById('det-style')) return;
+  const style = document.createElement('style');
+  style.id = 'det-style';
+  style.textContent = plotCss + themeCss + chartsCss + liveCss;
+  document.head.append(style);
+}
+
+/** One widget on a page: its frames, and the component that shows them. */
+class Widget {
+  private view = new View();
+  private root;
+  private advice: string | null = null;
+  private drawing = 0;
+  private leftBehind = 0;
+  /** A snapshot was asked for and has not come yet. */
+  private asked = false;
+
+  constructor(private model: Model, el: HTMLElement) {
+    el.classList.add('det-app', 'det-live');
+    this.root = createRoot(el);
+    model.on('msg:custom', this.onMessage);
+    model.on('change:snapshot', this.onSnapshot);
+    this.onSnapshot();
+    // Messages sent after the model was made and before this page listened are lost, perhaps the last one among them.
+    this.ask();
+  }
+
+  dispose(): void {
+    window.clearTimeout(this.leftBehind);
+    cancelAnimationFrame(this.drawing);
+    this.model.off('msg:custom', this.onMessage);
+    this.model.off('change:snapshot', this.onSnapshot);
+    this.root.unmount();
+  }
+
+  private onMessage = (message: unknown): void => this.take(message as Frame);
+  private onSnapshot = (): void => this.take(this.model.get('snapshot'));
+
+  private ask(): void {
+    if (this.asked) return;
+    this.asked = true;
+    try {
+      this.model.send({ need: 'snapshot' });
+    } catch {
+      // The kernel is gone: the page keeps showing what it has.
+    }
+  }
+
+  private take(frame: Frame | Record<string, never>): void {
+    if (!('experiment' in frame)) return;
+    const complete = this.view.apply(frame as Frame);
+    if (frame.whole) this.asked = false;
+    if (!complete) this.ask();
+    if (this.view.experiment?.ended && !this.leftBehind) this.adviseLater(this.view.experiment.id);
+    this.draw();
+  }
+
+  private adviseLater(id: number): void {
+    this.leftBehind = window.setTimeout(() => {
+      this.advice = `This view needs the kernel. Run %det_watch ${id} to leave a still picture in the notebook.`;
+      this.draw();
+    }, LEFT_BEHIND_MS);
+  }
+
+  /** Draw in the next animation frame; many calls cost one drawing. */
+  private draw(): void {
+    this.drawing ||= requestAnimationFrame(() => {
+      this.drawing = 0;
+      this.root.render(<LiveView view={this.view} advice={this.advice} />);
+    });
+  }
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  addStyle();
+  const widget = new Widget(model, el);
+  return () => widget.dispose();
+}
+
+export default { render };
